@@ -169,6 +169,13 @@ def test_expert_accuracy_is_respected() -> None:
         assert all(one.format == 1 and one.perception is not None and one.perception.exact == 1 for one in scored)
 
 
+def test_random_answers_never_repeat_a_rejected_action() -> None:
+    game, rng = make_game("2048"), np.random.default_rng(0)
+    state = game.start(rng)
+    texts = [expert_response(game, state, "rule", 0.0, SIGN, rng, rejected=2) for _ in range(100)]
+    assert {game.parse(text) for text in texts} == {0, 1, 3}
+
+
 def test_oracle_expert_finds_a_rewarded_action() -> None:
     game = make_game("shisensho", rows=4, columns=4, size=128)
     state = game.start(np.random.default_rng(0))

@@ -15,17 +15,27 @@ Expert = Literal["oracle", "greedy", "rule"]
 
 
 def expert_response(
-    game: Game[Any, Any], state: Any, expert: Expert, accuracy: float, reward: RewardConfig, rng: np.random.Generator
+    game: Game[Any, Any],
+    state: Any,
+    expert: Expert,
+    accuracy: float,
+    reward: RewardConfig,
+    rng: np.random.Generator,
+    rejected: Any = None,
 ) -> str:
     """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
 
-    Random answers leave it to reinforcement learning to find out which ones are right.
+    Random answers leave it to reinforcement learning to find out which ones are right. They do not repeat the
+    `rejected` action that the prompt reports as illegal, which teaches a model to heed that.
 
     Raises:
         UsageError: The game has no oracle, or its actions cannot be enumerated for `greedy`.
     """
     right = rng.random() < accuracy
-    return game.respond(state, expert_action(game, state, expert, reward, rng) if right else game.random_action(rng))
+    action = expert_action(game, state, expert, reward, rng) if right else game.random_action(rng)
+    while action == rejected:
+        action = game.random_action(rng)
+    return game.respond(state, action)
 
 
 def expert_action(

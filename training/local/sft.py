@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import all_actions
+from vlmgym.sandbox.core.reward import Outcome
 
 
 def check_expert(config: TrainConfig, curriculum: Curriculum) -> None:
@@ -61,14 +63,16 @@ class Demonstrations:
         episode = next(start_rollouts(*args, transform=config.transform))
         game, state, observation = episode.pick.game, episode.live.episode.state, episode.observation
         rng = np.random.default_rng([seed, index])
+        rejected: Any = None
 
         def respond(accuracy: float) -> str:
-            return expert_response(game, state, sft.expert, accuracy, config.reward, rng)
+            return expert_response(game, state, sft.expert, accuracy, config.reward, rng, rejected)
 
         for _ in range(int(rng.integers(before + 1))):
-            episode.respond(Reply(respond(0.0)))
+            turn = episode.respond(Reply(respond(0.0)))
             if episode.done:
                 break
+            rejected = None if turn.outcome is Outcome.PLAYED else game.action_from_data(turn.action)
             state, observation = episode.live.episode.state, episode.observation
         text = respond(sft.accuracy)
         return TrainSample(self.encoder.encode(observation.messages, observation.images), self.encoder.tokens(text))
