@@ -65,8 +65,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Base class of all games and tasks.
 
     Subclasses set the class attributes and implement the abstract methods; the class docstring documents the game.
-    Test them with `vlmgym.testing.check_game`. Actions are hashable and JSON-serialisable: an int, a string, or a tuple
-    of ints.
+    Test them with `vlmgym.testing.check_game`. Actions are ints, strings or tuples of ints.
     """
 
     name: ClassVar[str]
