@@ -88,14 +88,10 @@ class TinySize:
 def make_tiny_vlm(
     kind: Kind, folder: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
 ) -> None:
-    """Write a checkpoint, overwriting existing files.
+    """Write a checkpoint, overwriting existing files; its kind is the `model_type` in transformers.
 
-    Args:
-        kind: Architecture, by its `model_type` in transformers.
-        folder: Folder of the checkpoint.
-        seed: Seed of the weights, which are reproducible with the same versions of torch and transformers.
-        size: Size of the model. Default: `TinySize()`.
-        texts: Training data of the tokenizer. Default: prompts and responses of all games.
+    The weights follow from the seed, with the same versions of torch and transformers. The tokenizer is trained on
+    `texts`, by default prompts and responses of all games.
 
     Raises:
         UsageError: The vocabulary is too small, or the folder cannot be created.

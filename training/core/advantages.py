@@ -87,17 +87,10 @@ def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Ha
 def gae_over_turns(
     rewards: Sequence[float], values: Sequence[Floats], gamma: float, lam: float, bootstrap_value: float
 ) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages of the turns of an episode; all tokens of a response share one.
+    """Estimate advantages and returns of the turns of an episode, each for all tokens of its response.
 
-    Args:
-        rewards: Reward of each turn.
-        values: Values of each response, shape (tokens,); the first one counts.
-        gamma: Discount factor per turn.
-        lam: GAE lambda over turns.
-        bootstrap_value: Value of the final state of a truncated episode, else 0.
-
-    Returns:
-        Advantages and returns of each response, shape (tokens,). Returns are NaN except at the first token.
+    Takes a reward per turn and the values of its tokens, but only uses the first. `bootstrap_value` is the value of the
+    final state of a truncated episode, else 0. Returns are NaN except at first tokens.
     """
     advantages, returns = gae(rewards, [each[0] for each in values], gamma, lam, bootstrap_value)
     targets = [np.full(len(each), np.nan) for each in values]

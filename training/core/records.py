@@ -17,12 +17,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 def begin_rollout_records(
     folder: Path, curriculum: Curriculum, policy: PolicyRecord, play: PlayConfig, reward: RewardConfig, episodes: int
 ) -> None:
-    """Create a run folder for the rollouts, which `vlmgym report` can read.
-
-    Raises:
-        UsageError: It contains a file that vlmgym did not write.
-        OutputError: It cannot be written.
-    """
+    """Create a run folder of rollouts for `vlmgym report`; raise `UsageError` for foreign files in it."""
     config = RunRecord(
         started=now(),
         versions=versions(),
@@ -41,11 +36,6 @@ def begin_rollout_records(
 
 
 def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:
-    """Write episode records, given as JSON, to `NAME.jsonl`.
-
-    Raises:
-        UsageError: The file exists and vlmgym did not write it.
-        OutputError: It cannot be written.
-    """
+    """Write episode records, given as JSON, to `NAME.jsonl`; raise `UsageError` unless vlmgym wrote an existing one."""
     output = OutputFolder(folder)
     output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))

@@ -29,21 +29,10 @@ def write_result(
     seconds: float,
     paths: Mapping[str, Path],
 ) -> dict[str, Any]:
-    """Write the file atomically and return its contents.
+    """Write the file atomically and return its contents; raise `UsageError` if vlmgym did not write an existing one.
 
-    Args:
-        folder: Folder of the run.
-        rewards: Total rewards of the last episodes, also of those before the run was resumed.
-        steps: Training steps since the start of the run.
-        episodes: Training episodes since the start of the run.
-        before: Validation before training, with 95% intervals; None without.
-        after: Validation after training.
-        seconds: Duration of this session.
-        paths: Files and folders of the run; missing ones are left out.
-
-    Raises:
-        UsageError: The file exists and vlmgym did not write it.
-        OutputError: It cannot be written.
+    Rewards of the last episodes, steps and episodes also count what preceded a resumption, seconds do not. Validation
+    before and after training has 95% intervals. Missing files and folders are left out of `paths`.
     """
     last = rewards[-FINAL_EPISODES:]
     result = {

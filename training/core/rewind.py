@@ -25,9 +25,6 @@ def set_aside(folder: Path, step: int) -> Path | None:
 
     Returns:
         The new folder; None if there are no later steps.
-
-    Raises:
-        OutputError: A file cannot be moved.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]

@@ -33,11 +33,7 @@ TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
 
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turn errors of the file system, safetensors and `torch.save` into one that names the file or folder.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
+    """Turn errors of the file system, safetensors and `torch.save` into an `OutputError` that names the path."""
     try:
         with writing(path):
             yield

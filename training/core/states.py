@@ -43,11 +43,7 @@ class PlayConfig(PromptConfig):
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
-    """Check that every game has enough validation questions.
-
-    Raises:
-        UsageError: A game has fewer than `count`, which `option` sets.
-    """
+    """Raise `UsageError` if a game keeps fewer than `count` questions for validation, which `option` sets."""
     for game in games:
         split = split_questions(game, validation_fraction)
         if split is not None and len(split.validation) < count:

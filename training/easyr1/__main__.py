@@ -17,11 +17,7 @@ from vlmgym.errors import UsageError
 
 
 def main(args: list[str]) -> None:
-    """Train, or check.
-
-    Raises:
-        UsageError: The configuration has problems.
-    """
+    """Train, or check; raise `UsageError` if the configuration has problems."""
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return

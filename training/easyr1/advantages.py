@@ -32,14 +32,8 @@ def compute_advantages(
     Single-turn groups use EasyR1's estimators. GAE for PPO runs over all tokens of an episode, turn by turn, and
     bootstraps from the critic where an episode was truncated. Grouped episodes use GiGPO, see `episode_advantages`.
 
-    Args:
-        data: Batch of `turn_batch` with `token_level_rewards`, and `values` for PPO.
-        adv_estimator: Name of the estimator in EasyR1.
-        gamma: Discount factor, per token for PPO, per turn for GiGPO.
-        lam: GAE lambda for PPO.
-        step_weight: Step-level weight of GiGPO.
-        stock: The original function of EasyR1.
-        bootstrap_values: Called for PPO only.
+    The batch is one of `turn_batch` with `token_level_rewards`, and `values` for PPO. `gamma` discounts per token for
+    PPO, per turn for GiGPO. `stock` is the original function; `bootstrap_values` is only called for PPO.
     """
     rows = real_rows(data)
     part = data[rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def turn_batch(
         "prompt_id": [one.prompt_id for one in results],
         "sample_idx": [one.sample_idx for one in results],
         "turn": [one.turn.turn for one in results],
-        "state_key": [one.state_key for one in results],
+        "state_key": [json.dumps(one.turn.state, sort_keys=True) for one in results],
         "padding": [False] * len(results),
     }
     return DataProto.from_dict(

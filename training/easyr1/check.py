@@ -35,11 +35,7 @@ STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
 
 
 def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[str]]:
-    """Check a configuration and, unless `machine` is False, the machine; return problems and facts.
-
-    Raises:
-        UsageError: The section `vlmgym` is invalid.
-    """
+    """Return problems and facts of a configuration and of the machine; raise `UsageError` for an invalid `vlmgym`."""
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()
     problems, facts = [*_settings(config, section)], list[str]()

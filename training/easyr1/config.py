@@ -30,11 +30,7 @@ class RunConfig(PPOConfig):
 
 
 def read_config(args: Sequence[str]) -> RunConfig:
-    """Merge YAML files and settings `a.b=value`; later ones override earlier ones.
-
-    Raises:
-        UsageError: A file cannot be read, or a setting is unknown or of the wrong type.
-    """
+    """Merge YAML files and settings `a.b=value`, in this order; raise `UsageError` for an invalid one."""
     merged = OmegaConf.structured(RunConfig())
     settings = [arg for arg in args if "=" in arg]
     for name in (arg for arg in args if "=" not in arg):

@@ -64,11 +64,7 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
-    """Merge the weights of all shards.
-
-    Raises:
-        UsageError: A file is missing or damaged.
-    """
+    """Merge the weights of all shards; raise `UsageError` if a file is missing or damaged."""
     found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
     sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
     if len(sizes) != 1:

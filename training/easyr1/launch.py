@@ -38,11 +38,7 @@ VARIABLES = {
 
 
 def start_ray(**options: Any) -> None:
-    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one.
-
-    Raises:
-        UsageError: The cluster does not respond.
-    """
+    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one; raise `UsageError` if it does not respond."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
     address = os.environ.get("RAY_ADDRESS")
@@ -71,11 +67,7 @@ def fetch_model(name: str) -> None:
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
-    """Build the trainer from the result of `read_config` and a worker class.
-
-    Raises:
-        UsageError: A setting is invalid, Ray has too few CPUs, or a model cannot be downloaded.
-    """
+    """Build the trainer of a configuration; raise `UsageError` for an invalid setting or model, or too few CPUs."""
     section = Section.read(config.vlmgym)
     for problem in check_cpus(config, section, ray.cluster_resources().get("CPU", 0)):
         raise UsageError(problem)

@@ -32,11 +32,7 @@ SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 
 
 def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
-    """Yield what this machine lacks, and add the memory that a run needs to the facts.
-
-    Raises:
-        UsageError: The model does not exist or is not a vision-language model.
-    """
+    """Yield what this machine lacks, and add the needed memory to the facts; raise `UsageError` for a bad model."""
     trainer, gpus = config.trainer, torch.cuda.device_count()
     if missing := {"vllm", "flash_attn"}.difference(importlib.metadata.packages_distributions()):
         yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
@@ -101,11 +97,7 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
 
 
 def model_size(model: Any, critic: bool) -> tuple[int, int]:
-    """Count the parameters of a model, or of a critic without its head, and of its vision tower.
-
-    Raises:
-        UsageError: The model does not exist or is not a vision-language model.
-    """
+    """Count the parameters of a model (of a critic, without its head) and of its vision tower, which it must have."""
     check_model(model.model_path)
     try:
         config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
@@ -122,9 +114,6 @@ def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tup
 
     Returns:
         Lower bounds of the host memory of a machine, of the memory of a GPU in an update, and of a checkpoint.
-
-    Raises:
-        UsageError: EasyR1 does not know a data type.
     """
     trainer, rollout, ref, actor = config.trainer, config.worker.rollout, config.worker.ref, sizes["actor"][0]
     gpus = trainer.n_gpus_per_node * trainer.nnodes

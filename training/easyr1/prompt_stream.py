@@ -46,11 +46,7 @@ class PromptStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint.
-
-        Raises:
-            UsageError: The checkpoint has another seed or curriculum.
-        """
+        """Restore the state of a checkpoint; raise `UsageError` if it has another seed or curriculum."""
         if state["seed"] != self.seed:
             raise UsageError(f"the checkpoint has data.seed={state['seed']}, got {self.seed}")
         progress = Progress.model_validate_json(state["progress"])

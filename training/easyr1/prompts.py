@@ -28,11 +28,7 @@ FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "mu
 
 
 def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
-    """Load the tokenizer and processor of a model as EasyR1 does.
-
-    Raises:
-        UsageError: They cannot be loaded, or the model takes no images.
-    """
+    """Load tokenizer and processor of a model as EasyR1 does; raise `UsageError` unless it takes images."""
     check_model(model.model_path)
     options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
     try:
@@ -46,11 +42,7 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
 
 
 def check_model(model: str | None) -> None:
-    """Check that a model exists, before transformers retries the Hub for each of its files.
-
-    Raises:
-        UsageError: The folder or repository does not exist, or the Hub does not respond.
-    """
+    """Raise `UsageError` unless a model exists, before transformers retries the Hub for each of its files."""
     if not model:
         raise UsageError("worker.actor.model.model_path must name a model: set MODEL")
     found = resolve_checkpoint(model, "easyr1")

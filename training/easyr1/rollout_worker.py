@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +16,12 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
 
 EpisodeId = tuple[int, int]
-"""prompt_id and sample_idx of an episode."""
+"""Index of the initial state (prompt_id) and index within its group (sample_idx)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt that needs a response.
-
-    Attributes:
-        prompt_id: Index of the initial state.
-        sample_idx: Index within the group; None for all episodes of the group, which share the prompt.
-        features: Result of `PromptEncoder.encode`.
-    """
+    """A prompt that needs a response, encoded by `PromptEncoder`; without `sample_idx`, the whole group shares it."""
 
     prompt_id: int
     sample_idx: int | None
@@ -37,35 +30,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of one turn.
-
-    Attributes:
-        prompt_id: Index of the initial state.
-        sample_idx: Index within the group.
-        turn: Record of the turn.
-        state_key: The state before the turn, as text.
-        next: Next request; None if the episode is over.
-    """
+    """The result of one turn, and the next request; None if the episode is over."""
 
     prompt_id: int
     sample_idx: int
     turn: TurnRecord
-    state_key: str
     next: Request | None
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """A finished episode.
-
-    Attributes:
-        prompt_id: Index of the initial state.
-        sample_idx: Index within the group.
-        entry: Index of the curriculum entry.
-        stage: Stage name.
-        success: Success as defined by the curriculum.
-        record: Record of the episode.
-    """
+    """A finished episode, with its entry, stage and success in the curriculum."""
 
     prompt_id: int
     sample_idx: int
@@ -150,4 +125,4 @@ class RolloutWorker:
         episode = self.episodes[episode_id]
         turn = episode.respond(reply)
         request = None if episode.done else self._request(episode, episode.sample_idx, episode.observation)
-        return StepResult(*episode_id, turn, json.dumps(turn.state, sort_keys=True), request)
+        return StepResult(*episode_id, turn, request)

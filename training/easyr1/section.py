@@ -68,22 +68,14 @@ class Section(_Part):
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Section:
-        """Read the section of a configuration.
-
-        Raises:
-            UsageError: A field is invalid.
-        """
+        """Read the section of a configuration; raise `UsageError` if a field is invalid."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
             raise UsageError(f"vlmgym: {describe_validation_error(error)}") from None
 
     def make_curriculum(self) -> Curriculum:
-        """Build the curriculum.
-
-        Raises:
-            UsageError: A game, config field or file does not exist, or prompts need descriptions that a game lacks.
-        """
+        """Build the curriculum; raise `UsageError` if a game or file does not exist, or prompts do not fit a game."""
         if self.curriculum is not None:
             curriculum = Curriculum.read(Path(self.curriculum), self.overrides)
         else:

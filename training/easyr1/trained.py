@@ -37,11 +37,7 @@ def trained_record(
 
 
 def changed_settings(checkpoint: Path, config: RunConfig, section: Section, curriculum: Curriculum) -> list[str]:
-    """List what has changed since a checkpoint was written, such as `max_turns was 1 and is 8`.
-
-    Raises:
-        UsageError: The `vlmgym.json` of the checkpoint is invalid.
-    """
+    """List changes since a checkpoint (`max_turns was 1 and is 8`); raise `UsageError` if its record is invalid."""
     if not (checkpoint / TRAINED).exists():
         return []
     after = trained_record(config, section, curriculum, curriculum.begin(), 0, "")

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,19 +214,11 @@ class VlmgymTrainer(RayPPOTrainer):
 
 def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, float]:
     """Compute means over responses: reward parts and the fraction of each outcome."""
-    rewards = [result.turn.reward for result in results]
-    parts: dict[str, Callable[[Any], float | None]] = {
-        "total": lambda reward: reward.total,
-        "game": lambda reward: reward.game,
-        "format": lambda reward: reward.format,
-        "perception": lambda reward: reward.perception,
-        "perception_exact": lambda reward: reward.perception_exact,
-    }
     metrics = {}
-    for name, part in parts.items():
-        values = [value for reward in rewards if (value := part(reward)) is not None]
-        if values:
-            metrics[f"{prefix}/{name}"] = float(np.mean(values))
+    for part in ("total", "game", "format", "perception", "perception_exact"):
+        found = [getattr(result.turn.reward, part) for result in results]
+        if values := [value for value in found if value is not None]:
+            metrics[f"{prefix}/{part}"] = float(np.mean(values))
     for outcome in Outcome:
         metrics[f"{prefix}/{outcome.value}"] = float(np.mean([result.turn.outcome == outcome for result in results]))
     return metrics

@@ -77,11 +77,7 @@ class Actor(nn.Module):
     """The trained Qwen-VL. For PPO, a value head reads the last hidden state and its mean over the images."""
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
-        """Load a checkpoint.
-
-        Raises:
-            UsageError: It cannot be loaded, is not a Qwen-VL, or the device does not exist.
-        """
+        """Load a checkpoint; raise `UsageError` unless it is a Qwen-VL and the device exists."""
         super().__init__()
         self.encoder = Encoder(checkpoint)
         try:
@@ -142,14 +138,10 @@ class Actor(nn.Module):
         max_tokens: int,
         temperature: float,
     ) -> list[list[int]]:
-        """Generate responses as tokens, including the end token unless cut off.
+        """Generate responses as tokens, including the end token unless cut off; temperature 0 is greedy.
 
-        Args:
-            prompts: The prompts; each passes through the model once.
-            index: Prompt of each response.
-            seeds: Seed of each response, which determines its tokens regardless of the rest of the batch.
-            max_tokens: Maximum length of a response.
-            temperature: Sampling temperature, 0 for greedy decoding.
+        Each prompt passes through the model once; `index` has the prompt of each response. The seed of a response
+        determines its tokens, regardless of the rest of the batch.
 
         Raises:
             UsageError: A prompt does not fit into the context of the model.
@@ -265,11 +257,7 @@ class Actor(nn.Module):
         return (hidden * images).sum(dim=1, keepdim=True) / images.sum(dim=1, keepdim=True).clamp(min=1)
 
     def save(self, folder: Path) -> None:
-        """Save a Hugging Face checkpoint, with adapters merged.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Save a Hugging Face checkpoint, with adapters merged; raise `OutputError` if it cannot be written."""
         with saving(folder):
             if self.adapters is None:
                 self.model.save_pretrained(folder)
@@ -279,11 +267,7 @@ class Actor(nn.Module):
                 shutil.copy(file, folder / file.name)
 
     def save_trained(self, folder: Path) -> None:
-        """Save the trained weights: the checkpoint, or only the adapters.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Save the trained weights: the checkpoint, or only the adapters; raise `OutputError` if that fails."""
         if self.adapters is None:
             self.save(folder / MODEL)
         else:

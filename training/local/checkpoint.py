@@ -37,9 +37,6 @@ def save_checkpoint(
     """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA (and `model` if merged).
 
     `extra` is further state of the trainer: numbers and lists. `trained` is also written next to the model.
-
-    Raises:
-        OutputError: It cannot be written.
     """
     checkpoint = folder.absolute() / f"step_{step:06d}"
     with OutputFolder(folder).building(checkpoint) as part:
@@ -70,11 +67,7 @@ def drop_old_checkpoints(folder: Path, keep: int) -> None:
 def load_checkpoint(
     checkpoint: Path, actor: Actor, optimizer: torch.optim.Optimizer
 ) -> tuple[int, Progress, dict[str, Any]]:
-    """Restore model and optimiser; return steps taken, curriculum progress and the trainer's `extra`.
-
-    Raises:
-        UsageError: It is unreadable or belongs to another model.
-    """
+    """Restore model and optimiser; return steps, progress and `extra`, or raise `UsageError` if it does not fit."""
     try:
         state = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)  # runs no pickled code
         actor.load_trained(checkpoint)

@@ -33,11 +33,7 @@ LIMITS = {
 
 
 def check_numbers(config: object, **limits: Sequence[str]) -> None:
-    """Check fields of a config, named by their limit; None is accepted.
-
-    Raises:
-        UsageError: A number is out of range or not finite.
-    """
+    """Raise `UsageError` unless fields of a config, named by their limit, are finite and within it, or None."""
     for limit, names in limits.items():
         least, most, text = LIMITS[limit]
         for name in names:
@@ -306,9 +302,9 @@ class TrainConfig(GameOptions):
             raise UsageError(f"seed must be at least 0 and below 2^63, got {self.seed}")
         if self.batch_size % self.group_size:
             raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
-        if self.minibatches > self.batch_size:
+        if (minibatches := self.method.minibatches) > self.batch_size:
             raise UsageError(
-                f"{self.algorithm}.minibatches must be at most batch_size {self.batch_size}, got {self.minibatches}"
+                f"{self.algorithm}.minibatches must be at most batch_size {self.batch_size}, got {minibatches}"
             )
         if self.rollout.temperature == 0:
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
@@ -323,6 +319,11 @@ class TrainConfig(GameOptions):
                     raise UsageError(f"{option} only applies to GRPO: use --ppo.{ppo} with PPO")
 
     @property
+    def method(self) -> GrpoConfig | PpoConfig:
+        """Options of the algorithm."""
+        return self.grpo if self.algorithm == "grpo" else self.ppo
+
+    @property
     def group_size(self) -> int:
         """Episodes per initial state."""
         return self.grpo.group_size if self.algorithm == "grpo" else 1
@@ -333,27 +334,12 @@ class TrainConfig(GameOptions):
         return self.batch_size // self.group_size
 
     @property
-    def epochs(self) -> int:
-        """Passes over the responses of a step."""
-        return self.grpo.epochs if self.algorithm == "grpo" else self.ppo.epochs
-
-    @property
-    def minibatches(self) -> int:
-        """Updates per pass."""
-        return self.grpo.minibatches if self.algorithm == "grpo" else self.ppo.minibatches
-
-    @property
     def transform(self) -> Transform:
         """Transform applied to each image before the model sees it."""
         return blank if self.blank else identity
 
     def make_curriculum(self) -> Curriculum:
-        """Create the games and their stages.
-
-        Raises:
-            UsageError: A game or file does not exist, game options are combined with a curriculum, or prompts need
-                descriptions that a game lacks.
-        """
+        """Create the games and their stages; raise `UsageError` if one does not exist, or options do not fit."""
         if self.curriculum is None:
             curriculum = Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         else:

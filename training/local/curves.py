@@ -20,11 +20,7 @@ class Curves:
     """Writer of the metrics of each step."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
-        """Open the files, keeping the rows of an earlier part of the run up to step `after`; later ones are repeated.
-
-        Raises:
-            OutputError: A file cannot be written.
-        """
+        """Open the files, keeping rows of an earlier part of the run up to step `after`; later ones are repeated."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._output = OutputFolder(folder)
@@ -69,11 +65,7 @@ class Curves:
 
 @contextmanager
 def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
-    """Start or resume the Weights & Biases run of a folder; None without a project.
-
-    Raises:
-        UsageError: Weights & Biases rejects the run.
-    """
+    """Start or resume the Weights & Biases run of a folder (None without a project); raise `UsageError` if rejected."""
     if project is None:
         yield None
         return

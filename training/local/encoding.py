@@ -77,11 +77,7 @@ class Encoder:
     """Tokenizer and image processor of a checkpoint."""
 
     def __init__(self, checkpoint: Path | str) -> None:
-        """Load tokenizer and image processor.
-
-        Raises:
-            UsageError: They cannot be loaded, or lack a chat template or an image token.
-        """
+        """Load tokenizer and image processor; raise `UsageError` if they lack a chat template or an image token."""
         try:
             folder = download_processor(checkpoint)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -187,11 +183,7 @@ class Encoder:
 
 
 def download_processor(checkpoint: Path | str) -> Path:
-    """Return the folder of a checkpoint, downloading all but the weights from the Hub if it is not local.
-
-    Raises:
-        OSError, ValueError: The Hub has no such checkpoint, or cannot be reached and it is not cached.
-    """
+    """Return the folder of a checkpoint, downloading all but its weights; raise OSError or ValueError if that fails."""
     if Path(checkpoint).is_dir():
         return Path(checkpoint)
     from huggingface_hub import snapshot_download

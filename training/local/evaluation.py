@@ -61,11 +61,7 @@ class TrainedPolicy(BatchPolicy):
 
 
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Check that every game has enough validation questions.
-
-    Raises:
-        UsageError: A game has fewer, or its data cannot be opened.
-    """
+    """Raise `UsageError` if a game has too few validation questions, or its data cannot be opened."""
     games, fraction = last_games(curriculum), config.states.validation_fraction
     check_validation_size(games, fraction, config.evaluation.states, "--evaluation.states")
     check_validation_size(games, fraction, config.evaluation.episodes, "--evaluation.episodes")
@@ -140,11 +136,7 @@ def split_by_id(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
 def evaluate_episodes(
     actor: Actor, config: TrainConfig, games: Sequence[Game[Any, Any]], step: int, folder: Path, console: Console
 ) -> RunSummary:
-    """Play whole episodes and write a run folder with records, curves and a report.
-
-    Raises:
-        VlmgymError: The run failed.
-    """
+    """Play whole episodes and write a run folder with records, curves and a report; raise `VlmgymError` on failure."""
     eval_config = EvalConfig(
         episodes=config.evaluation.episodes,
         max_turns=config.evaluation.max_turns,

@@ -19,11 +19,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """Parse a command line on top of its preset; `--config` overrides individual fields of the preset.
-
-    Raises:
-        UsageError: There is no such preset, a value is invalid, or options contradict each other.
-    """
+    """Parse a command line on top of its preset, whose config fields it overrides; raise `UsageError` if invalid."""
     known = _parse_known(args)
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)
@@ -95,11 +91,7 @@ def drop_options(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_preset(preset: str) -> list[str]:
-    """Read the options of a preset, given by name or as a file with # comments.
-
-    Raises:
-        UsageError: It does not exist or is unreadable.
-    """
+    """Read the options of a preset, by name or from a file with # comments; raise `UsageError` if that fails."""
     builtin = PRESETS / f"{preset}.args"
     path = builtin if builtin.is_file() else Path(preset)
     try:

@@ -74,12 +74,7 @@ class TrainingRun:
 
     @classmethod
     def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
-        """Create the folder of a new run and write its options.
-
-        Raises:
-            UsageError: It contains a run or foreign files, or a game does not exist.
-            OutputError: It cannot be written.
-        """
+        """Create the folder of a new run and write its options; raise `UsageError` if it has a run or foreign files."""
         resolved = resolve_config(config)
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
@@ -91,11 +86,7 @@ class TrainingRun:
 
     @classmethod
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
-        """Reopen a run with its options, followed by the given ones.
-
-        Args:
-            resume: Folder of the run, or of one of its checkpoints.
-            args: Command line.
+        """Reopen a run from its folder or a checkpoint's, with its options, followed by the given ones.
 
         Raises:
             UsageError: There is no run or checkpoint, or something that affects results has changed: an option, or the
@@ -127,12 +118,7 @@ class TrainingRun:
         return run, config
 
     def check(self, config: TrainConfig) -> None:
-        """Check that the run would not overwrite foreign files.
-
-        Raises:
-            UsageError: It would; the message names the file or folder.
-            OutputError: The folder cannot be read.
-        """
+        """Raise `UsageError`, which names the file or folder, if the run would overwrite foreign files."""
         self.output.check_own()
         files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
         self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
@@ -151,22 +137,14 @@ class TrainingRun:
             self.output.remove(self.options, self.config, self.wandb, *tiny)
 
     def keep_resume_options(self) -> None:
-        """Append the options given on resuming to `options.json`.
-
-        Raises:
-            OutputError: They cannot be written.
-        """
+        """Append the options given on resuming to `options.json`."""
         if args := self._resume_args:
             options: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
             if options[-len(args) :] != args:
                 self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
-        """Return the checkpoint to start from, creating a tiny one if no model is given.
-
-        Raises:
-            UsageError: The model is neither a checkpoint nor a possible Hub name.
-        """
+        """Return the checkpoint to start from, by default a new tiny one; raise `UsageError` for an invalid name."""
         if config.model.model is not None:
             return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
@@ -192,11 +170,7 @@ class TrainingRun:
 
 
 def resolve_config(config: TrainConfig) -> dict[str, Any]:
-    """Collect all that affects results as JSON data: options, and the games at all stages of the curriculum.
-
-    Raises:
-        UsageError: A game does not exist.
-    """
+    """Collect all that affects results as JSON data: options, and the games at all stages of the curriculum."""
     curriculum = config.make_curriculum()
     options: dict[str, Any] = to_jsonable_python(config)
     stages = curriculum.to_data()

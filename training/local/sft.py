@@ -25,11 +25,7 @@ from vlmgym.sandbox.core.reward import Outcome
 
 
 def check_expert(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Check that the greedy expert can enumerate the actions of every game.
-
-    Raises:
-        UsageError: It cannot.
-    """
+    """Raise `UsageError` unless the greedy expert can enumerate the actions of every game."""
     if config.sft.steps and config.sft.accuracy and config.sft.expert == "greedy":
         for game in {stage.game for entry in curriculum.entries for stage in entry.stages}:
             try:
@@ -79,11 +75,7 @@ class Demonstrations:
 
 
 def sft_loss(actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int) -> float:
-    """Accumulate the gradient of the mean negative log-likelihood of response tokens and return the loss.
-
-    Raises:
-        DivergedError: The loss is not finite.
-    """
+    """Backpropagate the negative log-likelihood per token and return it; raise `DivergedError` unless finite."""
     tokens = sum(len(sample.response) for sample in samples)
     total = 0.0
     for indices in micro_batches(samples, micro_batch_size):
@@ -111,17 +103,8 @@ def fine_tune(
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
 
-    Args:
-        actor: The model.
-        config: Options.
-        micro_batch_size: Maximum number of responses per forward and backward pass.
-        batches: A batch for each step.
-        check: Called with the number of steps taken, last after the final one; returns the lower of perception accuracy
-            and format compliance.
-        report: Called with step and loss.
-
-    Raises:
-        DivergedError: The loss is not finite.
+    `check` gets the number of steps taken and returns the lower of perception accuracy and format compliance, last after
+    the final step; `report` gets step and loss. Raises `DivergedError` if the loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)

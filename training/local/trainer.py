@@ -51,11 +51,7 @@ class Trainer:
     """A training run."""
 
     def __init__(self, config: TrainConfig, run: TrainingRun) -> None:
-        """Load the base model.
-
-        Raises:
-            UsageError: It cannot be loaded, or a game does not exist.
-        """
+        """Load the base model; raise `UsageError` if it or a game does not exist."""
         torch.set_num_threads(config.model.threads)
         self.config, self.run = config, run
         self.curriculum = config.make_curriculum()
@@ -80,12 +76,7 @@ class Trainer:
         self._last_sample: TrainSample | None = None
 
     def fine_tune(self, progress: SftProgress) -> str:
-        """Run supervised fine-tuning and describe its result.
-
-        Raises:
-            SftError: The result fails the gate.
-            DivergedError: The loss is not finite.
-        """
+        """Run supervised fine-tuning and describe its result; raise `SftError` or `DivergedError` if it fails."""
         config = self.config.sft
         result: ValidationResult
         checks: list[dict[str, Any]] = []
@@ -203,8 +194,8 @@ class Trainer:
             **value,
             temperature=config.rollout.temperature,
             max_tokens=config.rollout.max_tokens,
-            epochs=config.epochs,
-            minibatches=config.minibatches,
+            epochs=config.method.epochs,
+            minibatches=config.method.minibatches,
             rng=np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step]),
         )
         if options.kl_target is not None and "kl" in metrics:
@@ -248,12 +239,7 @@ class Trainer:
         )
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            DivergedError: The model outputs numbers that are not finite.
-            OutputError: It cannot be written.
-        """
+        """Write a checkpoint; raise `DivergedError` if the model outputs numbers that are not finite."""
         outputs = () if self._last_sample is None else self._infer(self.actor, [self._last_sample])
         if not all(np.isfinite(numbers).all() for each in outputs for numbers in each):
             raise DivergedError(
