@@ -71,16 +71,9 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenizer:
     """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
 
-    Text unlike the training data can also be encoded, using more tokens.
-
-    Args:
-        texts: Training data.
-        size: Maximum vocabulary size.
-        words: Number of frequent words, with the space before and punctuation after them, that are single tokens, as
-            are names of two words, such as `red circle`. Then each cell of a board is one token, at a fixed position.
-
-    Raises:
-        UsageError: The vocabulary is too small for bytes, special tokens and tags.
+    Text unlike the training data can also be encoded, using more tokens. `words` frequent words, with the space before
+    and punctuation after them, are single tokens, as are names of two words, such as `red circle`: each cell of a board
+    is one token, at a fixed position. Raises `UsageError` if `size` is too small for bytes, special tokens and tags.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     texts = list(_without_tags(texts))

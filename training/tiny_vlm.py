@@ -91,11 +91,7 @@ def make_tiny_vlm(
     """Write a checkpoint, overwriting existing files; its kind is the `model_type` in transformers.
 
     The weights follow from the seed, with the same versions of torch and transformers. The tokenizer is trained on
-    `texts`, by default prompts and responses of all games.
-
-    Raises:
-        UsageError: The vocabulary is too small, or the folder cannot be created.
-        OutputError: A file cannot be written.
+    `texts`, by default prompts and responses of all games. Raises `UsageError` if the vocabulary is too small.
     """
     size = size or TinySize()
     tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary, size.words)

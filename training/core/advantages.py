@@ -26,12 +26,8 @@ def gae(
 ) -> tuple[Floats, Floats]:
     """Generalised advantage estimation (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, equation 16).
 
-    Args:
-        rewards: Reward of each step of a sequence, shape (steps,).
-        values: Value estimate of each step, shape (steps,).
-        gamma: Discount factor.
-        lam: GAE lambda: 0 for one-step TD errors, 1 for Monte Carlo returns.
-        bootstrap_value: Value of the state after the last step, 0 if the episode terminated.
+    Takes reward and value of each step, shape (steps,), and the value of the state after the last one, 0 if the episode
+    terminated. `lam` is 0 for one-step TD errors, 1 for Monte Carlo returns.
 
     Returns:
         Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.

@@ -26,10 +26,8 @@ def expert_response(
     """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
 
     Random answers leave it to reinforcement learning to find out which ones are right. They do not repeat the
-    `rejected` action that the prompt reports as illegal, which teaches a model to heed that.
-
-    Raises:
-        UsageError: The game has no oracle, or its actions cannot be enumerated for `greedy`.
+    `rejected` action that the prompt reports as illegal, which teaches a model to heed that. Raises `UsageError`
+    without an expert.
     """
     right = rng.random() < accuracy
     action = expert_action(game, state, expert, reward, rng) if right else game.random_action(rng)

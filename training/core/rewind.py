@@ -19,12 +19,9 @@ FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Move all that was written after a step to a new folder `after_step_...` of the run; nothing is deleted.
+    """Move all that was written after a step to a new folder of the run and return it; None if there is nothing.
 
     Metrics are copied, since their file also has earlier steps, which the trainer keeps.
-
-    Returns:
-        The new folder; None if there are no later steps.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]

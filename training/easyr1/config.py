@@ -39,24 +39,18 @@ def read_config(args: Sequence[str]) -> RunConfig:
         merged = _merge(merged, OmegaConf.from_dotlist([setting]), setting)
     try:
         config: RunConfig = OmegaConf.to_object(merged)
-        _files(config)
+        for name, path in (
+            ("trainer.load_checkpoint_path", config.trainer.load_checkpoint_path),
+            ("data.override_chat_template", config.data.override_chat_template),
+        ):
+            if path is not None and not Path(path).exists():  # EasyR1 would ignore it (utils/py_functional.py)
+                raise UsageError(f"{name}={path}: no such file or folder")
         critic, actor = config.worker.critic.model, config.worker.actor.model
         critic.model_path = critic.model_path or actor.model_path
         config.deep_post_init()
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise UsageError(first_line(error)) from None
     return config
-
-
-def _files(config: RunConfig) -> None:
-    """Check that files exist, since EasyR1 ignores missing ones (utils/py_functional.py)."""
-    named = {
-        "trainer.load_checkpoint_path": config.trainer.load_checkpoint_path,
-        "data.override_chat_template": config.data.override_chat_template,
-    }
-    for setting, path in named.items():
-        if path is not None and not Path(path).exists():
-            raise UsageError(f"{setting}={path}: no such file or folder")
 
 
 def _load(path: Path) -> Any:

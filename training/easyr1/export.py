@@ -30,9 +30,7 @@ from vlmgym.rollout.trained import TRAINED, TrainedRecord
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write the model of a checkpoint, `global_step_...` or its subfolder `actor`, to a new folder.
 
-    Raises:
-        UsageError: The checkpoint is missing or incomplete, or the folder exists.
-        OutputError: The folder cannot be written.
+    Raises `UsageError` if the checkpoint is missing or incomplete, or the folder exists.
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     if out.exists():

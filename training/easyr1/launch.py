@@ -51,12 +51,9 @@ def start_ray(**options: Any) -> None:
 
 
 def fetch_model(name: str) -> None:
-    """Download a model before the workers start.
+    """Download a model before the workers start; raise `UsageError` if the Hub does not provide it.
 
     Otherwise one worker downloads while the others wait, which NCCL aborts after ten minutes (fsdp_workers.py).
-
-    Raises:
-        UsageError: The Hub does not provide it.
     """
     if Path(name).is_dir():
         return

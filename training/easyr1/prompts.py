@@ -82,15 +82,12 @@ class PromptEncoder(RLHFDataset):
         return chat_messages(example[self.prompt_key], example[self.image_key], lambda _: {"type": "image"})
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
-        """Encode a prompt.
+        """Encode a prompt; raise `UsageError` if it exceeds data.max_prompt_length.
 
         Returns:
             input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,
             (4, longest prompt): text, time, height and width for mrope), raw_prompt_ids (a list with one token per
             image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
-
-        Raises:
-            UsageError: The prompt exceeds data.max_prompt_length.
         """
         files = [{"bytes": encode_png(image)} for image in images]
         row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}

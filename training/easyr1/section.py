@@ -22,13 +22,7 @@ class _Part(BaseModel):
 
 
 class Validation(_Part):
-    """Validation: whole episodes on validation seeds, at the last stage of each game.
-
-    Attributes:
-        episodes: Episodes per game; 0 for none.
-        max_turns: Maximum turns per episode.
-        temperature: Sampling temperature; 0 is greedy.
-    """
+    """Whole episodes of each game at its last stage, on validation seeds; temperature 0 is greedy."""
 
     episodes: int = Field(16, ge=0)
     max_turns: int = Field(50, ge=1)

@@ -141,10 +141,7 @@ class Actor(nn.Module):
         """Generate responses as tokens, including the end token unless cut off; temperature 0 is greedy.
 
         Each prompt passes through the model once; `index` has the prompt of each response. The seed of a response
-        determines its tokens, regardless of the rest of the batch.
-
-        Raises:
-            UsageError: A prompt does not fit into the context of the model.
+        determines its tokens, regardless of the rest of the batch. Raises `UsageError` if a prompt exceeds the context.
         """
         length = max(len(prompt.ids) for prompt in prompts)
         if length >= self.context:
@@ -275,13 +272,7 @@ class Actor(nn.Module):
                 self.adapters.save_pretrained(folder / ADAPTER)
 
     def load_trained(self, folder: Path) -> None:
-        """Load what `save_trained` wrote, bit for bit.
-
-        Raises:
-            OSError: It does not exist.
-            ValueError, RuntimeError: It belongs to another model.
-            SafetensorError: It is incomplete.
-        """
+        """Load what `save_trained` wrote; raise OSError, ValueError, RuntimeError or SafetensorError on failure."""
         if self.adapters is None:
             saved = AutoModelForImageTextToText.from_pretrained(folder / MODEL, dtype=self.model.dtype)
             self.model.load_state_dict(saved.state_dict())

@@ -103,8 +103,8 @@ def fine_tune(
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
 
-    `check` gets the number of steps taken and returns the lower of perception accuracy and format compliance, last after
-    the final step; `report` gets step and loss. Raises `DivergedError` if the loss is not finite.
+    `check` gets the number of steps taken and returns the lower of perception accuracy and format compliance, last
+    after the final step; `report` gets step and loss. Raises `DivergedError` if the loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)

@@ -102,10 +102,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
     """Train from the start or the last checkpoint and return the contents of `result.json`.
 
-    Raises:
-        UsageError: An option is invalid.
-        SftError: Supervised fine-tuning failed its gate.
-        TrainingError: Training diverged or ran out of memory; the last checkpoint remains valid.
+    Raises `SftError` if supervised fine-tuning fails its gate; after a `TrainingError`, the last checkpoint is valid.
     """
     start = time.perf_counter()
     trainer = Trainer(config, run)

@@ -104,14 +104,13 @@ def update(
     minibatches: int = 1,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Update the model on the samples of a step: epochs of minibatches, which `rng` draws.
+    """Update the model on the samples of a step, in epochs of minibatches that `rng` draws.
+
+    Raises `DivergedError` if the loss or gradient is not finite, or the policy loss is too large.
 
     Returns:
         Means over updates of loss, policy_loss, value_loss, grad_norm, entropy, clip_fraction, kl (from the reference)
         and approx_kl (from the model before the step).
-
-    Raises:
-        DivergedError: The loss or gradient is not finite, or the policy loss is too large.
     """
     parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
     metrics: list[dict[str, float]] = []
