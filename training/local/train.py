@@ -92,9 +92,10 @@ def main(args: Sequence[str] | None = None) -> None:
             console.print(
                 f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True
             )
-            console.print(f"  random play      {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
+            console.print(f"  random play  {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
             for name, validation in result["validation"].items():
-                console.print(f"  {name + ' training':16} {describe_scores(validation['episodes'])}", soft_wrap=True)
+                label = f"{name} {config.algorithm.upper()}"
+                console.print(f"  {label:12} {describe_scores(validation['episodes'])}", soft_wrap=True)
         for name, path in result["paths"].items():
             console.print(f"{name:11}{path}", soft_wrap=True)
 
