@@ -102,6 +102,8 @@ def _fold(images: Mapping[str, Mapping[bytes, Seen]], fold: int, aspects: bool, 
         found = [(image, label) for image in different.values()]
         test += found[fold::HELD_OUT]
         train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT != fold]
+    if not test:  # every kind has fewer images than there are folds
+        return 0, 0
     learned, shown = (np.stack([image for image, _ in entries]) for entries in (train, test))
     names, truths = ([label.split() if aspects else [label] for _, label in entries] for entries in (train, test))
     right = np.ones(len(test), dtype=bool)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
 from vlmgym.sandbox.rendering.canvas import Canvas
@@ -110,7 +110,6 @@ class Pairs(BoardGame[PairsState, Cell]):
     name = "pairs"
     skills = ("memory",)
     title = "Matching pairs"
-    criterion = Criterion("random-legal", "pairs found", log=True)
     cells_in_action = 1
     answer_verbs = ("turn", "flip", "open")
     Config = PairsConfig
