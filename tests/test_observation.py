@@ -45,7 +45,7 @@ def play(game: Any, observation: Any, **options: Any) -> tuple[Seeing, list[Epis
 @pytest.mark.parametrize("observation", ["text", "both"])
 @pytest.mark.parametrize("game_id", DESCRIBED)
 def test_prompts_contain_the_description_and_images_on_request(game_id: str, observation: Any) -> None:
-    game = vlmgym.make_game(game_id, size=128)
+    game = vlmgym.make_game(game_id, size=320)
     policy, records = play(game, observation)
     each = len(game.image_shapes) if observation == "both" else 0
     for record in records:

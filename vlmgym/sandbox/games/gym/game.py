@@ -199,6 +199,10 @@ class GymGame(Game[GymState, Action]):
         return self._live.view((state.seed, state.actions)).facts["truth"]
 
     @property
+    def image_source(self) -> str:
+        return f"frames of the Gymnasium environment {self.id.removeprefix(PREFIX)}"
+
+    @property
     def no_text_observation(self) -> str | None:
         return "its image has no text description" if self.words.truth is None else None
 
