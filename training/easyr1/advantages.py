@@ -31,7 +31,6 @@ def compute_advantages(
 
     Single-turn groups use EasyR1's estimators. GAE for PPO runs over all tokens of an episode, turn by turn, and
     bootstraps from the critic where an episode was truncated. Grouped episodes use GiGPO, see `episode_advantages`.
-
     The batch is one of `turn_batch` with `token_level_rewards`, and `values` for PPO. `gamma` discounts per token for
     PPO, per turn for GiGPO. `stock` is the original function; `bootstrap_values` is only called for PPO.
     """

@@ -3,8 +3,7 @@
 - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
   (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
 - trainer/metrics.py: `compute_data_metrics` counts padding rows.
-- single_controller/ray/base.py: the timeout of 120 s for the first worker is too short for slow disks; raised to 5
-  minutes.
+- single_controller/ray/base.py: 120 s are too short for the first worker on slow disks; raised to 5 minutes.
 - utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
 """
 

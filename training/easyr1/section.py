@@ -37,9 +37,6 @@ class Section(_Part):
         curriculum: Curriculum file or name, instead of `games`.
         overrides: Data settings of all tasks: `data`, `split`, `columns`, `urls` and so on (docs/data.md).
         play: Maximum turns (1 for single responses) and contents of prompts.
-        states: Initial states.
-        reward: Reward weights and shaping.
-        validation: Validation during training.
         step_weight: Weight of the step-level advantage in episodes (omega of GiGPO); 0 for episode-level only.
         rollout_workers: Number of rollout workers; 0 to play in the trainer process.
     """

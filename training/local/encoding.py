@@ -55,7 +55,6 @@ class TrainSample:
     """A prompt and a response to learn from; arrays have one number per response token.
 
     Attributes:
-        prompt: The prompt.
         response: Tokens, including the end token unless the response was cut off.
         advantages: Advantages; unused in supervised fine-tuning, like all that follows.
         old_logprobs: Log-probabilities before the step; None if a step is a single update, which starts from these.

@@ -23,14 +23,11 @@ Images = Literal["true", "blank", "shuffled"]
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Result of one response to each of several states.
+    """Means over one response to each of several states.
 
     Attributes:
-        responses: Number of responses.
-        reward: Mean total reward.
-        reward_ci: Its 95% confidence interval (Wilson's for rewards of 0 and 1, else Student's t); None if undefined.
+        reward_ci: 95% confidence interval (Wilson's for rewards of 0 and 1, else Student's t); None if undefined.
         perception: Perception accuracy; None for games without a ground truth.
-        format: Format compliance.
     """
 
     responses: int
