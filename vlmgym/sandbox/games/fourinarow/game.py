@@ -77,7 +77,7 @@ class FourInARow(LineDuel[int]):
     name = "fourinarow"
     skills = ("planning", "search")
     title = "Four in a row"
-    criterion = Criterion("random-legal", "turns", log=True)
+    criterion = Criterion("random-legal", "score")
     Config = FourInARowConfig
     prompt_template = PROMPT_V1
     length, gravity = 4, True

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
 from vlmgym.sandbox.core.answer_text import plain
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
 from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal, layout
 from vlmgym.sandbox.rendering.canvas import Canvas
@@ -123,7 +123,6 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     name = "sudoku"
     skills = ("search",)
     title = "Sudoku"
-    criterion = Criterion("random-legal", "cells filled", log=True)
     Config = SudokuConfig
     State = SudokuState
     prompt_template = PROMPT_V1
