@@ -126,7 +126,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     name = "fallingblocks"
     skills = ("planning", "spatial")
     title = "Falling blocks"
-    criterion = Criterion("random-legal", "score", log=True)
+    criterion = Criterion("random-legal", "score")
     Config = FallingBlocksConfig
     State = FallingBlocksState
     prompt_template = PROMPT_V1
