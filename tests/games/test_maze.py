@@ -1,0 +1,90 @@
+"""Mazes: one path between any two cells, fog, and the score as a share of the path."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.games.puzzles import RNG, fewest_turns, oracle_turns, scores
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.games.maze.game import HIDDEN, Maze, MazeConfig, MazeState, Openings, carve
+
+CORRIDOR = ((2, 10, 8), (2, 10, 8))
+"""Two rows of cells that are only open to the left and right."""
+RING = ((6, 12), (3, 9))
+
+
+@given(st.integers(2, 12), st.integers(2, 12), st.integers(0, 10_000))
+def test_one_path_connects_any_two_cells(rows: int, columns: int, seed: int) -> None:
+    openings = carve(rows, columns, np.random.default_rng(seed))
+    passages = sum(bin(sides).count("1") for line in openings for sides in line)
+    assert passages == 2 * (rows * columns - 1)  # a connected graph with one edge fewer than cells is a tree
+    Maze(MazeConfig(rows=rows, columns=columns)).check_state(MazeState(openings, (0, 0), (rows - 1, columns - 1)))
+
+
+@pytest.mark.parametrize("level", [1, 3, 5])
+def test_the_oracle_takes_the_shortest_path(level: int) -> None:
+    game = make_game("maze", reasoning=level)
+    for seed in range(5):
+        state = game.start(np.random.default_rng(seed))
+        assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.player)
+    assert scores(game, range(5)) == pytest.approx([1.0] * 5)
+
+
+def test_the_score_is_the_completed_share_of_the_path() -> None:
+    game = make_game("maze", reasoning=5)
+    state = game.start(np.random.default_rng(1))
+    rng, score = np.random.default_rng(0), 0.0
+    longest = oracle_turns(game, state)
+    for _ in range(30):
+        legal = game.legal_actions(state) or ()
+        step = game.step(state, legal[int(rng.integers(len(legal)))], rng)
+        state, score = step.state, score + step.reward
+        assert score == pytest.approx(1 - oracle_turns(game, state) / longest)
+
+
+def test_walls() -> None:
+    game = Maze(MazeConfig(rows=2, columns=3))
+    state = MazeState(CORRIDOR, (0, 1), (0, 2))
+    assert game.legal_actions(state) == (1, 3)
+    for action, side in ((0, "above"), (2, "below")):
+        with pytest.raises(IllegalAction, match=f"there is a wall {side} the player"):
+            game.step(state, action, RNG)
+    assert game.step(state, 1, RNG).terminated
+
+
+def test_fog_hides_cells_and_the_exit() -> None:
+    clear, foggy = (Maze(MazeConfig(rows=9, columns=9, fog=fog)) for fog in (0, 1))
+    state = clear.start(np.random.default_rng(0))
+    row, column = state.player
+    assert not any(HIDDEN in line for line in clear.cells(state))
+    for r, (line, seen) in enumerate(zip(clear.cells(state), foggy.cells(state))):
+        for c, (cell, other) in enumerate(zip(line, seen)):
+            assert other == (cell if max(abs(r - row), abs(c - column)) <= 1 else HIDDEN)
+    assert "exit" not in foggy.describe(state)
+    assert "more than 1 rows" in foggy.prompt(state)
+    assert np.array_equal(foggy.draw(state), foggy.draw(replace(state, exit=(0, 0) if row > 4 else (8, 8))))
+
+
+@pytest.mark.parametrize(
+    ("openings", "player", "reason"),
+    [
+        (CORRIDOR, (0, 3), "the player is outside"),
+        (CORRIDOR, (0, 0), "a cell cannot be reached"),
+        (((2, 10, 8), (2, 10, 9)), (0, 0), "open in only one"),
+        (((2, 26, 8), (2, 10, 8)), (0, 0), "not a sum"),
+    ],
+)
+def test_other_mazes_are_not_states(openings: Openings, player: tuple[int, int], reason: str) -> None:
+    with pytest.raises(StateError, match=reason):
+        Maze(MazeConfig(rows=2, columns=3)).check_state(MazeState(openings, player, (0, 2)))
+
+
+def test_words_list_the_open_sides() -> None:
+    game = Maze(MazeConfig(rows=2, columns=2))
+    assert game.describe(MazeState(RING, (0, 0), (1, 1))) == "player right down, down left\nup right, exit up left"

@@ -1,0 +1,110 @@
+"""Parking: legal moves, solvable lots, shortest solutions and answers."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.games.puzzles import RNG, fewest_turns, oracle_turns, scores
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, ParseError, StateError
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.games.parking.game import Parking, ParkingConfig, ParkingState
+from vlmgym.sandbox.games.parking.lot import Vehicle
+
+GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
+STATE = ParkingState((Vehicle(1, 2, True), Vehicle(3, 2, False), Vehicle(3, 3, True)), (0, 0, 0))
+"""A in row 1 from the left, B in column 3 from the top, C in row 3 from the left."""
+
+
+def test_description_and_legal_moves() -> None:
+    assert GAME.describe(STATE).splitlines() == [
+        "empty, empty, empty, B",
+        "A, A, empty, B",
+        "empty, empty, empty, empty",
+        "C, C, C, empty",
+    ]
+    assert set(GAME.legal_actions(STATE)) == {(0, 1), (1, 2), (2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ((0, 0), "A only moves left and right"),
+        ((1, 1), "B only moves up and down"),
+        ((0, 3), "A cannot leave the lot"),
+        ((1, 0), "B cannot leave the lot"),
+        ((3, 0), "is not an action"),
+        ((0, 4), "is not an action"),
+    ],
+)
+def test_illegal_moves(action: tuple[int, int], reason: str) -> None:
+    with pytest.raises(IllegalAction, match=reason):
+        GAME.step(STATE, action, RNG)
+
+
+def test_the_red_car_waits_until_its_way_is_free() -> None:
+    state = GAME.step(STATE, (0, 1), RNG).state
+    with pytest.raises(IllegalAction, match=r"A is blocked at \(1, 3\)"):
+        GAME.step(state, (0, 1), RNG)
+    assert GAME.explain(state, (1, 2)) == "The red car A in row 1 ends in column 2; in its way: B. I move B down."
+    blocked = GAME.step(GAME.step(state, (2, 1), RNG).state, (1, 2), RNG).state
+    with pytest.raises(IllegalAction, match=r"B is blocked at \(3, 3\)"):
+        GAME.step(blocked, (1, 2), RNG)
+    state = GAME.step(GAME.step(state, (1, 2), RNG).state, (1, 2), RNG).state
+    last = GAME.step(state, (0, 1), RNG)
+    assert (last.reward, last.terminated) == (1.0, True)
+    assert GAME.legal_actions(last.state) == ()
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_lots_are_solvable_without_overlaps(level: int) -> None:
+    game = make_game("parking", reasoning=level)
+    for seed in range(5):
+        state = game.start(np.random.default_rng(seed))
+        game.check_state(state)
+        assert game.ended(state) is None
+    assert scores(game, range(3)) == [1.0] * 3
+
+
+def test_solutions_are_shortest() -> None:
+    game = make_game("parking", reasoning=2)
+    for seed in range(6):
+        state = game.start(np.random.default_rng(seed))
+        assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.offsets)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("B up", (1, 0)),
+        ("b UP", (1, 0)),
+        ("A: left", (0, 3)),
+        ("**move C right**", (2, 1)),
+        ("move car B down", (1, 2)),
+    ],
+)
+def test_answers(text: str, action: tuple[int, int]) -> None:
+    assert GAME.parse(answer_only(text)) == action
+
+
+@pytest.mark.parametrize(
+    "text", ["D up", "A", "up", "A up up", "A up, B down", "not A up", "A or B up", "AA up", "1 up"]
+)
+def test_other_answers_are_rejected(text: str) -> None:
+    with pytest.raises(ParseError):
+        GAME.parse(answer_only(text))
+
+
+def test_every_action_has_a_name() -> None:
+    for action in product(range(3), range(4)):
+        assert GAME.parse_answer(GAME.format(action)) == action
+
+
+def test_overlapping_vehicles_are_not_a_state() -> None:
+    with pytest.raises(StateError, match="two vehicles overlap"):
+        GAME.check_state(ParkingState(STATE.vehicles, (2, 0, 0)))
+    with pytest.raises(StateError, match="not 3 vehicles"):
+        GAME.check_state(ParkingState(STATE.vehicles, (0, 3, 0)))

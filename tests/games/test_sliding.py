@@ -1,0 +1,83 @@
+"""Sliding tiles: moves, solvable boards and shortest solutions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.games.puzzles import RNG, fewest_turns, oracle_turns, scores
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.games.sliding.game import Sliding, SlidingConfig, SlidingState
+from vlmgym.sandbox.games.sliding.solver import distance
+
+SMALL = Sliding(SlidingConfig(rows=2, columns=3))
+
+
+@pytest.mark.parametrize(
+    ("action", "after"),
+    [(0, (1, 5, 3, 4, 0, 6)), (1, (0, 1, 3, 4, 5, 6)), (3, (1, 3, 0, 4, 5, 6))],
+)
+def test_a_tile_slides_into_the_gap(action: int, after: tuple[int, ...]) -> None:
+    game = Sliding(SlidingConfig(rows=2, columns=3))
+    tiles = (1, 0, 3, 4, 5, 6)
+    assert game.step(SlidingState(tiles, 4), action, RNG).state.tiles == after
+    with pytest.raises(IllegalAction, match="no tile can slide down"):
+        game.step(SlidingState(tiles, 4), 2, RNG)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 60))
+@settings(max_examples=30)
+def test_solutions_are_shortest(seed: int, shuffle: int) -> None:
+    game = make_game("sliding", rows=2, columns=3, shuffle=shuffle)
+    state = game.start(np.random.default_rng(seed))
+    assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.tiles)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_boards_of_all_levels_are_solved(level: int) -> None:
+    game = make_game("sliding", reasoning=level)
+    assert scores(game, range(2)) == pytest.approx([1.0] * 2)
+    for seed in range(5):
+        state = game.start(np.random.default_rng(seed))
+        assert game.from_json(game.to_json(state)) == state
+        assert oracle_turns(game, state) <= game.config.shuffle
+
+
+def test_the_score_is_the_share_of_the_distance_and_never_negative() -> None:
+    game = make_game("sliding")
+    state = game.start(np.random.default_rng(0))
+    rng, score = np.random.default_rng(1), 0.0
+    for _ in range(40):
+        legal = game.legal_actions(state) or ()
+        step = game.step(state, legal[int(rng.integers(len(legal)))], rng)
+        state, score = step.state, score + step.reward
+        assert score == pytest.approx(max(0.0, 1 - distance(state.tiles, 3) / state.par))
+
+
+def test_a_hopeless_search_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmgym.sandbox.games.sliding.solver.MOST_NODES", 1000)
+    game = Sliding(SlidingConfig(rows=5, columns=5))
+    order = np.random.default_rng(0).permutation(24).tolist()
+    tiles = (*(tile + 1 for tile in order), 0)
+    try:
+        game.check_state(SlidingState(tiles, 1))
+    except StateError:
+        tiles = (tiles[1], tiles[0], *tiles[2:])
+    assert game.best_action(SlidingState(tiles, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("tiles", "reason"), [((2, 1, 3, 4, 5, 0), "cannot be put in order"), ((1, 2, 3, 4, 4, 0), "not the tiles")]
+)
+def test_other_boards_are_not_states(tiles: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(StateError, match=reason):
+        SMALL.check_state(SlidingState(tiles, 1))
+
+
+def test_explanation_counts_distances() -> None:
+    game = Sliding(SlidingConfig(rows=2, columns=2))
+    assert "add up to 1 before and 0 after" in game.explain(SlidingState((1, 2, 0, 3), 1), 3)
+    assert game.describe(SlidingState((1, 2, 0, 3), 1)) == "1, 2\nempty, 3"

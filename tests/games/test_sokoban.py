@@ -1,0 +1,99 @@
+"""Sokoban: pushes, walls, solvable rooms and the solver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.games.puzzles import RNG, fewest_turns, oracle_turns, scores
+from vlmgym import make_game
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.games.sokoban.game import Sokoban, SokobanConfig, SokobanState
+
+UP, RIGHT, DOWN, LEFT = range(4)
+
+
+def state_of(*rows: str) -> tuple[Sokoban, SokobanState]:
+    boxes = sum(row.count("$") + row.count("*") for row in rows)
+    return Sokoban(SokobanConfig(rows=len(rows), columns=len(rows[0]), boxes=boxes)), SokobanState(rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "after", "reward"),
+    [
+        ("#@ .$#", "# @.$#", 0.0),
+        ("#@$. #", "# @* #", 1.0),
+        ("#@* .#", "# +$.#", -1.0),
+        ("#+$  #", "#.@$ #", 0.0),
+        ("#@*. #", "# +* #", 0.0),
+    ],
+)
+def test_moves_and_pushes(row: str, after: str, reward: float) -> None:
+    game, state = state_of("######", row, "#$  .#", "######", "######")
+    step = game.step(state, RIGHT, RNG)
+    assert step.state.board[1] == after
+    assert step.reward * game.config.boxes == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("#   @##", "there is a wall"),
+        ("#..@$$ #", "behind the box there is a box"),
+        ("#  .@$#", "behind the box there is a wall"),
+        ("#  .@*#", "behind the box there is a wall"),
+    ],
+)
+def test_blocked_moves(row: str, reason: str) -> None:
+    wall = "#" * len(row)
+    game, state = state_of(wall, row, f"#$ .{'#' * (len(row) - 4)}", wall, wall)
+    with pytest.raises(IllegalAction, match=f"the player cannot move right: {reason}"):
+        game.step(state, RIGHT, RNG)
+    assert RIGHT not in game.legal_actions(state)
+
+
+def test_the_last_box_ends_the_episode() -> None:
+    game, state = state_of("######", "#@$. #", "# $. #", "######", "######")
+    for action, solved in ((RIGHT, False), (LEFT, False), (DOWN, False), (RIGHT, True)):
+        step = game.step(state, action, RNG)
+        assert step.terminated is solved
+        state = step.state
+    assert game.legal_actions(state) == ()
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_solutions_are_shortest(level: int) -> None:
+    game = make_game("sokoban", reasoning=level)
+    for seed in range(8):
+        state = game.start(np.random.default_rng(seed))
+        assert not any("*" in row for row in state.board)
+        assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.board)
+
+
+@given(st.integers(0, 10_000), st.integers(5, 9), st.integers(5, 9), st.integers(1, 3))
+@settings(max_examples=20)
+def test_every_room_can_be_solved(seed: int, rows: int, columns: int, boxes: int) -> None:
+    game = make_game("sokoban", rows=max(rows, 4 + boxes), columns=max(columns, 4 + boxes), boxes=boxes)
+    assert scores(game, [seed]) == [pytest.approx(1.0)]
+    game.from_json(game.to_json(game.start(np.random.default_rng(seed))))
+
+
+def test_a_box_in_a_corner_has_no_solution() -> None:
+    game, state = state_of("######", "#$ @ #", "#  . #", "######", "######")
+    assert game.best_action(state) is None
+    assert game.ended(state) is None
+
+
+def test_explanation_names_the_push() -> None:
+    game, state = state_of("######", "#@$. #", "#    #", "######", "######")
+    assert game.explain(state, RIGHT).endswith("I move right to (1, 2), which pushes the box to (1, 3).")
+    assert game.explain(state, UP).endswith("Moving up is illegal: there is a wall.")
+
+
+@pytest.mark.parametrize("row", ["#@$ ##", "#@@$.#", "#@$.x#", "#@$. .", "# $. #"])
+def test_other_rooms_are_not_states(row: str) -> None:
+    game = Sokoban(SokobanConfig(rows=5, columns=6, boxes=1))
+    with pytest.raises(StateError, match="not a walled room"):
+        game.check_state(SokobanState(("######", row, "######", "######", "######")))

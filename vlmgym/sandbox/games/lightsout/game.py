@@ -1,0 +1,180 @@
+"""Lights out: switch off all lamps; each press also switches the neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.games.lightsout.solver import effects, fewest_presses
+from vlmgym.sandbox.rendering.board import Cells
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+
+GLOW: Colour = (255, 214, 64)
+BRIGHT: Colour = (255, 240, 170)
+DARK: Colour = (66, 72, 88)
+SOCKET: Colour = (40, 44, 56)
+
+PROMPT_V1 = """\
+The image shows lamps in {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and columns \
+from {origin} at the left. Yellow lamps are on, dark lamps are off. Pressing a lamp switches it and its neighbours \
+above, below, left and right: those that are on go off, and those that are off go on. Switch off all lamps with as few \
+presses as you can.
+Actions: the coordinates (row, column) of the lamp to press.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, on or off for each lamp, separated by commas"
+
+
+class LightsOutConfig(BoardConfig):
+    """Configuration of lights out."""
+
+    rows: int = config_field("reasoning", 4, "Rows of lamps.", ge=2, le=7)
+    columns: int = config_field("reasoning", 4, "Columns of lamps.", ge=2, le=7)
+    presses: int = config_field("reasoning", 4, "Number of lamps pressed at random to make a board.", ge=1, le=49)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 3, "columns": 3, "presses": 2},
+            2: {"rows": 3, "columns": 4, "presses": 3},
+            3: {},
+            4: {"rows": 5, "columns": 5, "presses": 7},
+            5: {"rows": 6, "columns": 6, "presses": 12},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.presses > self.rows * self.columns:
+            raise ValueError(f"presses must be at most rows x columns = {self.rows * self.columns}, got {self.presses}")
+
+
+@dataclass(frozen=True, slots=True)
+class LightsOutState:
+    """Lit lamps as a bit mask of cells, row by row, and the fewest presses that solved the initial board."""
+
+    lit: int
+    par: int
+    variation_seed: int = 0
+
+
+class LightsOut(BoardGame[LightsOutState, Cell]):
+    """Switch off all lamps; each press also switches the neighbours.
+
+    Description:
+        Pressing a lamp switches it and its neighbours in row and column on or off. A board is made by pressing
+        `presses` different lamps at random, so it can be solved by pressing each of them once more, in any order.
+
+    Observation:
+        The lamps as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns])`: row and column of the lamp to press, from 0.
+
+    Reward:
+        The score is 1 - (presses needed now) / (presses needed at first), but at least 0: 1 if all lamps are off. The
+        reward of a turn is its change, 0 for an illegal or unparsable answer.
+
+    Episode end:
+        All lamps are off. Metrics: solved, presses needed.
+
+    Arguments:
+        `rows`, `columns`: Size of the board.
+        `presses`: Number of lamps pressed to make a board.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "lightsout"
+    title = "Lights out"
+    cells_in_action = 1
+    answer_verbs = ("press", "switch", "toggle")
+    Config = LightsOutConfig
+    State = LightsOutState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> LightsOutState:
+        c = self.config
+        lit = 0
+        while not lit:
+            lit = 0
+            for cell in rng.permutation(c.rows * c.columns)[: c.presses].tolist():
+                lit ^= self._effects[cell]
+        return LightsOutState(lit, self._presses(lit).bit_count(), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: LightsOutState) -> tuple[Cell, ...]:
+        c = self.config
+        return tuple([(row, column) for row in range(c.rows) for column in range(c.columns)]) if state.lit else ()
+
+    def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
+        ((row, column),) = self.action_cells(action)
+        if not state.lit:
+            raise IllegalAction("all lamps are off")
+        lit = state.lit ^ self._effects[row * self.config.columns + column]
+        after = LightsOutState(lit, state.par, state.variation_seed)
+        return Step(after, self._score(after) - self._score(state), not lit)
+
+    def ended(self, state: LightsOutState) -> str | None:
+        return None if state.lit else "all lamps are off"
+
+    def best_action(self, state: LightsOutState) -> Cell | None:
+        """First lamp, in reading order, of a smallest solution."""
+        presses = self._presses(state.lit)
+        if not presses:
+            return None
+        row, column = divmod((presses & -presses).bit_length() - 1, self.config.columns)
+        return row, column
+
+    def metrics(self, state: LightsOutState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {"solved": float(not state.lit), "presses needed": float(self._presses(state.lit).bit_count())}
+
+    def cells(self, state: LightsOutState) -> Cells:
+        c = self.config
+        bits = f"{state.lit:0{c.rows * c.columns}b}"[::-1]
+        return [bits[start : start + c.columns] for start in range(0, len(bits), c.columns)]
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side = canvas.width
+        middle = side / 2
+        canvas.rectangle(0, 0, side, side, self.tint(SOCKET), radius=side * 0.12)
+        canvas.circle(middle, middle, side * 0.38, self.tint(GLOW if cell == "1" else DARK))
+        if cell == "1":
+            canvas.circle(middle, middle, side * 0.22, self.tint(BRIGHT))
+
+    def cell_words(self, cell: Hashable) -> str:
+        return "on" if cell == "1" else "off"
+
+    def prompt(self, state: LightsOutState) -> str:
+        return self.fill_prompt(_PERCEPTION, "(row, column)")
+
+    def explain(self, state: LightsOutState, action: Cell) -> str:
+        """State a smallest solution."""
+        presses, columns = self._presses(state.lit), self.config.columns
+        cells = [self.where(divmod(cell, columns)) for cell in range(presses.bit_length()) if presses >> cell & 1]
+        return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."
+
+    def check_state(self, state: LightsOutState) -> None:
+        c = self.config
+        solution = fewest_presses(state.lit, c.rows, c.columns) if 0 <= state.lit < 1 << c.rows * c.columns else None
+        if solution is None:
+            raise StateError(f"invalid state of lightsout: {state.lit} are not lamps of a solvable board")
+        if not 1 <= state.par <= c.rows * c.columns:
+            raise StateError(f"invalid state of lightsout: par must be 1 to {c.rows * c.columns}, got {state.par}")
+
+    def _score(self, state: LightsOutState) -> float:
+        return max(0.0, 1 - self._presses(state.lit).bit_count() / state.par)
+
+    def _presses(self, lit: int) -> int:
+        presses = fewest_presses(lit, self.config.rows, self.config.columns)
+        assert presses is not None, "boards are made by presses"
+        return presses
+
+    @property
+    def _effects(self) -> tuple[int, ...]:
+        return effects(self.config.rows, self.config.columns)

@@ -1,0 +1,73 @@
+"""Shortest paths for the oracles of puzzles, and a cache of the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+NodeT = TypeVar("NodeT", bound=Hashable)
+MoveT = TypeVar("MoveT")
+Plan = Sequence[tuple[NodeT, MoveT]]
+"""Each node of a path, except the last, with the move that leaves it."""
+
+MOST_NODES = 500_000
+"""Maximum number of nodes of a search."""
+CACHED = 100_000
+"""Maximum number of nodes whose moves are cached."""
+
+
+def shortest_path(
+    start: NodeT,
+    successors: Callable[[NodeT], Iterable[tuple[MoveT, NodeT]]],
+    solved: Callable[[NodeT], bool],
+    most_nodes: int = MOST_NODES,
+) -> Plan[NodeT, MoveT] | None:
+    """Search breadth-first for a shortest path to a solved node; None if there is none within `most_nodes`.
+
+    Among the shortest paths it returns the first in the order of the successors, so a search from a later node of the
+    path returns the rest of the same path.
+    """
+    if solved(start):
+        return ()
+    parents: dict[NodeT, tuple[NodeT, MoveT] | None] = {start: None}
+    layer = [start]
+    while layer and len(parents) <= most_nodes:
+        following = []
+        for node in layer:
+            for move, after in successors(node):
+                if after in parents:
+                    continue
+                parents[after] = node, move
+                if solved(after):
+                    return _path(parents, after)
+                following.append(after)
+        layer = following
+    return None
+
+
+def _path(parents: dict[NodeT, tuple[NodeT, MoveT] | None], node: NodeT) -> Plan[NodeT, MoveT]:
+    path = []
+    while (step := parents[node]) is not None:
+        path.append(step)
+        node = step[0]
+    return path[::-1]
+
+
+class Planner(Generic[NodeT, MoveT]):
+    """Returns the first move of a plan, and caches the moves of the nodes along it.
+
+    `plan` must return the rest of the same plan for a later node of it.
+    """
+
+    def __init__(self, plan: Callable[[NodeT], Plan[NodeT, MoveT] | None]) -> None:
+        self._plan = plan
+        self._moves: dict[NodeT, MoveT | None] = {}
+
+    def move(self, node: NodeT) -> MoveT | None:
+        """Return the first move of the plan; None if there is no plan or nothing to do."""
+        if node not in self._moves:
+            if len(self._moves) > CACHED:
+                self._moves.clear()
+            self._moves[node] = None
+            self._moves.update(self._plan(node) or ())
+        return self._moves[node]

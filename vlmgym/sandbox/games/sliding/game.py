@@ -1,0 +1,215 @@
+"""Sliding-tile puzzle: put the numbered tiles in order by sliding them into the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
+from vlmgym.sandbox.games.search import Planner
+from vlmgym.sandbox.games.sliding.solver import Search, Tiles, distance, gap_moves, goal_of
+from vlmgym.sandbox.rendering.board import Cells
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+
+EMPTY = "empty"
+INK: Colour = (255, 252, 246)
+ROW_COLOURS: tuple[Colour, ...] = ((186, 74, 62), (44, 112, 176), (58, 136, 84), (140, 92, 168), (178, 120, 30))
+"""Colours of the tiles by the row of their goal."""
+
+PROMPT_V1 = """\
+The image shows a sliding-tile puzzle with {rows} rows and {columns} columns, tiles numbered 1 to {last}, and one \
+empty cell. Rows are numbered from {origin} at the top and columns from {origin} at the left. A move slides a tile \
+next to the empty cell into it: up slides the tile below the empty cell up, right slides the tile on its left to the \
+right. Put the tiles in order, row by row from 1 at the top left, with the empty cell at the bottom right.
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, numbers separated by commas, empty for the empty cell"
+
+
+class SlidingConfig(BoardConfig):
+    """Configuration of the sliding-tile puzzle."""
+
+    rows: int = config_field("reasoning", 3, "Rows of the board.", ge=2, le=5)
+    columns: int = config_field("reasoning", 3, "Columns of the board.", ge=2, le=5)
+    shuffle: int = config_field("reasoning", 16, "Random moves from the solved board.", ge=1, le=1000)
+
+    levels = with_board_perception(
+        {
+            1: {"shuffle": 4},
+            2: {"shuffle": 8},
+            3: {},
+            4: {"rows": 3, "columns": 4, "shuffle": 26},
+            5: {"rows": 4, "columns": 4, "shuffle": 32},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingState:
+    """Tiles row by row, 0 for the empty cell, and their sum of distances from the goals at first."""
+
+    tiles: Tiles
+    par: int
+    variation_seed: int = 0
+
+
+class Sliding(NamedActions, BoardGame[SlidingState, int]):
+    """Slide numbered tiles into order.
+
+    Description:
+        A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
+        moves, none of which undoes the previous one, so it can be solved.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(4)`: the direction in which a tile slides: 0 up, 1 right, 2 down, 3 left. A direction in which no tile
+        can slide is illegal.
+
+    Reward:
+        The score is 1 - (distance of all tiles from their goals now) / (at first), but at least 0: 1 if solved. The
+        reward of a turn is its change, 0 for an illegal or unparsable answer.
+
+    Episode end:
+        The tiles are in order. Metrics: solved, distance left.
+
+    Arguments:
+        `rows`, `columns`: Size of the board.
+        `shuffle`: Number of random moves.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "sliding"
+    title = "Sliding tiles"
+    verbs = ("move", "slide")
+    Config = SlidingConfig
+    State = SlidingState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SlidingState:
+        c = self.config
+        tiles, last = self._goal, -1
+        drawn = rng.random(c.shuffle).tolist()
+        while tiles == self._goal:
+            for number in drawn:
+                moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
+                last, source = moves[int(number * len(moves))]
+                tiles = _slid(tiles, source)
+        return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SlidingState) -> tuple[int, ...]:
+        if state.tiles == self._goal:
+            return ()
+        return tuple([action for action, _ in self._moves[state.tiles.index(0)]])
+
+    def step(self, state: SlidingState, action: int, rng: np.random.Generator) -> Step[SlidingState]:
+        self.check_named(action)
+        if state.tiles == self._goal:
+            raise IllegalAction("the tiles are in order")
+        source = dict(self._moves[state.tiles.index(0)]).get(action)
+        if source is None:
+            raise IllegalAction(f"no tile can slide {DIRECTIONS[action]}")
+        after = SlidingState(_slid(state.tiles, source), state.par, state.variation_seed)
+        return Step(after, self._score(after) - self._score(state), after.tiles == self._goal)
+
+    def ended(self, state: SlidingState) -> str | None:
+        return "the tiles are in order" if state.tiles == self._goal else None
+
+    def best_action(self, state: SlidingState) -> int | None:
+        """First move of a shortest solution; None if the board is too far from order to find it in time."""
+        return self._planner.move(state.tiles)
+
+    def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        left = distance(state.tiles, self.config.columns)
+        return {"solved": float(left == 0), "distance left": float(left)}
+
+    def cells(self, state: SlidingState) -> Cells:
+        columns = self.config.columns
+        return [state.tiles[start : start + columns] for start in range(0, len(state.tiles), columns)]
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        if not isinstance(cell, int) or cell == 0:
+            return
+        side = canvas.width
+        colour = self.tint(ROW_COLOURS[(cell - 1) // self.config.columns])
+        canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
+        canvas.text(str(cell), side / 2, side / 2, side * 0.38, self.tint(INK), max_width=side * 0.8, angle=angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        return str(cell) if cell else EMPTY
+
+    def prompt(self, state: SlidingState) -> str:
+        c = self.config
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left", last=c.rows * c.columns - 1)
+
+    def explain(self, state: SlidingState, action: int) -> str:
+        """State where the gap is, which tile moves and the sum of distances before and after."""
+        cell = state.tiles.index(0)
+        source = dict(self._moves[cell]).get(action)
+        gap = f"The empty cell is at {self.where(divmod(cell, self.config.columns))}."
+        if source is None:
+            return f"{gap} No tile can slide {DIRECTIONS[action]}."
+        before = distance(state.tiles, self.config.columns)
+        after = distance(_slid(state.tiles, source), self.config.columns)
+        return (
+            f"{gap} Sliding {DIRECTIONS[action]} moves tile {state.tiles[source]} into it. The distances of all tiles "
+            f"from their goals add up to {before} before and {after} after the move."
+        )
+
+    def check_state(self, state: SlidingState) -> None:
+        c = self.config
+        if sorted(state.tiles) != list(range(c.rows * c.columns)):
+            raise StateError(f"invalid state of sliding: not the tiles of a {c.rows} x {c.columns} board")
+        if _parity(state.tiles, c.columns) != _parity(self._goal, c.columns):
+            raise StateError("invalid state of sliding: the tiles cannot be put in order")
+        if state.par < 1:
+            raise StateError(f"invalid state of sliding: par must be at least 1, got {state.par}")
+
+    def _score(self, state: SlidingState) -> float:
+        return max(0.0, 1 - distance(state.tiles, self.config.columns) / state.par)
+
+    @cached_property
+    def _goal(self) -> Tiles:
+        return goal_of(self.config.rows, self.config.columns)
+
+    @cached_property
+    def _moves(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        return gap_moves(self.config.rows, self.config.columns)
+
+    @cached_property
+    def _planner(self) -> Planner[Tiles, int]:
+        return Planner(self._plan)
+
+    def _plan(self, tiles: Tiles) -> list[tuple[Tiles, int]]:
+        found = []
+        for action in Search(tiles, self.config.rows, self.config.columns).solve() or ():
+            found.append((tiles, action))
+            tiles = _slid(tiles, dict(self._moves[tiles.index(0)])[action])
+        return found
+
+
+def _slid(tiles: Tiles, source: int) -> Tiles:
+    """Tiles after the one at `source` has moved into the gap."""
+    moved = list(tiles)
+    gap = tiles.index(0)
+    moved[gap], moved[source] = tiles[source], 0
+    return tuple(moved)
+
+
+def _parity(tiles: Tiles, columns: int) -> int:
+    """Parity of the order and of the distance of the gap, which a move does not change."""
+    order = [tile for tile in tiles if tile]
+    inversions = sum(a > b for i, a in enumerate(order) for b in order[i:])
+    return (inversions + (tiles.index(0) // columns if columns % 2 == 0 else 0)) % 2

@@ -1,0 +1,126 @@
+"""Solver for sliding-tile puzzles: iterative-deepening A* with Manhattan distance and linear conflicts.
+
+Solutions are shortest, and of those the first in the order of the moves, so solving a later board of a solution gives
+the rest of the same one. Positions of cells are numbered row by row.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+Tiles = tuple[int, ...]
+"""Tiles by cell, 0 for the empty one."""
+
+MOST_NODES = 40_000
+"""Maximum number of nodes, reached within seconds; boards of the highest level need 3,000 on average."""
+
+
+@lru_cache
+def gap_moves(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Legal actions for each cell of the gap, with the cell of the tile that moves into it."""
+    found = []
+    for cell in range(rows * columns):
+        row, column = divmod(cell, columns)
+        sources = ((row + 1, column), (row, column - 1), (row - 1, column), (row, column + 1))
+        found.append(
+            tuple(
+                (action, r * columns + c) for action, (r, c) in enumerate(sources) if 0 <= r < rows and 0 <= c < columns
+            )
+        )
+    return tuple(found)
+
+
+@lru_cache
+def _line_cost(line: Tiles, goal: Tiles) -> int:
+    """Extra moves of the tiles of a line that are in their goal line: two for each that must leave it."""
+    places = [goal.index(tile) for tile in line if tile and tile in goal]
+    longest: list[int] = []
+    for i, place in enumerate(places):
+        longest.append(1 + max((longest[j] for j in range(i) if places[j] < place), default=0))
+    return 2 * (len(places) - max(longest, default=0))
+
+
+def goal_of(rows: int, columns: int) -> Tiles:
+    """Solved board: tiles in reading order, the gap last."""
+    return (*range(1, rows * columns), 0)
+
+
+def distance(tiles: Tiles, columns: int) -> int:
+    """Sum of the distances of the tiles from their goals along rows and columns."""
+    total = 0
+    for cell, tile in enumerate(tiles):
+        if tile:
+            row, column = divmod(tile - 1, columns)
+            total += abs(cell // columns - row) + abs(cell % columns - column)
+    return total
+
+
+class Search:
+    """A search for the shortest solution of one board."""
+
+    def __init__(self, tiles: Tiles, rows: int, columns: int) -> None:
+        self._rows, self._columns = rows, columns
+        self._moves = gap_moves(rows, columns)
+        goal = goal_of(rows, columns)
+        self._goal_rows = [goal[row * columns : (row + 1) * columns] for row in range(rows)]
+        self._goal_columns = [goal[column::columns] for column in range(columns)]
+        self._tiles = list(tiles)
+        self.nodes = 0
+
+    def solve(self) -> list[int] | None:
+        """Return the shortest solution as actions, or None if the search is too long."""
+        manhattan = distance(tuple(self._tiles), self._columns)
+        bound = manhattan + self._conflicts()
+        gap = self._tiles.index(0)
+        while self.nodes <= MOST_NODES:
+            path: list[int] = []
+            found = self._extend(gap, manhattan, bound, -1, path)
+            if found == 0:
+                return path
+            bound += found
+        return None
+
+    def _extend(self, gap: int, manhattan: int, left: int, last: int, path: list[int]) -> int:
+        """Search to a depth of `left`; return 0 if solved with `path`, else by how much the bound must grow."""
+        self.nodes += 1
+        if manhattan == 0:
+            return 0
+        over = 1 << 30
+        if self.nodes > MOST_NODES:
+            return over
+        tiles, columns = self._tiles, self._columns
+        for action, source in self._moves[gap]:
+            if action ^ 2 == last:
+                continue
+            tile = tiles[source]
+            row, column = divmod(tile - 1, columns)
+            after = (
+                manhattan
+                + abs(gap // columns - row)
+                + abs(gap % columns - column)
+                - abs(source // columns - row)
+                - abs(source % columns - column)
+            )
+            lacking = after - left + 1
+            if lacking <= 0:
+                tiles[gap], tiles[source] = tile, 0
+                lacking = max(0, after + self._conflicts() - left + 1)
+                if lacking == 0:
+                    path.append(action)
+                    lacking = self._extend(source, after, left - 1, action, path)
+                    if lacking == 0:
+                        return 0
+                    path.pop()
+                tiles[gap], tiles[source] = 0, tile
+            over = min(over, lacking)
+        return over
+
+    def _conflicts(self) -> int:
+        tiles, columns = self._tiles, self._columns
+        rows = (
+            _line_cost(tuple(tiles[row * columns : (row + 1) * columns]), goal)
+            for row, goal in enumerate(self._goal_rows)
+        )
+        return sum(rows) + sum(
+            _line_cost(tuple(tiles[column::columns]), goal) for column, goal in enumerate(self._goal_columns)
+        )

@@ -1,0 +1,246 @@
+"""Snake: eat and grow without running into the wall or yourself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
+from vlmgym.sandbox.games.snake.solver import Body, best_step, moved
+from vlmgym.sandbox.rendering.board import Cells
+from vlmgym.sandbox.rendering.canvas import Canvas, Colour
+from vlmgym.sandbox.rendering.palette import blend
+
+LENGTH = 3
+"""Initial length of the snake."""
+GREEN: Colour = (52, 140, 60)
+RED: Colour = (208, 36, 40)
+WHITE: Colour = (255, 255, 255)
+BLACK: Colour = (0, 0, 0)
+EMPTY = ("empty", ())
+
+PROMPT_V1 = """\
+The image shows a Snake board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. Each turn, the head of the snake (green, with eyes) moves one cell and the body \
+follows. Food (red) makes the snake one cell longer, and new food appears in a random empty cell. The game ends if \
+the head runs into the wall or the body; it may enter the cell that the tip of the tail leaves. Turning back onto the \
+neck is illegal. Eat {food} pieces of food to win.
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, cells separated by commas, each one of: empty, food, head, body, tail"
+
+
+class SnakeConfig(BoardConfig):
+    """Configuration of Snake."""
+
+    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=4, le=12)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=12)
+    food: int = config_field("reasoning", 8, "Number of pieces of food to eat.", ge=1, le=100)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 5, "columns": 5, "food": 3},
+            2: {"rows": 6, "columns": 6, "food": 5},
+            3: {},
+            4: {"rows": 8, "columns": 8, "food": 11},
+            5: {"rows": 9, "columns": 9, "food": 13},
+        }
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.food > (most := self.rows * self.columns - LENGTH):
+            raise ValueError(f"food must be at most {most} on a {self.rows} x {self.columns} board, got {self.food}")
+
+
+@dataclass(frozen=True, slots=True)
+class SnakeState:
+    """Cells of the snake from head to tail, and of the food; `crashed` into a wall or the body by the last move."""
+
+    body: Body
+    food: Cell
+    crashed: bool = False
+    variation_seed: int = 0
+
+
+class Snake(NamedActions, BoardGame[SnakeState, int]):
+    """Steer the snake to food without running into the wall or its body.
+
+    Description:
+        Each turn, the head moves one cell and the body follows. On food, the snake grows by one cell, and new food
+        appears in a random empty cell. The head may enter the cell that the tip of the tail leaves.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. Turning back onto the neck is illegal.
+
+    Reward:
+        1 / `food` for each piece of food, so the score is at most 1; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        All `food` is eaten, or the head runs into the wall or the body. Metrics: food eaten, crashed.
+
+    Arguments:
+        `rows`, `columns`: Size of the board.
+        `food`: Number of pieces of food to eat.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "snake"
+    title = "Snake"
+    joined = True
+    verbs = ("move", "go", "turn")
+    Config = SnakeConfig
+    State = SnakeState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SnakeState:
+        c = self.config
+        row, column = int(rng.integers(c.rows)), int(rng.integers(LENGTH - 1, c.columns))
+        body = tuple((row, column - i) for i in range(LENGTH))
+        return SnakeState(body, self._new_food(body, rng), False, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SnakeState) -> tuple[int, ...]:
+        if self.ended(state) is not None:
+            return ()
+        return tuple([action for action in range(4) if _ahead(state.body, action) != state.body[1]])
+
+    def step(self, state: SnakeState, action: int, rng: np.random.Generator) -> Step[SnakeState]:
+        self.check_named(action)
+        if (reason := self.ended(state)) is not None:
+            raise IllegalAction(f"the game is over: {reason}")
+        head = _ahead(state.body, action)
+        if head == state.body[1]:
+            raise IllegalAction(f"the snake cannot turn back {DIRECTIONS[action]} onto its neck")
+        eats = head == state.food
+        if not self._inside(head) or head in (state.body if eats else state.body[:-1]):
+            after = SnakeState(state.body, state.food, True, state.variation_seed)
+            return Step(after, 0.0, True, {"ate": False})
+        body = moved(state.body, action, state.food)
+        won = eats and len(body) - LENGTH == self.config.food
+        food = self._new_food(body, rng) if eats and not won else state.food
+        after = SnakeState(body, food, False, state.variation_seed)
+        return Step(after, eats / self.config.food, won, {"ate": eats})
+
+    def ended(self, state: SnakeState) -> str | None:
+        if state.crashed:
+            return "the snake ran into the wall or its body"
+        return "all food is eaten" if len(state.body) - LENGTH >= self.config.food else None
+
+    def best_action(self, state: SnakeState) -> int | None:
+        """Step on a shortest path to the food from which the snake can still escape, or along a way to its tail."""
+        if self.ended(state) is not None:
+            return None
+        best = best_step(state.body, state.food, self.config.rows, self.config.columns)
+        return self.legal_actions(state)[0] if best is None else best
+
+    def metrics(self, state: SnakeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {"food eaten": float(len(state.body) - LENGTH), "crashed": float(state.crashed)}
+
+    def cells(self, state: SnakeState) -> Cells:
+        """Name of each cell, and the actions that lead to the neighbouring parts of the snake."""
+        rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
+        body = state.body
+        if state.food not in body:
+            rows[state.food[0]][state.food[1]] = ("food", ())
+        for index, (row, column) in enumerate(body):
+            joins = []
+            if index:
+                joins.append(_SIDES[body[index - 1][0] - row, body[index - 1][1] - column])
+            if index + 1 < len(body):
+                joins.append(_SIDES[body[index + 1][0] - row, body[index + 1][1] - column])
+            name = "body" if joins[1:] and index else "tail" if index else "crashed head" if state.crashed else "head"
+            rows[row][column] = name, tuple(joins)
+        return list(map(tuple, rows))
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        assert isinstance(cell, tuple)
+        name, joins = cell
+        side = canvas.width
+        middle = side / 2
+        canvas.rectangle(0, 0, side, side, blend(self.painter.theme.empty, BLACK, 0.12))
+        canvas.rectangle(1, 1, side - 2, side - 2, self.painter.theme.empty)
+        if name == "food":
+            canvas.circle(middle, side * 0.54, side * 0.3, self.tint(RED))
+            canvas.rectangle(side * 0.48, side * 0.14, side * 0.06, side * 0.16, self.tint((110, 70, 30)))
+            canvas.circle(side * 0.4, side * 0.44, side * 0.07, self.tint((250, 170, 160)))
+        if not joins:
+            return
+        width = side * (0.36 if name == "tail" else 0.62)
+        colour = self.tint(blend(GREEN, BLACK, 0.3) if "head" in name else GREEN)
+        for action in joins:
+            down, right = STEPS[action]
+            left, top = (middle - width / 2 + min(v, 0) * (middle - width / 2) for v in (right, down))
+            across, along = (width + abs(v) * (middle - width / 2) for v in (right, down))
+            canvas.rectangle(left, top, across, along, colour)
+        if name == "body":
+            canvas.circle(middle, middle, width / 2, colour)
+            canvas.circle(middle, middle, side * 0.1, self.tint(blend(GREEN, WHITE, 0.35)))
+        elif name == "tail":
+            canvas.circle(middle, middle, width / 2, colour)
+        else:
+            canvas.circle(middle, middle, side * 0.4, colour)
+            down, right = STEPS[joins[0]]
+            for sign in (-1, 1):
+                x, y = middle + side * 0.17 * (sign * down - right), middle + side * 0.17 * (sign * right - down)
+                canvas.circle(x, y, side * 0.1, self.tint(RED if name == "crashed head" else WHITE))
+                canvas.circle(x, y, side * 0.05, self.tint(BLACK))
+
+    def cell_words(self, cell: Hashable) -> str:
+        assert isinstance(cell, tuple)
+        return str(cell[0])
+
+    def prompt(self, state: SnakeState) -> str:
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left")
+
+    def explain(self, state: SnakeState, action: int) -> str:
+        """State where head and food are, and what the move runs into."""
+        head, food = state.body[0], state.food
+        ways = [
+            f"{abs(distance)} {name if distance > 0 else other}"
+            for distance, name, other in ((food[0] - head[0], "down", "up"), (food[1] - head[1], "right", "left"))
+            if distance
+        ]
+        to = _ahead(state.body, action)
+        meets = "the wall" if not self._inside(to) else "its body" if to in state.body[:-1] else ""
+        where = f"The head is at {self.where(head)}, the food at {self.where(food)}, {' and '.join(ways)}."
+        if meets:
+            return f"{where} Moving {DIRECTIONS[action]} runs into {meets}."
+        return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which is {'food' if to == food else 'free'}."
+
+    def check_state(self, state: SnakeState) -> None:
+        body = state.body
+        if not all(map(self._inside, (*body, state.food))) or not LENGTH <= len(body) <= LENGTH + self.config.food:
+            raise StateError("invalid state of snake: the snake or the food does not fit the board")
+        if len(set(body)) < len(body) or any((a[0] - b[0], a[1] - b[1]) not in _SIDES for a, b in pairwise(body)):
+            raise StateError("invalid state of snake: the body is not connected or crosses itself")
+        if state.food in body and self.ended(state) is None:
+            raise StateError("invalid state of snake: the food is inside the snake")
+
+    def _inside(self, cell: Cell) -> bool:
+        rows: int = self.config.rows
+        return 0 <= cell[0] < rows and 0 <= cell[1] < self.config.columns
+
+    def _new_food(self, body: Body, rng: np.random.Generator) -> Cell:
+        c, taken = self.config, set(body)
+        free = [cell for row in range(c.rows) for column in range(c.columns) if (cell := (row, column)) not in taken]
+        return free[int(rng.integers(len(free)))]
+
+
+_SIDES: Mapping[Cell, int] = {step: action for action, step in enumerate(STEPS)}
+
+
+def _ahead(body: Body, action: int) -> Cell:
+    return body[0][0] + STEPS[action][0], body[0][1] + STEPS[action][1]

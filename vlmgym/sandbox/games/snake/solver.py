@@ -1,0 +1,66 @@
+"""Strategy for Snake: the shortest safe path to the food, or else the safe step that leaves most room.
+
+A step is safe if the head can still reach the tail afterwards, since the snake can then follow its tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vlmgym.sandbox.core.named_actions import STEPS
+from vlmgym.sandbox.games.search import shortest_path
+
+Cell = tuple[int, int]
+Body = tuple[Cell, ...]
+
+
+def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
+    """Return an action that keeps the snake alive if there is one, else None."""
+
+    def path(body: Body, goal: Cell) -> list[int] | None:
+        """Shortest path of the head through cells that the body leaves in time."""
+        blocked = {cell: len(body) - 1 - index for index, cell in enumerate(body)}
+
+        def successors(node: tuple[Cell, int]) -> Iterator[tuple[int, tuple[Cell, int]]]:
+            (row, column), time = node
+            for action, (down, right) in enumerate(STEPS):
+                cell = row + down, column + right
+                free = 0 <= cell[0] < rows and 0 <= cell[1] < columns and blocked.get(cell, 0) <= time
+                if free and cell not in seen:
+                    seen.add(cell)
+                    yield action, (cell, time + 1)
+
+        seen = {body[0]}
+        found = shortest_path((body[0], 0), successors, lambda node: node[0] == goal)
+        return None if found is None else [action for _, action in found]
+
+    to_food = path(body, food)
+    if to_food:
+        after = body
+        for action in to_food:
+            after = moved(after, action, food)
+        if len(after) == rows * columns or path(after, after[-1]) is not None:
+            return to_food[0]
+    return _safest(body, food, rows, columns, lambda later: path(later, later[-1]))
+
+
+def _safest(
+    body: Body, food: Cell, rows: int, columns: int, way_to_tail: Callable[[Body], list[int] | None]
+) -> int | None:
+    best: tuple[int, int] | None = None
+    for action in range(4):
+        after = moved(body, action, food)
+        head = after[0]
+        if not (0 <= head[0] < rows and 0 <= head[1] < columns) or head in after[1:]:
+            continue
+        way = way_to_tail(after)
+        room = 0 if way is None else len(way)
+        if best is None or room > best[0]:
+            best = room, action
+    return None if best is None else best[1]
+
+
+def moved(body: Body, action: int, food: Cell) -> Body:
+    """Body after a step; it grows on the food."""
+    head = body[0][0] + STEPS[action][0], body[0][1] + STEPS[action][1]
+    return (head, *(body if head == food else body[:-1]))

@@ -1,0 +1,255 @@
+"""Sokoban: push all boxes onto targets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
+from vlmgym.sandbox.games.search import Planner
+from vlmgym.sandbox.games.sokoban.drawing import paint_sokoban_cell
+from vlmgym.sandbox.games.sokoban.rooms import Room, make_room
+from vlmgym.sandbox.games.sokoban.solver import solve
+from vlmgym.sandbox.rendering.canvas import Canvas
+
+Board = tuple[str, ...]
+
+WALL, FLOOR, TARGET, BOX, STORED, PLAYER, ON_TARGET = "# .$*@+"
+WORDS: Mapping[Hashable, str] = {
+    WALL: "wall",
+    FLOOR: "floor",
+    TARGET: "target",
+    BOX: "box",
+    STORED: "box on target",
+    PLAYER: "player",
+    ON_TARGET: "player on target",
+}
+LEFT_BEHIND = {PLAYER: FLOOR, ON_TARGET: TARGET, BOX: FLOOR, STORED: TARGET}
+WITH_PLAYER = {FLOOR: PLAYER, TARGET: ON_TARGET}
+WITH_BOX = {FLOOR: BOX, TARGET: STORED}
+
+PROMPT_V1 = """\
+The image shows a Sokoban room with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. The player (blue) moves one cell per turn. Moving into a box pushes it one cell \
+further, if the cell behind it is neither wall nor box. Boxes cannot be pulled. A move that changes nothing is \
+illegal. Push all boxes (brown, green on a target) onto targets (red rings).
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
+
+
+class SokobanConfig(BoardConfig):
+    """Configuration of Sokoban."""
+
+    rows: int = config_field("reasoning", 8, "Rows of the room, including its outer walls.", ge=5, le=12)
+    columns: int = config_field("reasoning", 8, "Columns of the room, including its outer walls.", ge=5, le=12)
+    boxes: int = config_field("reasoning", 2, "Number of boxes.", ge=1, le=4)
+
+    levels = with_board_perception(
+        {
+            1: {"rows": 6, "columns": 6, "boxes": 1},
+            2: {"rows": 7, "columns": 7, "boxes": 1},
+            3: {},
+            4: {"boxes": 3},
+            5: {"rows": 9, "columns": 9, "boxes": 4},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SokobanState:
+    """Rows of a room in the usual notation: `#` wall, `.` target, `$` box, `*` box on target, `@` or `+` player."""
+
+    board: Board
+    variation_seed: int = 0
+
+
+class Sokoban(NamedActions, BoardGame[SokobanState, int]):
+    """Push all boxes onto targets.
+
+    Description:
+        The player moves one cell per turn. Moving into a box pushes it one cell further, if the cell behind it is free.
+        Boxes cannot be pulled, so a wrong push can make the room unsolvable; the episode then goes on. Rooms are made
+        by pulling boxes from their targets at random, so each one can be solved.
+
+    Observation:
+        The room as an RGB image.
+
+    Action:
+        `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
+
+    Reward:
+        1 / `boxes` for a box pushed onto a target, and minus that for one pushed off, so the score is the share of
+        boxes on targets; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        All boxes are on targets. Metrics: solved, boxes on targets, pushes.
+
+    Arguments:
+        `rows`, `columns`: Size of the room.
+        `boxes`: Number of boxes.
+
+    Version history:
+        v0: Initial version.
+    """
+
+    name = "sokoban"
+    title = "Sokoban"
+    joined = True
+    verbs = ("move", "go", "push", "walk")
+    Config = SokobanConfig
+    State = SokobanState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SokobanState:
+        c = self.config
+        room = make_room(c.rows, c.columns, c.boxes, rng)
+        cells = [self._symbol(room, cell) for cell in range(c.rows * c.columns)]
+        board = tuple("".join(cells[row * c.columns : (row + 1) * c.columns]) for row in range(c.rows))
+        return SokobanState(board, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SokobanState) -> tuple[int, ...]:
+        if self.ended(state) is not None:
+            return ()
+        row, column = _player(state.board)
+        return tuple([action for action in range(4) if _blocked(state.board, row, column, action) is None])
+
+    def step(self, state: SokobanState, action: int, rng: np.random.Generator) -> Step[SokobanState]:
+        self.check_named(action)
+        if self.ended(state) is not None:
+            raise IllegalAction("the room is solved")
+        row, column = _player(state.board)
+        if (reason := _blocked(state.board, row, column, action)) is not None:
+            raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
+        board = [list(line) for line in state.board]
+        down, right = STEPS[action]
+        one, two = (row + down, column + right), (row + 2 * down, column + 2 * right)
+        to = board[one[0]][one[1]]
+        pushed = to in (BOX, STORED)
+        gained = 0
+        if pushed:
+            beyond = board[two[0]][two[1]]
+            board[two[0]][two[1]] = WITH_BOX[beyond]
+            gained = (beyond == TARGET) - (to == STORED)
+            to = LEFT_BEHIND[to]
+        board[one[0]][one[1]] = WITH_PLAYER[to]
+        board[row][column] = LEFT_BEHIND[board[row][column]]
+        after = SokobanState(tuple(["".join(line) for line in board]), state.variation_seed)
+        return Step(after, gained / self.config.boxes, self.ended(after) is not None, {"pushed": pushed})
+
+    def ended(self, state: SokobanState) -> str | None:
+        return None if any(BOX in line for line in state.board) else "all boxes are on targets"
+
+    def best_action(self, state: SokobanState) -> int | None:
+        """First move of a shortest solution, or None if the room cannot be solved any more."""
+        return self._planner.move(state.board)
+
+    def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {
+            "solved": float(self.ended(state) is not None),
+            "boxes on targets": float(sum(line.count(STORED) for line in state.board)),
+            "pushes": float(sum(info.get("pushed", False) for info in infos)),
+        }
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        paint_sokoban_cell(canvas, WORDS[cell], angle, self.tint)
+
+    def cell_words(self, cell: Hashable) -> str:
+        return WORDS[cell]
+
+    def prompt(self, state: SokobanState) -> str:
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left")
+
+    def explain(self, state: SokobanState, action: int) -> str:
+        """State where everything is, and what the move does."""
+        row, column = _player(state.board)
+        kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
+        found = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
+        where = f"The player is at {self.where((row, column))}; {found}."
+        if (reason := _blocked(state.board, row, column, action)) is not None:
+            return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
+        down, right = STEPS[action]
+        to = row + down, column + right
+        pushes = state.board[to[0]][to[1]] in (BOX, STORED)
+        does = f"pushes the box to {self.where((to[0] + down, to[1] + right))}" if pushes else "pushes no box"
+        return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
+
+    def check_state(self, state: SokobanState) -> None:
+        self.check_board_size(state.board)
+        text = "".join(state.board)
+        border = state.board[0] + state.board[-1] + "".join(line[0] + line[-1] for line in state.board)
+        if (
+            set(text) - set(WORDS)
+            or set(border) != {WALL}
+            or text.count(PLAYER) + text.count(ON_TARGET) != 1
+            or text.count(BOX) + text.count(STORED) != self.config.boxes
+            or text.count(TARGET) + text.count(STORED) + text.count(ON_TARGET) != self.config.boxes
+        ):
+            raise StateError(
+                f"invalid state of sokoban: not a walled room with one player and {self.config.boxes} boxes"
+            )
+
+    @cached_property
+    def _planner(self) -> Planner[Board, int]:
+        return Planner(self._plan)
+
+    def _plan(self, board: Board) -> list[tuple[Board, int]]:
+        """Solve a room and return the boards along the solution with their actions."""
+        text = "".join(board)
+        floor, targets, boxes, player = (
+            sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
+            for symbols in (" .$*@+", ".*+", "$*", "@+")
+        )
+        found = []
+        state = SokobanState(board)
+        for _, action in solve(Room(floor, targets, boxes, player.bit_length() - 1), self.config.columns) or ():
+            found.append((state.board, action))
+            state = self.step(state, action, _NO_RANDOMNESS).state
+        return found
+
+    def _symbol(self, room: Room, cell: int) -> str:
+        if not room.floor >> cell & 1:
+            return WALL
+        ground = TARGET if room.targets >> cell & 1 else FLOOR
+        if cell == room.player:
+            return WITH_PLAYER[ground]
+        return WITH_BOX[ground] if room.boxes >> cell & 1 else ground
+
+    def _places(self, board: Board, symbols: str) -> str:
+        cells = ((r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in symbols)
+        return " ".join(map(self.where, cells))
+
+
+_NO_RANDOMNESS = np.random.default_rng(0)
+"""Passed to `step`, which does not use it."""
+
+
+def _player(board: Board) -> tuple[int, int]:
+    for row, line in enumerate(board):
+        column = line.find(PLAYER)
+        if column < 0:
+            column = line.find(ON_TARGET)
+        if column >= 0:
+            return row, column
+    raise ValueError("the room has no player")
+
+
+def _blocked(board: Board, row: int, column: int, action: int) -> str | None:
+    """Reason why the player at a cell cannot move, or None."""
+    down, right = STEPS[action]
+    to = board[row + down][column + right]
+    if to == WALL:
+        return "there is a wall"
+    if to not in (BOX, STORED):
+        return None
+    beyond = board[row + 2 * down][column + 2 * right]
+    return None if beyond in (FLOOR, TARGET) else f"behind the box there is {'a wall' if beyond == WALL else 'a box'}"

@@ -1,0 +1,51 @@
+"""Solver for Sokoban: breadth-first over the cells of player and boxes, without cells where a box is stuck.
+
+Solutions have the fewest moves. Rooms of the highest level need at most a few 100,000 nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from vlmgym.sandbox.games.search import Plan, shortest_path
+from vlmgym.sandbox.games.sokoban.rooms import Room, steps
+
+Node = tuple[int, int]
+"""Cell of the player, and the set of cells of the boxes."""
+
+
+def solve(room: Room, columns: int) -> Plan[Node, int] | None:
+    """Return the shortest solution, or None if a box is stuck or the search is too long."""
+    moves = tuple(enumerate(steps(columns)))
+    floor, targets = room.floor, room.targets
+    alive = live_cells(floor, targets, columns)
+    if room.boxes & ~alive:
+        return None
+
+    def successors(node: Node) -> Iterator[tuple[int, Node]]:
+        player, boxes = node
+        for action, move in moves:
+            to = player + move
+            if boxes >> to & 1:
+                beyond = 1 << to + move
+                if beyond & alive and not beyond & boxes:
+                    yield action, (to, boxes ^ (1 << to | beyond))
+            elif floor >> to & 1:
+                yield action, (to, boxes)
+
+    return shortest_path((room.player, room.boxes), successors, lambda node: node[1] == targets)
+
+
+@lru_cache(maxsize=1024)
+def live_cells(floor: int, targets: int, columns: int) -> int:
+    """Cells from which a single box can be pushed to a target, found by pulling it from there."""
+    alive, frontier = targets, [cell for cell in range(targets.bit_length()) if targets >> cell & 1]
+    while frontier:
+        cell = frontier.pop()
+        for move in steps(columns):
+            to = cell + move
+            if floor >> to & 1 and floor >> to + move & 1 and not alive >> to & 1:
+                alive |= 1 << to
+                frontier.append(to)
+    return alive
