@@ -21,8 +21,8 @@ from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 EMPTY = "empty"
 INK: Colour = (255, 252, 246)
-ROW_COLOURS: tuple[Colour, ...] = ((186, 74, 62), (44, 112, 176), (58, 136, 84), (140, 92, 168), (178, 120, 30))
-"""Colours of the tiles by the row of their goal."""
+TILE: Colour = (34, 98, 168)
+EDGE: Colour = (22, 66, 118)
 
 PROMPT_V1 = """\
 The image shows a sliding-tile puzzle with {rows} rows and {columns} columns, tiles numbered 1 to {last}, and one \
@@ -143,8 +143,8 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         if not isinstance(cell, int) or cell == 0:
             return
         side = canvas.width
-        colour = self.tint(ROW_COLOURS[(cell - 1) // self.config.columns])
-        canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
+        canvas.rectangle(0, 0, side, side, self.tint(EDGE), radius=side * 0.09)
+        canvas.rectangle(side * 0.04, side * 0.03, side * 0.92, side * 0.92, self.tint(TILE), radius=side * 0.07)
         canvas.text(str(cell), side / 2, side / 2, side * 0.38, self.tint(INK), max_width=side * 0.8, angle=angle)
 
     def cell_words(self, cell: Hashable) -> str:
