@@ -213,7 +213,6 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         for name, cell in (("player", state.player), ("exit", state.exit)):
             if not (0 <= cell[0] < c.rows and 0 <= cell[1] < c.columns):
                 raise StateError(f"invalid state of maze: the {name} is outside the maze")
-        passages = 0
         for row, line in enumerate(state.openings):
             for column, sides in enumerate(line):
                 if not 0 <= sides < 16:
@@ -225,7 +224,6 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
                     inside = 0 <= r < c.rows and 0 <= k < c.columns
                     if not (inside and state.openings[r][k] >> (action ^ 2) & 1):
                         raise StateError("invalid state of maze: a side is open in only one of its cells")
-                    passages += 1
         if len(distances(state.openings, state.exit)) != c.rows * c.columns:
             raise StateError("invalid state of maze: a cell cannot be reached")
 

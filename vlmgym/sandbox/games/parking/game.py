@@ -64,8 +64,8 @@ class ParkingConfig(BoardConfig):
             1: {"rows": 4, "columns": 4, "vehicles": 3, "lots": 1},
             2: {"rows": 5, "columns": 5, "vehicles": 5, "lots": 3},
             3: {},
-            4: {"vehicles": 10, "lots": 10},
-            5: {"vehicles": 12, "lots": 24},
+            4: {"vehicles": 9, "lots": 12},
+            5: {"vehicles": 10, "lots": 50},
         }
     )
 
@@ -166,11 +166,7 @@ class Parking(BoardGame[ParkingState, Move]):
             cells = lot.cells(number, offset)
             for index, (row, column) in enumerate(cells):
                 joins = sides[: index > 0] + sides[1:] * (index < len(cells) - 1)
-                rows[row][column] = (
-                    ascii_uppercase[number],
-                    joins,
-                    (row, column) == exit_cell,
-                )
+                rows[row][column] = (ascii_uppercase[number], joins, (row, column) == exit_cell)
         return list(map(tuple, rows))
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
@@ -217,7 +213,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return f"{ascii_uppercase[action[0]]} {DIRECTIONS[action[1]]}"
 
     def explain(self, state: ParkingState, action: Move) -> str:
-        """State which vehicles are in the way of the red car, and how long the solution is."""
+        """State which vehicles are in the way of the red car."""
         row, lot = state.vehicles[0].line, self._lot(state)
         end = lot.cells(0, state.offsets[0])[-1][1]
         names = [str(cell[0]) for cell in self.cells(state)[row][end + 1 :]]  # type: ignore[index]

@@ -19,7 +19,10 @@ def paint_sokoban_cell(canvas: Canvas, words: str, angle: float, tint: Tint) -> 
     if words == "wall":
         paint_wall(canvas, tint)
         return
-    if words.endswith("target"):
+    if words == "player on target":
+        canvas.circle(middle, middle, side * 0.48, tint(RING))
+        canvas.circle(middle, middle, side * 0.41, tint((250, 246, 238)))
+    elif words.endswith("target"):
         canvas.circle(middle, middle, side * 0.3, tint(RING))
         canvas.circle(middle, middle, side * 0.2, tint((250, 246, 238)))
         canvas.circle(middle, middle, side * 0.1, tint(RING))

@@ -57,7 +57,7 @@ class SokobanConfig(BoardConfig):
     levels = with_board_perception(
         {
             1: {"rows": 6, "columns": 6, "boxes": 1},
-            2: {"rows": 7, "columns": 7, "boxes": 1},
+            2: {"rows": 6, "columns": 6, "boxes": 2},
             3: {},
             4: {"boxes": 3},
             5: {"rows": 9, "columns": 9, "boxes": 4},
