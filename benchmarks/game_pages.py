@@ -61,7 +61,8 @@ def page(name: str) -> str:
         f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
         "## Levels",
         f"![Levels of {name}]({name}.png)",
-        f"Perception (top) and reasoning (bottom) from level 1 to 5, with their [measured effect](../difficulty/{name}.md).",
+        "Perception (top) and reasoning (bottom) from level 1 to 5, with their "
+        f"[measured effect](../difficulty/{name}.md).",
         field_table(found.Config),
         "## Prompt",
         _code(game.instructions(state)),
