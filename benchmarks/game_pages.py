@@ -61,8 +61,7 @@ def page(name: str) -> str:
         f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
         "## Levels",
         f"![Levels of {name}]({name}.png)",
-        "Perception (top) and reasoning (bottom) from level 1 to 5, with their "
-        f"[measured effect](../difficulty/{name}.md).",
+        f"Perception (top) and reasoning (bottom) from level 1 to 5, {_measured(name)}.",
         field_table(found.Config),
         "## Prompt",
         _code(game.instructions(state)),
@@ -87,6 +86,11 @@ def _documentation(docstring: str) -> Iterator[str]:
     for title, body in SECTION.findall(text):
         yield f"## {title}"
         yield re.sub(r"^(?=`)", "\n- ", inspect.cleandoc(body), flags=re.MULTILINE).strip()
+
+
+def _measured(name: str) -> str:
+    measured = (ROOT / "docs" / "difficulty" / f"{name}.md").exists()
+    return f"with their [measured effect](../difficulty/{name}.md)" if measured else "whose effect is not measured yet"
 
 
 def _baselines(name: str) -> Iterator[str]:

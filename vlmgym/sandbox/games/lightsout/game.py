@@ -93,6 +93,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     name = "lightsout"
     title = "Lights out"
+    skills = ("planning", "search")
     cells_in_action = 1
     answer_verbs = ("press", "switch", "toggle")
     Config = LightsOutConfig

@@ -11,7 +11,7 @@ import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
-from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
 from vlmgym.sandbox.games.figures import WALL, paint_player
@@ -98,11 +98,16 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     name = "maze"
     title = "Maze"
+    skills = ("search", "spatial")
     joined = True
     verbs = ("move", "go", "walk", "step")
     Config = MazeConfig
     State = MazeState
     prompt_template = PROMPT_V1
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        self.hides = self.config.fog > 0
 
     def start(self, rng: np.random.Generator) -> MazeState:
         c = self.config

@@ -109,6 +109,7 @@ class Parking(BoardGame[ParkingState, Move]):
 
     name = "parking"
     title = "Parking"
+    skills = ("planning", "search")
     joined = True
     Config = ParkingConfig
     State = ParkingState

@@ -93,6 +93,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     name = "sliding"
     title = "Sliding tiles"
+    skills = ("planning", "search")
     verbs = ("move", "slide")
     Config = SlidingConfig
     State = SlidingState

@@ -100,6 +100,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
 
     name = "snake"
     title = "Snake"
+    skills = ("planning", "spatial")
     joined = True
     verbs = ("move", "go", "turn")
     Config = SnakeConfig

@@ -104,6 +104,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
 
     name = "sokoban"
     title = "Sokoban"
+    skills = ("planning", "search")
     joined = True
     verbs = ("move", "go", "push", "walk")
     Config = SokobanConfig
