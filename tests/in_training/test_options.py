@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.local.options import read_config
+from training.local.train import main
 from vlmgym.errors import UsageError
 
 
@@ -52,3 +53,19 @@ def test_default_preset_depends_on_the_model() -> None:
     assert read_config([]).model.lora == 0
     assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct"]).model.lora == 64
     assert read_config(["--model", "Qwen/Qwen3-VL-4B-Instruct", "--preset", "1x80gb"]).batch_size > 64
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("--games vqa", "the actions of vqa cannot be enumerated"),
+        ("--games vqa --states.no-informative", "vqa has no rule to learn from: use --sft.expert oracle"),
+        ("--games vqa --states.no-informative --sft.expert greedy", "greedy expert require: use --sft.expert oracle"),
+        ("--games shisensho --config tiles=cifar10 data=nowhere", "nowhere"),
+        ("--games swap --model nowhere --preset tiny", "no folder nowhere"),
+    ],
+)
+def test_check_finds_what_would_stop_a_run(args: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*args.split(), "--check"])
+    assert words in capsys.readouterr().err

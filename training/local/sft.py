@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.core.expert import expert_response
+from training.core.expert import expert_action, expert_response
 from training.core.states import SFT_STREAM, start_rollouts
 from training.local.actor import Actor
 from training.local.config import SftConfig, TrainConfig
@@ -20,18 +20,21 @@ from training.local.update import micro_batches
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.rollout.states import all_actions
+from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.reward import Outcome
 
 
-def check_expert(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Raise `UsageError` unless the greedy expert can enumerate the actions of every game."""
-    if config.sft.steps and config.sft.accuracy and config.sft.expert == "greedy":
-        for game in {stage.game for entry in curriculum.entries for stage in entry.stages}:
+def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
+    """Raise `UsageError` unless every game has states to train on and, if demonstrated, actions of the expert."""
+    for game in curriculum.games:
+        snapshot = sample_state(game, config.seed, 0, config.states, config.reward)
+        if config.sft.steps and config.sft.accuracy:
+            state, rng = game.from_json(snapshot.state), np.random.default_rng(0)
             try:
-                all_actions(game)
+                expert_action(game, state, config.sft.expert, config.reward, rng)
             except UsageError as error:
-                raise UsageError(f"{error}: use --sft.expert oracle") from None
+                hint = "" if config.sft.expert == "oracle" else ": use --sft.expert oracle"
+                raise UsageError(f"{error}{hint}") from None
 
 
 @dataclass(frozen=True)

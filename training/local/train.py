@@ -28,12 +28,13 @@ from training.local.evaluation import check_evaluation, describe_scores, evaluat
 from training.local.options import read_config
 from training.local.progress import SftProgress, StepProgress
 from training.local.run import TrainingRun
-from training.local.sft import check_expert
+from training.local.sft import check_games
 from training.local.trainer import Trainer
 from training.local.validation import ValidationResult
 from vlmgym.cli.console import reporting_errors
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.records.loggers import check_loggers
 from vlmgym.terminal import make_console
 
@@ -57,7 +58,9 @@ def main(args: Sequence[str] | None = None) -> None:
         check_loggers(wandb=config.wandb)
         curriculum = config.make_curriculum()
         check_evaluation(config, curriculum)
-        check_expert(config, curriculum)
+        check_games(config, curriculum)
+        if config.model.model is not None:
+            resolve_checkpoint(config.model.model, "training")
         console = make_console()
         if config.check:
             schedule = describe(curriculum, config.prompts, config.steps, config.play.max_turns)
