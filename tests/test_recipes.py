@@ -75,6 +75,12 @@ def test_stages_leave_their_results_and_are_not_repeated(tmp_path: Path) -> None
     assert f"dataset_dir={out}/data media_dir={out}/data dataset=data output_dir={out}/sft" in call
 
 
+def test_unfinished_fine_tuning_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "sft").mkdir()
+    for stages in ("sft", "data sft rl"):
+        assert_rejected(run("g1.sh", "2048", OUT=str(tmp_path), STAGES=stages), "remove it to fine-tune again")
+
+
 def test_cold_start_on_cifar10(tmp_path: Path) -> None:
     folder = tmp_path / "cifar" / FOLDER
     folder.mkdir(parents=True)

@@ -65,6 +65,8 @@ if [ $check = yes ]; then
     exit
 fi
 if [ $dry = no ]; then # report problems before hours of play and fine-tuning
+    ! wanted sft || [ ! -e "$out/sft" ] || [ -e "$out/sft/train_results.json" ] ||
+        fail "$out/sft has no train_results.json, so it is unfinished: remove it to fine-tune again"
     ! wanted sft || [ -e "$out/sft" ] || command -v "$llamafactory" >/dev/null ||
         fail "$llamafactory not found: pip install llamafactory deepspeed in a separate environment, or set LLAMAFACTORY"
     ! wanted rl || train "$base" --check
