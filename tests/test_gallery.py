@@ -37,7 +37,7 @@ def test_every_level_of_every_game_is_shown(path, watched):
             for level in LEVELS:
                 images = page.locator(f"[id='{item.name}'] figure.{difficulty}-{level} img")
                 widths = images.evaluate_all("all => all.map(one => one.complete && one.naturalWidth)")
-                assert widths == [SIZE] * len(item.at(SIZE).image_shapes)
+                assert widths == [SIZE] * len(item.at(SIZE, **{difficulty: level}).image_shapes)
     assert len(watched.requests) == 1
     for width in (360, 1280):
         page.set_viewport_size({"width": width, "height": 700})
@@ -69,10 +69,10 @@ def test_example_responses_have_their_scores(path, watched):
         numbers = [card.locator("dd").all_inner_texts() for card in cards]
         badges = [card.locator(".badge").inner_text() for card in cards]
         assert (badges[0], badges[2]) == ("played", "unparsable")
-        assert numbers[0][1:] == ["1", "100%"]
-        assert [form for _, form, _ in numbers] == ["1", "1", "0"]
-        good, bad, formless = (float(game) for game, _, _ in numbers)
-        assert good > max(bad, formless)
+        assert numbers[0][1:] in (["1", "100%"], ["1"])  # some games do not score perception
+        assert [form for _, form, *_ in numbers] == ["1", "1", "0"]
+        good, bad, formless = (float(game) for game, *_ in numbers)
+        assert good >= max(bad, formless)
         assert "has no <answer>" in cards[2].inner_text()
 
 
@@ -94,7 +94,7 @@ def test_shown_states_have_not_ended():
 
 
 def test_game_of_a_user_without_oracle(lamps):
-    item = items_of()[-1]
+    (item,) = (one for one in items_of() if one.name == "lamps")
     assert item.about.startswith("Switch off all lamps.")
     assert (item.title, item.game) == ("lamps", "lamps-v0")
     html = write_page([item], SIZE)
