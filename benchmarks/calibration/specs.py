@@ -95,16 +95,6 @@ instead. `colours`, `shapes` and `similarity` have no effect. CIFAR-10 and your 
 no classical reader recognises photographs well enough.""",
     ),
     Spec(
-        name="jigsaw",
-        title="Jigsaw",
-        game="jigsaw",
-        criterion=Criterion("oracle", "turns", rises=True, label="turns, oracle", why="its mean over oracle play"),
-        reading=ReadingSpec("cell", dealt_boards, haze=0.5, one_example=True),
-        notes="""\
-Every picture is different, so the level-1 reader is trained on the patches of the same seed at level 1, and names each
-patch by the most similar one.""",
-    ),
-    Spec(
         name="swap",
         title="Swap",
         game="swap",
