@@ -1,4 +1,4 @@
-"""Write a page per game, docs/games/NAME.md with NAME.png, and the table of games in README.md.
+"""Write a page per game, docs/games/NAME.md with NAME.png, their table docs/games.md, and their list in README.md.
 
 python -m benchmarks.game_pages sokoban
 python -m benchmarks.game_pages
@@ -73,10 +73,16 @@ def page(name: str) -> str:
     return wrapped("\n\n".join(part for part in parts if part))
 
 
-def readme_table() -> str:
-    """Format the table of games."""
-    rows = [(f"[{game_class(name).title or name}](docs/games/{name}.md)", about(game_class(name))) for name in names()]
-    return table(("game", "each turn"), rows)
+def overview() -> str:
+    """Write docs/games.md, the table of games."""
+    rows = [(f"[{game_class(name).title or name}](games/{name}.md)", about(game_class(name))) for name in names()]
+    return f"# Games\n\n{table(('game', 'each turn'), rows)}\n"
+
+
+def readme_list() -> str:
+    """List the games for README.md."""
+    links = [f"[{game_class(name).title or name}](docs/games/{name}.md)" for name in names()]
+    return wrapped(", ".join(links)).rstrip("\n")
 
 
 def _documentation(docstring: str) -> Iterator[str]:
@@ -116,7 +122,8 @@ def main() -> None:
             replace_file(FOLDER / f"{name}.png", draw_levels(items_of([name])[0]))
             replace_file(FOLDER / f"{name}.md", page(name).encode())
             print(FOLDER / f"{name}.md")
-        text = write_between(README.read_text(encoding="utf-8"), "games", readme_table().splitlines())
+        replace_file(FOLDER.with_suffix(".md"), overview().encode())
+        text = write_between(README.read_text(encoding="utf-8"), "games", readme_list().splitlines())
         replace_file(README, text.encode())
 
 

@@ -1,8 +1,8 @@
-"""Pages of games in docs/games, and the table in README.md."""
+"""Pages of games in docs/games, and their lists."""
 
 import pytest
 
-from benchmarks.game_pages import FOLDER, README, names, page, readme_table
+from benchmarks.game_pages import FOLDER, README, names, overview, page, readme_list
 
 
 @pytest.mark.parametrize("name", names())
@@ -14,5 +14,6 @@ def test_the_page_of_a_game_is_up_to_date(name: str) -> None:
 
 
 def test_the_table_of_games_is_up_to_date() -> None:
-    assert f"<!-- games -->\n{readme_table()}\n<!-- /games -->" in README.read_text(encoding="utf-8")
+    assert FOLDER.with_suffix(".md").read_text(encoding="utf-8") == overview()
+    assert f"<!-- games -->\n{readme_list()}\n<!-- /games -->" in README.read_text(encoding="utf-8")
     assert {path.stem for path in FOLDER.glob("*.md")} == {*names()}
