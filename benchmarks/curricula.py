@@ -30,9 +30,9 @@ from vlmgym.statistics import wilson
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
-BATCH_SIZES = (8, 16, 32, 128, 1024)
-"""Initial states per step of GRPO with the presets of local training (tiny and 1x24gb, 1x80gb), and of EasyR1's
-configurations (episodes.yaml, base.yaml, ppo.yaml)."""
+BATCH_SIZES = (8, 16, 32, 64, 128, 1024)
+"""Initial states per step with the presets of local training (GRPO: tiny and 1x24gb, 1x80gb; PPO: 64 and 128), and of
+EasyR1's configurations (episodes.yaml, base.yaml, ppo.yaml)."""
 ORACLE_SHARE = 10
 """The oracle plays 1 / ORACLE_SHARE of the episodes."""
 

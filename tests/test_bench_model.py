@@ -129,6 +129,7 @@ def test_invalid_options(options: dict[str, Any], message: str) -> None:
     ("args", "words"),
     [
         (["--runs", "3"], "--runs only applies to --prompt"),
+        (["--prompt", ""], "--prompt must not be empty"),
         *(
             (["--prompt", "Count.", *option], f"{option[0]} only applies to game images")
             for option in (

@@ -84,6 +84,8 @@ class BenchModelConfig(GameOptions):
 
     def __post_init__(self) -> None:
         check_int("runs", self.runs, 2)
+        if self.prompt is not None and not self.prompt.strip():
+            raise UsageError("--prompt must not be empty")
         if self.prompt is None and self.runs != BenchModelConfig.runs:
             raise UsageError("--runs only applies to --prompt: remove it, or add --prompt")
         for name in ("game", "concurrency", "seconds", *(field.name for field in fields(GameOptions))):
