@@ -49,7 +49,7 @@ def assert_same(one: Episode, other: Episode) -> None:
 
 @pytest.mark.parametrize("game_id", vlmgym.game_ids())
 def test_an_episode_equals_the_record_of_an_evaluation(game_id: str) -> None:
-    game = make_game(game_id, size=128)
+    game = make_game(game_id, size=160)
     settings: dict[str, Any] = {"max_turns": 6, "history": 2, "history_images": 1, "reward": REWARD}
     shown: dict[tuple[int, int], Any] = {}
 

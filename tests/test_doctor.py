@@ -16,7 +16,7 @@ FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 
 def test_every_extra_for_users_is_listed() -> None:
     section = PROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    assert set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - FOR_DEVELOPERS == set(EXTRAS)
+    assert set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - FOR_DEVELOPERS == set(EXTRAS)
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

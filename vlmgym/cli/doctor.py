@@ -18,7 +18,9 @@ from vlmgym.terminal import make_console
 EXTRAS = {
     "openai": "models behind an OpenAI-compatible API",
     "data": "data in Parquet, at URLs and on the Hugging Face Hub",
+    "cloud": "data in Amazon S3 and Google Cloud Storage",
     "tasks": "built-in photographs and handwritten digits",
+    "atari": "Atari games, under the licence GPL-2.0",
     "transformers": "models in this process",
     "train": "training in one process",
     "trl": "training with TRL",
@@ -26,6 +28,8 @@ EXTRAS = {
     "inspect": "evaluation with inspect_ai",
     "openenv": "serving games with OpenEnv",
     "skyrl": "training with SkyRL-gym",
+    "verl": "training with verl",
+    "lmms-eval": "evaluation with lmms-eval",
     "log": "live logging to TensorBoard and Weights & Biases",
     "ray": "worker processes on several machines",
 }
