@@ -47,9 +47,11 @@ def evaluate(folder: Path, behaviour: Behaviour = well_behaved, **taskset: Any) 
 def test_vf_eval_runs_the_example_on_this_machine_only(tmp_path: Path) -> None:
     config = (EXAMPLES / "eval.toml").read_text()
     config = config.replace("max_turns = 20", "max_turns = 3").replace("size = 320", "size = 160")
-    (tmp_path / "eval.toml").write_text(config.replace("push = false", ""))
+    assert tomllib.loads(config)["client"]["base_url"] == "http://localhost:8000/v1"
     with ApiServer().running() as server:
-        options = f"--model tiny --no-rich -n 4 --client.base-url {server.url} --output-dir {tmp_path}".split()
+        config = config.replace("http://localhost:8000/v1", server.url).replace("push = false", "")
+        (tmp_path / "eval.toml").write_text(config)
+        options = f"--model tiny --no-rich -n 4 --output-dir {tmp_path}".split()
         done = subprocess.run(
             [Path(sys.executable).parent / "vf-eval", "@", tmp_path / "eval.toml", *options],
             env={**os.environ, "PYTHONPATH": str(ROOT), "PRIME_API_KEY": "key", "PATH": ""},  # no uv either
@@ -106,6 +108,12 @@ def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ValidationError, match="sise"):
         vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {"sise": 64}}})
+
+
+@pytest.mark.parametrize("name", ["games", "n", "reward", "seed", "split"])
+def test_settings_of_the_taskset_itself_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"settings must not contain {name}: games, episodes, seed, split and "):
+        vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {name: 1}}})
 
 
 def test_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:

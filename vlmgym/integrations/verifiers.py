@@ -5,6 +5,7 @@ verifiers finds these classes by the name `vlmgym-verifiers`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -41,10 +42,13 @@ class GameTasksetConfig(vf.TasksetConfig):
     split: Literal["train", "validation"] = "train"
     reward: vlmgym.RewardConfig = vlmgym.RewardConfig()
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Other arguments of `vlmgym.make_dataset`, such as `{"max_turns": 10, "size": 320}`."""
+    """Other arguments of `vlmgym.make_dataset`, except `states`, such as `{"max_turns": 10, "size": 320}`."""
 
     @model_validator(mode="after")
     def _check(self) -> GameTasksetConfig:
+        if own := {"games", "n", "seed", "split", "reward"} & self.settings.keys():
+            options = "games, episodes, seed, split and reward are options of the taskset"
+            raise ValueError(f"settings must not contain {', '.join(sorted(own))}: {options}")
         try:
             for game in self.games:
                 self.row(game, 0)
@@ -130,10 +134,10 @@ class GameEnv(vf.Env[GameEnvConfig]):
         episode, turns = vlmgym.Episode.restore(task.data.snapshot), []
         async with agents.player.interaction(task) as interaction:
             while not episode.done:
-                segment = await interaction.turn(episode.messages())
+                segment = await interaction.turn(await asyncio.to_thread(episode.messages))
                 if segment.terminated:
                     break
-                turns.append(episode.respond(segment.last_reply))
+                turns.append(await asyncio.to_thread(episode.respond, segment.last_reply))
         trace = interaction.trace
         if trace.ok:
             outcomes = [scored.outcome.value for scored in turns]
