@@ -213,12 +213,20 @@ def test_a_template_without_images_of_tools_is_refused(checkpoint: Path) -> None
         episode_limits([], processor, 64)
 
 
-def test_a_rollout_without_a_call_is_unparsable() -> None:
+def test_a_dataset_with_history_is_refused(checkpoint: Path) -> None:
+    rows = make_dataset("2048", 1, history=2, **SMALL)
+    with pytest.raises(UsageError, match=r"^the conversation already keeps earlier turns: leave out history$"):
+        episode_limits(rows, AutoProcessor.from_pretrained(checkpoint), 64)
+
+
+@pytest.mark.parametrize(("calls", "unparsable"), [(0, 1), (1, 2), (2, 3), (3, 3)])
+def test_a_rollout_that_stops_early_has_another_unparsable_response(calls: int, unparsable: int) -> None:
     (row,) = make_dataset("2048", 1, max_turns=3, reward=REWARD, **SMALL)
     environment = GameEnvironment()
     environment.reset(**row)
-    assert environment.get_reward() == REWARD.unparsable
-    assert environment.get_reward() == REWARD.unparsable
+    for _ in range(calls):
+        environment.respond("none")
+    assert [environment.get_reward() for _ in range(2)] == [-2.0 * unparsable] * 2  # counted once
 
 
 @pytest.mark.parametrize("turns", ["1", pytest.param("3", marks=needs_environments)])

@@ -5,10 +5,11 @@ For single moves, TRL needs no adapter: `vlmgym.make_dataset` and `vlmgym.reward
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
-from vlmgym import Episode, Row
+from vlmgym import Episode, Row, score
 from vlmgym.errors import EpisodeEnded, UsageError
 
 INSTRUCTIONS = (
@@ -64,11 +65,9 @@ class GameEnvironment:
         return content
 
     def get_reward(self) -> float:
-        """Return the reward of the rollout; one without any call counts as an unparsable response."""
+        """Return the reward of the rollout; one that ends before the episode does has another, unparsable response."""
         episode = self._running()
-        if episode.turn == 0:
-            self._reward += episode.respond("").total
-        return self._reward
+        return self._reward + (0.0 if episode.done else score(episode.snapshot(), "").total)
 
     def _running(self) -> Episode:
         assert self._episode is not None, "the trainer resets first"
@@ -87,12 +86,15 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         response_tokens: Maximum number of tokens per response, including about 30 of the tool call.
 
     Raises:
-        UsageError: The model would not see the images of later turns.
+        UsageError: The model would not see the images of later turns, or see earlier ones twice.
     """
     _check_template(processing_class)
     turns = most = 0
     for row in rows:
         episode = Episode.restore(row["snapshot"])
+        prompts = json.loads(row["snapshot"])["prompts"]
+        if prompts["history"] and not prompts["chat"]:
+            raise UsageError("the conversation already keeps earlier turns: leave out history")
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:
