@@ -94,9 +94,26 @@ def test_a_limit_keeps_the_score_until_then(tmp_path: Path) -> None:
     assert len(sample.scores["game_score"].metadata["turns"]) == len(server.requests) - 1 == 2
 
 
-def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(UsageError, match="sise"):
-        make_task("2048", sise=64)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sise": 64}, "sise"),
+        ({"episodes": "many"}, "^episodes must be an integer of at least 1, got 'many'$"),
+        ({"seed": "x"}, "^seed must be an integer of at least 0, got 'x'$"),
+        ({"reward": {"ilegal": -1}}, "^reward: ilegal: "),
+        ({"reward": "log2"}, "^reward: "),
+    ],
+)
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_task("2048", **settings)
+
+
+def test_a_reward_is_a_mapping(tmp_path: Path) -> None:
+    settings = ["-T", "episodes=1", "-T", "max_turns=2", "-T", "size=64", "-T", "reward={unparsable: -1.5}"]
+    with ApiServer(lambda request: completion("none")).running() as server:
+        log = command(server, tmp_path, "vlmgym/2048", *settings)
+    assert [turn["reward"] for turn in log.samples[0].scores["game_score"].metadata["turns"]] == [-1.5, -1.5]
 
 
 def test_the_example_and_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

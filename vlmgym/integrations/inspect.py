@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import vlmgym
-from vlmgym.errors import importing
+from vlmgym.errors import UsageError, importing
 
 with importing("vlmgym.integrations.inspect", "inspect"):
+    from anyio.to_thread import run_sync
     from inspect_ai import Task, task
     from inspect_ai.dataset import Sample
     from inspect_ai.model import (
@@ -30,9 +31,9 @@ def play() -> Solver:
         episode = vlmgym.Episode.restore(state.metadata["snapshot"])
         turns: list[dict[str, Any]] = []
         while not episode.done:
-            state.messages = [_message(message) for message in episode.messages()]
+            state.messages = [_message(message) for message in await run_sync(episode.messages)]
             state = await generate(state)
-            scored = episode.respond(state.output.completion)
+            scored = await run_sync(episode.respond, state.output.completion)
             turns.append({"outcome": scored.outcome.value, "reward": scored.total, "feedback": scored.feedback})
             for name, value in (("score", episode.score), ("end_reason", episode.end_reason), ("turns", turns)):
                 state.store.set(name, value)
@@ -64,11 +65,16 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
         game: Id or name of the game.
         episodes: Number of samples.
         seed: Seed of the first episode.
-        settings: Other arguments of `Episode`, such as `max_turns=10` and `size=320`.
+        settings: Other arguments of `Episode`, such as `max_turns=10` and `size=320`; `reward` may be a mapping.
 
     Raises:
         UsageError: An argument is invalid.
     """
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
+        if type(value) is not int or value < least:
+            raise UsageError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if "reward" in settings:
+        settings["reward"] = vlmgym.RewardConfig.model_validate(settings["reward"])
     played = [vlmgym.Episode(game, each, **settings) for each in range(seed, seed + episodes)]
     samples = [
         Sample(
