@@ -98,7 +98,10 @@ def test_too_many_sessions_are_an_error(url: str) -> None:
     [
         (lambda client: client.step({"response": ""}), "reset first, in the same WebSocket session"),
         (lambda client: client.reset(game="chess"), "this server has no game 'chess', only 2048, swap"),
-        (lambda client: client.reset(size=100), "reset takes seed, episode_id and game, got size: config is set by"),
+        (
+            lambda client: client.reset(size=100),
+            "reset takes seed, episode_id and game, got size: config is the server's",
+        ),
         (lambda client: [client.reset(seed=0), *[client.step({"response": ""}) for _ in range(5)]], "has ended"),
     ],
 )
@@ -121,6 +124,8 @@ def test_a_typed_client_sees_the_messages_of_an_episode(url: str) -> None:
         assert observation.messages() == episode.messages()
         assert (observation.outcome.value, observation.feedback) == ("unparsable", episode.feedback)
         assert client.state().seed == 2
+        again = client.reset(seed=2, game=client.state().game).observation  # an id, where the server was given a name
+        assert again.messages() == Episode("swap", 2, **SETTINGS).messages()
 
 
 def test_a_chat_grows_as_that_of_an_episode() -> None:

@@ -43,7 +43,7 @@ class GameObservation(Observation):
     end_reason: str | None = Field(None, description="Why the episode has ended, or null.")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages of the turn in the format of the OpenAI API; in a chat, they follow the earlier ones."""
+        """Return the messages of the turn as the OpenAI API takes them; in a chat, only the new ones."""
         urls = [f"data:{image.media_type};base64,{image.data}" for image in self.images]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         system = [{"role": "system", "content": [{"type": "text", "text": self.system_prompt}]}]
@@ -63,7 +63,7 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, games: Sequence[str], settings: Mapping[str, Any]) -> None:
+    def __init__(self, games: Mapping[str, str], settings: Mapping[str, Any]) -> None:
         super().__init__()
         self._games, self._settings = games, settings
         self._episode: Episode | None = None
@@ -74,12 +74,11 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
     ) -> GameObservation:
         """Start an episode; a client gets an error if the game is not served, or if it sends other arguments."""
         if unknown:
-            given = ", ".join(unknown)
-            raise UsageError(f"reset takes seed, episode_id and game, got {given}: config is set by the server")
-        game = game or self._games[0]
+            raise UsageError(f"reset takes seed, episode_id and game, got {', '.join(unknown)}: config is the server's")
+        game = game or next(iter(self._games))
         if game not in self._games:
-            raise UsageError(f"this server has no game {game!r}, only {', '.join(self._games)}")
-        self._episode = Episode(game, seed, **self._settings)
+            raise UsageError(f"this server has no game {game!r}, only {', '.join(dict.fromkeys(self._games.values()))}")
+        self._episode = Episode(self._games[game], seed, **self._settings)
         self._episode_id = episode_id or str(uuid4())
         return _observe(self._episode)
 
@@ -121,10 +120,10 @@ def make_app(games: Sequence[str] = ("2048",), *, max_sessions: int = 64, **sett
         max_sessions: Maximum number of concurrent sessions; further clients get an error.
         settings: Other arguments of `Episode`, for all games; invalid ones raise a `UsageError`.
     """
-    for game in games:
-        Episode(game, 0, **settings)  # fail at the start, not in a session
+    ids = {Episode(game, 0, **settings).game.id: game for game in reversed(games)}  # fail here, not in a session
+    names = dict(zip(games, games))
     return create_app(
-        lambda: GameEnvironment(games, settings),
+        lambda: GameEnvironment(names | ids | names, settings),
         GameAction,
         GameObservation,
         env_name="vlmgym",
