@@ -189,6 +189,8 @@ def test_hf_datasets_keep_pixels_and_columns() -> None:
         (lambda: make_dataset("2048", 1, split="test"), "split must be train or validation"),  # type: ignore[arg-type]
         (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
         (lambda: make_dataset("2048", 1, states={}), "states must be a StateConfig, got"),  # type: ignore[arg-type]
+        (lambda: Episode(make_game("2048"), size=64), "levels and config fields cannot be combined with a Game"),
+        (lambda: make_dataset([make_game("2048")], 1, reasoning=4), "levels and config fields cannot be"),
         (lambda: make_dataset([], 1), "games must not be empty"),
         (lambda: reward_fn([""], [[{}, {}]], [""]), "reward_fn takes completions of one message, got 2 messages"),
     ],

@@ -156,6 +156,8 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
         raise UsageError(f"games must be an id, a name, a Game or a sequence of these, got {short_repr(games)}")
     if not listed:
         raise UsageError("games must not be empty")
+    if all(isinstance(game, Game) for game in listed) and ((perception, reasoning) != (3, 3) or overrides):
+        raise UsageError("levels and config fields cannot be combined with a Game object")
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
 
 

@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
 from vlmgym.sandbox.envs.window import Window
-from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 LARGEST_SEED = 2**31
@@ -80,12 +80,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise UsageError(f"render_mode must be None, 'human' or 'rgb_array', got {render_mode!r}")
-        if isinstance(game, Game):
-            if (perception, reasoning) != (3, 3) or overrides:
-                raise UsageError("levels and config fields cannot be combined with a Game object")
-            self.game = game
-        else:
-            self.game = make_game(game, perception, reasoning, **overrides)
+        (self.game,) = make_games([game], perception, reasoning, **overrides)
         self.reward = RewardConfig() if reward is None else reward
         self.render_mode = render_mode
         self._episode: Episode[Any, Any] | None = None
