@@ -1,4 +1,4 @@
-"""Environments of SkyRL-gym, driven as SkyRL's generator for vision-language models drives them."""
+"""Environments of SkyRL-gym, with the calls that SkyRL's generator makes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ BODY = """\
 # {title}
 
 {rows:,} states with seeds {first:,} to {last:,}, made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of \
-this card has all settings.
+this card has the settings of the episodes.
 
 | column | |
 |---|---|
@@ -39,7 +39,7 @@ SOURCES = """
 
 
 def dataset_card(rows: Sequence[Row]) -> str:
-    """Write the dataset card of rows of `make_dataset`: a README.md with licence, games, settings and versions.
+    """Write the dataset card of rows of `make_dataset`: a README.md with licence, games, episode settings and versions.
 
     The licence is vlmgym's own, or `other` with a list of sources if images show something that it did not generate.
 
