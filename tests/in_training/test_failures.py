@@ -158,7 +158,7 @@ def test_truncated_checkpoints_are_rejected(
             ("--games", "geospot", *QUICK, "--sft.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
             "use --sft.expert oracle",
         ),
-        (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, tiny"),
+        (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, single_moves, tiny"),
         (("--model", "./no/where", *QUICK), "./no/where"),
         (("--games", "chess", *QUICK), "'chess'"),
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml"),
