@@ -42,7 +42,7 @@ class FreezeConfig:
     reasoning: int = 3
     """Reasoning difficulty."""
     baseline_episodes: int = 100
-    """Episodes per game of the random policy and the oracle, at least those of the suite."""
+    """Episodes per game of the random policy and the oracle, at least as many as in the suite."""
     replace: bool = False
     """Replace a suite that has not been published."""
 
@@ -72,7 +72,7 @@ def freeze(config: FreezeConfig) -> None:
 
 
 def _toml(suite: Suite) -> str:
-    """Write a suite as TOML, whose strings and numbers are those of JSON."""
+    """Write a suite as TOML; strings and numbers look as in JSON."""
     data = suite.model_dump()
     games = data.pop("games")
     tables = [data, *games.values()]

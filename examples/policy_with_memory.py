@@ -2,7 +2,7 @@
 
 vlmgym eval 2048 --policy examples/policy_with_memory.py:play
 
-A policy gets the pending turns of many episodes at once, so that whatever it remembers is kept by `prompt.episode_id`.
+A policy gets the pending turns of many episodes together; `prompt.episode_id` tells them apart.
 """
 
 from collections import defaultdict

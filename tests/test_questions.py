@@ -1,4 +1,4 @@
-"""Questions about games: their answers are true, and only what the image shows is asked."""
+"""Questions about games: their answers are true, and the image shows all that they need."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from vlmgym.sandbox.rendering.degrade import resize
 SIDE = 16
 """Side of a resized crop in pixels."""
 WIDEST = 2048
-"""Maximum width of a strip of crops that is resized at once."""
+"""Maximum width of a strip of crops that is resized in one call."""
 
 SEEDS, MOVES = 5, 60
 """Episodes of random and of oracle play, and their turns, that show the kinds of cells."""

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def follow(state: TrackingState, shuffled: np.random.Generator) -> int:
-    """Answer from frames in which the order of the balls is unknown."""
+    """Answer from frames whose balls are unordered."""
     frames = [shuffled.permutation(frame).tolist() for frame in state.path]
     ends = []
     for start in frames[0]:

@@ -210,7 +210,7 @@ class Episode:
 
     @property
     def images(self) -> list[ImageArray]:
-        """Images of the turn, uint8 RGB arrays: those of earlier turns, then the current ones.
+        """Images of the turn, uint8 RGB arrays: earlier turns first, then the current one.
 
         After the end, they show the final state.
         """

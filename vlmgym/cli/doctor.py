@@ -57,7 +57,7 @@ def missing(extra: str) -> list[str]:
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
-    """Yield the packages of an extra, including those of extras that it contains."""
+    """Yield the packages of an extra, and of the extras that it includes."""
     for text in requires("vlmgym") or ():
         needed = Requirement(text)
         if needed.marker is None or not needed.marker.evaluate({"extra": extra}):

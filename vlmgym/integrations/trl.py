@@ -17,7 +17,7 @@ INSTRUCTIONS = (
     "Once the tool says that the episode has ended, do not call it again."
 )
 FEEDBACK_TOKENS = 16
-"""Tokens by which the longest feedback exceeds that on an empty response."""
+"""Additional tokens of the longest feedback, compared with that on an empty response."""
 
 
 class GameEnvironment:

@@ -86,7 +86,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     prompt_template: ClassVar[str]
     """Text of the prompt for `fill_prompt`."""
     skills: ClassVar[tuple[Skill, ...]] = ()
-    """Skills that the game tests most, by which suites group scores."""
+    """Skills that the game tests most; suites group scores by them."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
