@@ -15,15 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
+from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.records.run import RunRecord, Summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.registry import make_game
+from vlmgym.sandbox.registry import game_class, make_game
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,11 +35,11 @@ HASHED_TURNS = 4
 """Turns of the oracle in a hash, for each of the first `HASHED_SEEDS` seeds."""
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+Estimate = tuple[float, float]
+"""A mean and its standard error."""
 
 
-class SuiteGame(_Data):
+class SuiteGame(StrictModel):
     """A game of a suite.
 
     Attributes:
@@ -53,12 +52,13 @@ class SuiteGame(_Data):
     random: float
     oracle: float
 
-    def normalise(self, score: float) -> float:
-        """Map a score to 0 for the random policy and 1 for the oracle."""
-        return (score - self.random) / (self.oracle - self.random)
+    def normalise(self, mean: float, stderr: float | None) -> Estimate:
+        """Map a mean score to 0 for the random policy and 1 for the oracle, with its error (None: a single episode)."""
+        scale = self.oracle - self.random
+        return (mean - self.random) / scale, (stderr or 0.0) / scale
 
 
-class Suite(_Data):
+class Suite(StrictModel):
     """A frozen evaluation.
 
     Attributes:
@@ -160,13 +160,12 @@ Row = tuple[str, str, str, str, str]
 def suite_rows(suite: Suite, summaries: Mapping[str, Summary]) -> list[Row]:
     """Compare the summaries of a run with the baselines of its suite: a row per game, per skill, and for the mean."""
     rows: list[Row] = []
-    normalised: dict[str, tuple[float, float]] = {}
+    normalised: dict[str, Estimate] = {}
     for game, baseline in suite.games.items():
         summary = summaries.get(game)
         if summary is None or summary.score_mean is None:
             continue
-        error = (summary.score_stderr or 0.0) / (baseline.oracle - baseline.random)
-        normalised[game] = (baseline.normalise(summary.score_mean), error)
+        normalised[game] = baseline.normalise(summary.score_mean, summary.score_stderr)
         columns = (f"{value:,.4g}" for value in (summary.score_mean, baseline.random, baseline.oracle))
         rows.append((game, *columns, _words([normalised[game]])))  # type: ignore[arg-type]
     for skill, values in skill_means(normalised).items():
@@ -174,21 +173,21 @@ def suite_rows(suite: Suite, summaries: Mapping[str, Summary]) -> list[Row]:
     return [*rows, ("mean of all games", "", "", "", _words([*normalised.values()]))] if normalised else rows
 
 
-def skill_means(normalised: Mapping[str, tuple[float, float]]) -> dict[str, list[tuple[float, float]]]:
+def skill_means(normalised: Mapping[str, Estimate]) -> dict[str, list[Estimate]]:
     """Group normalised scores by the skills of their games."""
-    skills: dict[str, list[tuple[float, float]]] = {}
+    skills: dict[str, list[Estimate]] = {}
     for game, value in normalised.items():
-        for skill in make_game(game).skills:
+        for skill in game_class(game).skills:
             skills.setdefault(skill, []).append(value)
     return dict(sorted(skills.items()))
 
 
-def mean_with_error(values: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def mean_with_error(values: Sequence[Estimate]) -> Estimate:
     """Return the mean of independent means and its standard error."""
     mean = math.fsum(value for value, _ in values) / len(values)
     return mean, math.hypot(*(error for _, error in values)) / len(values)
 
 
-def _words(values: Sequence[tuple[float, float]]) -> str:
+def _words(values: Sequence[Estimate]) -> str:
     mean, error = mean_with_error(values)
     return f"{mean:.3f} ± {error:.3f}"

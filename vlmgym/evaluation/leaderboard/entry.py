@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.suite import Suite, mean_with_error, skill_means
+from vlmgym.evaluation.suite import Estimate, Suite, mean_with_error, skill_means
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredRun
-
-Estimate = tuple[float, float]
-"""A mean and its standard error."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,7 @@ def make_entry(run: StoredRun, suite: Suite, problems: int | None) -> Entry:
 def _normalised(run: StoredRun, suite: Suite, game: str, summary: Summary | None) -> Estimate:
     if summary is None or summary.score_mean is None:
         raise UsageError(f"{run.folder.folder} has no result for {game}")
-    baseline = suite.games[game]
-    return baseline.normalise(summary.score_mean), (summary.score_stderr or 0.0) / (baseline.oracle - baseline.random)
+    return suite.games[game].normalise(summary.score_mean, summary.score_stderr)
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:

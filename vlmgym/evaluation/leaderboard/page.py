@@ -11,9 +11,9 @@ from string import Template
 from urllib.parse import quote
 
 import vlmgym
-from vlmgym.evaluation.leaderboard.entry import Entry, Estimate
+from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.report.document import asset, content_policy
-from vlmgym.evaluation.suite import Suite
+from vlmgym.evaluation.suite import Estimate, Suite
 
 WIDTH = 180
 """Width of a bar in SVG units, for a normalised score from 0 to 1."""
