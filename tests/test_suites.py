@@ -13,7 +13,7 @@ from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.suite import behaviour_hash, read_suite, skill_means, suite_names
+from vlmgym.evaluation.suite import behaviour_hash, read_suite, suite_names
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap.game import Swap
@@ -94,10 +94,13 @@ def test_any_change_of_a_game_changes_its_hash():
     assert found(Swap) == hashes[0]
 
 
-def test_skills_group_games():
-    means = skill_means({"2048-v0": (0.5, 0.1), "swap-v0": (1.0, 0.2)})
-    assert means["planning"] == [(0.5, 0.1)]
-    assert means["search"] == [(1.0, 0.2)]
+def test_summaries_have_normalised_scores_of_games_and_skills(suite, tmp_path):
+    found = open_run(play(suite, tmp_path / "run")).last_summary().suite
+    assert found.score == (1.0, 0.0)
+    assert found.games["swap-v0"].normalised == (1.0, 0.0)
+    assert found.games["swap-v0"].episodes == 3
+    assert found.games["swap-v0"].score_mean == found.games["swap-v0"].oracle
+    assert set(found.skills) == {*Swap.skills, *make_game("nlvr2").skills}
 
 
 def test_every_game_names_its_skills():

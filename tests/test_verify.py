@@ -95,7 +95,7 @@ TAMPERED: dict[str, tuple[Callable[[Records], object], str]] = {
     "easier config": (lambda records: records[0]["game"]["config"].update(rows=5), "run.json does not have"),
     "policy": (lambda records: records[0]["policy"].update(name="openai"), "policy differs"),
     "episode dropped": (lambda records: records.pop(0), "1 of 3 episodes of 2048-v0 have no result"),
-    "second try": (lambda records: records.append(records[0]), "already had a result"),
+    "second try": (lambda records: records.append(records[0]), "was replaced"),
     "error": (lambda records: records[0].update(status="error", score=None), "1 of 3 episodes of 2048-v0"),
 }
 
@@ -110,8 +110,7 @@ def test_tampering_is_found(run, kind):
 def test_a_summary_that_does_not_follow_is_found(run):
     problems = edit(run, lambda records: records[0]["games"]["swap-v0"].update(score_mean=5.0), "summary.json")
     assert len(problems) == 1
-    assert "games.swap-v0.score_mean" not in problems[0]
-    assert "swap-v0.score_mean is 5.0, but the episodes give" in problems[0]
+    assert "games.swap-v0.score_mean is 5.0, but the episodes give" in problems[0]
 
 
 def test_a_difficulty_that_is_not_played_is_found(run):

@@ -191,8 +191,8 @@ def run_evaluation(
             console.print(summary_table(run.config, summary))
             if note := bias_note(summary.games):
                 console.print(note)
-            if suite is not None:
-                console.print(suite_table(suite, summary.games))
+            if suite is not None and summary.suite is not None:
+                console.print(suite_table(suite, summary.suite))
             write_curves(run)
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:

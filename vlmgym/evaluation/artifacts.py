@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.suite import suite_summary
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
 from vlmgym.records.files import writing
@@ -40,7 +41,13 @@ def write_summary(run: StoredRun, session: Session, before: RunSummary | None = 
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
-    summary = RunSummary(games=summaries, stop_reason=session.stop_reason, seconds=seconds, turns_per_second=rate)
+    summary = RunSummary(
+        games=summaries,
+        suite=suite_summary(run.config, summaries),
+        stop_reason=session.stop_reason,
+        seconds=seconds,
+        turns_per_second=rate,
+    )
     run.folder.write_summary(summary)
     return summary
 

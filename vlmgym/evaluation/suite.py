@@ -18,7 +18,7 @@ from typing import Any
 from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.records.run import RunRecord, Summary
+from vlmgym.records.run import Estimate, RunRecord, SuiteResult, SuiteSummary, Summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -33,10 +33,6 @@ FOLDER = Path(__file__).with_name("suites")
 HASHED_SEEDS = 3
 HASHED_TURNS = 4
 """Turns of the oracle in a hash, for each of the first `HASHED_SEEDS` seeds."""
-
-
-Estimate = tuple[float, float]
-"""A mean and its standard error."""
 
 
 class SuiteGame(StrictModel):
@@ -153,33 +149,32 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
     return found.hexdigest()
 
 
-Row = tuple[str, str, str, str, str]
-"""Name, score, random, oracle, and normalised score with its standard error."""
-
-
-def suite_rows(suite: Suite, summaries: Mapping[str, Summary]) -> list[Row]:
-    """Compare the summaries of a run with the baselines of its suite: a row per game, per skill, and for the mean."""
-    rows: list[Row] = []
-    normalised: dict[str, Estimate] = {}
-    for game, baseline in suite.games.items():
-        summary = summaries.get(game)
+def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
+    """Normalise the results of a run between the baselines of its suite; None for a run of no suite."""
+    if run.suite is None:
+        return None
+    results = {}
+    for game, baseline in read_suite(run.suite).games.items():
+        summary = games.get(game)
         if summary is None or summary.score_mean is None:
             continue
-        normalised[game] = baseline.normalise(summary.score_mean, summary.score_stderr)
-        columns = (f"{value:,.4g}" for value in (summary.score_mean, baseline.random, baseline.oracle))
-        rows.append((game, *columns, _words([normalised[game]])))  # type: ignore[arg-type]
-    for skill, values in skill_means(normalised).items():
-        rows.append((skill, "", "", "", _words(values)))
-    return [*rows, ("mean of all games", "", "", "", _words([*normalised.values()]))] if normalised else rows
-
-
-def skill_means(normalised: Mapping[str, Estimate]) -> dict[str, list[Estimate]]:
-    """Group normalised scores by the skills of their games."""
+        results[game] = SuiteResult(
+            episodes=summary.episodes,
+            score_mean=summary.score_mean,
+            score_stderr=summary.score_stderr,
+            random=baseline.random,
+            oracle=baseline.oracle,
+            normalised=baseline.normalise(summary.score_mean, summary.score_stderr),
+        )
     skills: dict[str, list[Estimate]] = {}
-    for game, value in normalised.items():
+    for game, result in results.items():
         for skill in game_class(game).skills:
-            skills.setdefault(skill, []).append(value)
-    return dict(sorted(skills.items()))
+            skills.setdefault(skill, []).append(result.normalised)
+    return SuiteSummary(
+        games=results,
+        skills={skill: mean_with_error(values) for skill, values in sorted(skills.items())},
+        score=mean_with_error([result.normalised for result in results.values()]) if results else None,
+    )
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
@@ -188,6 +183,19 @@ def mean_with_error(values: Sequence[Estimate]) -> Estimate:
     return mean, math.hypot(*(error for _, error in values)) / len(values)
 
 
-def _words(values: Sequence[Estimate]) -> str:
-    mean, error = mean_with_error(values)
-    return f"{mean:.3f} ± {error:.3f}"
+Row = tuple[str, str, str, str, str]
+"""Name, score, random, oracle, and normalised score with its standard error."""
+
+
+def suite_rows(suite: SuiteSummary) -> list[Row]:
+    """Format the results of a suite: a row per game, per skill, and for the mean."""
+    rows: list[Row] = []
+    for game, result in suite.games.items():
+        score, random, oracle = (f"{value:,.4g}" for value in (result.score_mean, result.random, result.oracle))
+        rows.append((game, score, random, oracle, _words(result.normalised)))
+    means = suite.skills | ({} if suite.score is None else {"mean of all games": suite.score})
+    return [*rows, *((name, "", "", "", _words(value)) for name, value in means.items())]
+
+
+def _words(value: Estimate) -> str:
+    return f"{value[0]:.3f} ± {value[1]:.3f}"

@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
+from vlmgym.evaluation.suite import suite_summary
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 from vlmgym.records.store import StoredRun
@@ -25,6 +26,10 @@ class Tally:
     def add(self, episode: EpisodeRecord) -> None:
         """Add the latest record of an episode."""
         self._games.setdefault(episode.game.id, GameTally()).add(episode)
+
+    def add_totals(self, game: str, totals: GameTally) -> None:
+        """Add the totals of other episodes of a game, by its id."""
+        self._games.setdefault(game, GameTally()).add_totals(totals)
 
     def summaries(self) -> dict[str, Summary]:
         """Summarise each game, by its id."""
@@ -46,7 +51,7 @@ class GameTally:
         self.outcomes: Counter[Outcome] = Counter()
         self.numbers: dict[str, array[float]] = {}
         self.words: dict[str, Counter[str]] = {}
-        self.tokens: dict[str, int] = {}
+        self.tokens: Counter[str] = Counter()
         self.stages: dict[str, array[float]] = {}
         self.served_models: Counter[str] = Counter()
         self.one_turn_each = True
@@ -60,7 +65,7 @@ class GameTally:
         for turn in episode.turns:
             for name, tokens in (("prompt", turn.prompt_tokens), ("completion", turn.completion_tokens)):
                 if tokens is not None:
-                    self.tokens[name] = self.tokens.get(name, 0) + tokens
+                    self.tokens[name] += tokens
             if turn.latency is not None:
                 self.latencies.append(turn.latency)
             if turn.cost is not None:
@@ -71,6 +76,22 @@ class GameTally:
             self.unfinished[episode.status] += 1
         else:
             self._add_result(episode, episode.score)
+
+    def add_totals(self, other: GameTally) -> None:
+        """Add the totals of other episodes."""
+        self.episodes += other.episodes
+        self.turns += other.turns
+        self.one_turn_each &= other.one_turn_each
+        self.perception_stated |= other.perception_stated
+        for name in ("unfinished", "end_reasons", "outcomes", "tokens", "served_models"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("scores", "format", "perception", "exact", "latencies", "costs"):
+            getattr(self, name).extend(getattr(other, name))
+        for metric, counts in other.words.items():
+            self.words.setdefault(metric, Counter()).update(counts)
+        for own, others in ((self.numbers, other.numbers), (self.stages, other.stages)):
+            for key, values in others.items():
+                own.setdefault(key, array("d")).extend(values)
 
     def _add_result(self, episode: EpisodeRecord, score: float) -> None:
         self.scores.append(score)
@@ -151,7 +172,8 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 def updated_summary(run: StoredRun) -> RunSummary:
     """Summarise a stored run again, keeping the time and stop reason of its last summary."""
-    return run.last_summary().model_copy(update={"games": summarise_run(run)})
+    games = summarise_run(run)
+    return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 
 
 def summarise_run(run: StoredRun) -> dict[str, Summary]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.suite import read_suite, suite_rows
-from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
+from vlmgym.evaluation.suite import suite_rows
+from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 SUITE_COLUMNS = ("", "score", "random", "oracle", "normalised")
 ALL_STAGES = ", all stages together"
@@ -54,10 +54,10 @@ def summary_table(config: RunRecord, run: RunSummary) -> Table:
     return table
 
 
-def suite_table(name: str, games: Mapping[str, Summary]) -> Table:
+def suite_table(name: str, suite: SuiteSummary) -> Table:
     """Make a table of normalised scores with one row per game and skill."""
     table = Table(*SUITE_COLUMNS, title=name, title_justify="left")
-    for row in suite_rows(read_suite(name), games):
+    for row in suite_rows(suite):
         table.add_row(*row)
     return table
 

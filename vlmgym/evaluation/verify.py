@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
 
 from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.suite import behaviour_hash, read_suite
-from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.suite import behaviour_hash, read_suite, suite_summary
+from vlmgym.evaluation.summary import GameTally, Tally
 from vlmgym.policies.base import recorded_reply
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
-from vlmgym.records.run import Change, RunRecord, changes, version_changes
-from vlmgym.records.store import StoredEpisode, StoredRun, find_episodes, open_run
+from vlmgym.records.run import Change, RunRecord, Summary, changes, version_changes
+from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for
@@ -49,11 +49,27 @@ class Verification:
         episodes: Number of episodes replayed.
         turns: Number of turns replayed.
         problems: Differences between the record and the replay, one sentence each.
+        games: Summary of the recorded episodes of each game, by its id; empty if they were not replayed.
     """
 
     episodes: int = 0
     turns: int = 0
     problems: list[str] = field(default_factory=list)
+    games: dict[str, Summary] = field(default_factory=dict)
+
+
+class Replay(NamedTuple):
+    """Result of replaying an episode.
+
+    Attributes:
+        turns: Number of turns.
+        problems: Differences from the record.
+        totals: Totals of the record; None if it cannot be read.
+    """
+
+    turns: int
+    problems: Sequence[str]
+    totals: GameTally | None
 
 
 def verify(config: VerifyConfig) -> None:
@@ -85,31 +101,39 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
     Raises:
         UsageError: A file of the run cannot be read.
     """
-    result = Verification(problems=[*_config_problems(run.config), *_episode_problems(run)])
+    result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
+    if result.problems:
+        return result  # configs other than those of the suite may take any time to replay
+    result.problems += _episode_problems(run)
 
-    def take(replayed: tuple[int, Sequence[str]]) -> None:
-        turns, problems = replayed
+    def take(replayed: Replay) -> None:
         result.episodes += 1
-        result.turns += turns
-        result.problems += problems
+        result.turns += replayed.turns
+        result.problems += replayed.problems
+        if replayed.totals is not None:
+            tally.add_totals(run.episodes[result.episodes - 1].game, replayed.totals)
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
         call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
+    result.games = tally.summaries()
     if not result.problems:
-        result.problems += _summary_problems(run)
+        result.problems += _summary_problems(run, result.games)
     return result
 
 
-def replay_episode(stored: StoredEpisode, run: RunRecord) -> tuple[int, Sequence[str]]:
-    """Replay an episode; return its number of turns and the differences from its record."""
+def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
+    """Replay an episode, and compare it with its record."""
+    totals = None
     try:
         episode = stored.read()
+        totals = GameTally()
+        totals.add(episode)
         differences = _differences(episode, run)
     except UsageError as error:
         text = str(error)
-        return 0, [text if stored.location in text else f"{stored.location}: {text}"]
-    return len(episode.turns), [f"{stored.location}: {difference}" for difference in differences]
+        return Replay(0, [text if stored.location in text else f"{stored.location}: {text}"], totals)
+    return Replay(len(episode.turns), [f"{stored.location}: {difference}" for difference in differences], totals)
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
@@ -163,31 +187,29 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
 def _episode_problems(run: StoredRun) -> Iterator[str]:
     """Check that every planned episode has exactly one result, and that there are no others."""
     config = run.config
-    seen = set()
-    for episode in find_episodes(run.folder.episodes)[0]:
-        if episode.key in seen:
-            yield f"{episode.location}: {episode.game} with seed {episode.seed} already had a result"
+    for episode in run.replaced:
         if episode.score is not None:
-            seen.add(episode.key)
+            yield f"{episode.location}: this result of {episode.game} with seed {episode.seed} was replaced"
+    for episode in (*run.replaced, *run.episodes):
         if episode.seed != config.seed + episode.index or not 0 <= episode.index < config.episodes:
             yield (
                 f"{episode.location}: seed {episode.seed} with index {episode.index} is not among the "
                 f"{config.episodes:,} episodes from seed {config.seed}"
             )
     for game in config.game_ids:
-        missing = config.episodes_of(game) - sum(key[0] == game for key in seen)
+        missing = config.episodes_of(game) - sum(one.game == game and one.score is not None for one in run.episodes)
         if missing > 0:
             yield f"{missing:,} of {config.episodes_of(game):,} episodes of {game} have no result"
 
 
-def _summary_problems(run: StoredRun) -> Iterator[str]:
+def _summary_problems(run: StoredRun, games: Mapping[str, Summary]) -> Iterator[str]:
     """Compare `summary.json` with the summary of the episodes."""
     written = run.folder.read_summary()
     if written is None:
         yield f"{run.folder.summary} is missing or cannot be read"
         return
-    found = {game: summary.model_dump(mode="json") for game, summary in summarise_run(run).items()}
-    for one in changes(written.model_dump(mode="json")["games"], found):
+    found = written.model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
+    for one in changes(written.model_dump(mode="json"), found.model_dump(mode="json")):
         yield f"{run.folder.summary}: {_in_words(one, 'the episodes give')}"
 
 

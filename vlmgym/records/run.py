@@ -147,12 +147,51 @@ class Summary(_Record):
     served_models: dict[str, int] = Field(default_factory=dict)
 
 
+Estimate = tuple[float, float]
+"""A mean and its standard error."""
+
+
+class SuiteResult(_Record):
+    """Result of a game of a suite.
+
+    Attributes:
+        episodes: Number of results.
+        score_mean: Mean score.
+        score_stderr: Standard error of the mean; None for a single episode.
+        random: Mean score of the random policy.
+        oracle: Mean score of the oracle.
+        normalised: The mean, mapped to 0 for the random policy and 1 for the oracle, and its standard error.
+    """
+
+    episodes: int
+    score_mean: float
+    score_stderr: float | None
+    random: float
+    oracle: float
+    normalised: Estimate
+
+
+class SuiteSummary(_Record):
+    """Normalised results of a run of a suite.
+
+    Attributes:
+        games: Results of the games that have one, by id.
+        skills: Mean of the normalised scores of the games that test each skill.
+        score: Mean of the normalised scores of all games with a result; None without one.
+    """
+
+    games: dict[str, SuiteResult]
+    skills: dict[str, Estimate]
+    score: Estimate | None
+
+
 class RunSummary(_Record):
     """Summary of a run: `summary.json`.
 
     Attributes:
         record: Version of this format.
         games: Summary of each game, by its id.
+        suite: Normalised results, for a run of a suite.
         stop_reason: Why the run stopped early, or None.
         seconds: Wall time of playing, over all sessions that were not killed.
         turns_per_second: Turns played in that time, per second.
@@ -160,6 +199,7 @@ class RunSummary(_Record):
 
     record: Literal[2] = RECORD_VERSION
     games: dict[str, Summary]
+    suite: SuiteSummary | None = None
     stop_reason: str | None
     seconds: Number
     turns_per_second: Number

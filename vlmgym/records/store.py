@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
+from vlmgym.records.packed import packed_records, read_packed
 from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.run_folder import RunFolder, saved_folder
 
@@ -26,7 +27,10 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """Location of an episode's record: line number, offset and length in bytes; and fields needed before loading it."""
+    """Location of an episode's record: line number, offset and length in bytes; and fields needed before loading it.
+
+    In a packed file, offset and length are those of a gzip member.
+    """
 
     file: Path
     line: int
@@ -62,6 +66,8 @@ class StoredEpisode:
     def text(self) -> bytes:
         """Read the line."""
         try:
+            if self.file.suffix == ".gz":
+                return read_packed(self.file, self.offset)
             with self.file.open("rb") as file:
                 file.seek(self.offset)
                 return file.read(self.length)
@@ -81,12 +87,14 @@ class Run(Generic[EpisodeT]):
         config: Its configuration.
         episodes: Latest record of each episode, or its location, by game and seed.
         torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
+        replaced: Earlier records of these episodes.
     """
 
     folder: RunFolder
     config: RunRecord
     episodes: tuple[EpisodeT, ...]
     torn: bool
+    replaced: tuple[EpisodeT, ...] = ()
 
     def read(self: StoredRun) -> Iterator[EpisodeRecord]:
         """Load the records one by one."""
@@ -120,12 +128,15 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     config = read_config(run_folder)
     order = {game: i for i, game in enumerate(config.game_ids)}
     found, torn = find_episodes(run_folder.episodes)
+    if not run_folder.episodes.exists():
+        found += find_packed(run_folder.packed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
     # A resumed run appends new records of episodes that had no result: the last one counts.
-    latest = {episode.key: episode for episode in found}.values()
-    ordered = sorted(latest, key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
-    return StoredRun(run_folder, config, tuple(ordered), torn)
+    latest = {episode.key: episode for episode in found}
+    ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
+    replaced = tuple(episode for episode in found if latest[episode.key] is not episode)
+    return StoredRun(run_folder, config, tuple(ordered), torn, replaced)
 
 
 def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
@@ -140,12 +151,25 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
             for number, (start, line) in enumerate(_whole_lines(file, size), 1):
                 end = start + len(line)
                 if text := line.rstrip(b"\r\n"):
-                    head = _validated(_Head, text, f"line {number} of {path}")
-                    location = (path, number, start, len(text))
-                    episodes.append(StoredEpisode(*location, head.game.id, head.seed, head.index, head.score))
+                    episodes.append(_located(path, number, start, len(text), text))
         return episodes, end < size
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def find_packed(path: Path) -> list[StoredEpisode]:
+    """Locate the records of a packed file; there are none without one."""
+    if not path.exists():
+        return []
+    try:
+        return [_located(path, number, *member) for number, member in enumerate(packed_records(path), 1)]
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _located(path: Path, number: int, offset: int, length: int, text: bytes) -> StoredEpisode:
+    head = _validated(_Head, text, f"line {number} of {path}")
+    return StoredEpisode(path, number, offset, length, head.game.id, head.seed, head.index, head.score)
 
 
 def drop_torn_line(path: Path) -> None:

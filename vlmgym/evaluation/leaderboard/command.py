@@ -12,6 +12,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.leaderboard.entry import make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
 from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.records.files import check_own_file, write_own_file
 from vlmgym.records.store import open_run
@@ -54,7 +55,8 @@ def leaderboard(config: LeaderboardConfig) -> None:
     suite = read_suite(name)
     entries = []
     for run in runs:
-        problems = len(verify_run(run, config.workers).problems) if config.verify else None
-        entries.append(make_entry(run, suite, problems))
+        verified = verify_run(run, config.workers) if config.verify else None
+        games = summarise_run(run) if verified is None or not verified.games else verified.games
+        entries.append(make_entry(run, games, None if verified is None else len(verified.problems)))
     write_own_file(config.output, leaderboard_page(name, suite, ranked(entries), config.output.parent).encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.suite import Estimate, Suite, mean_with_error, skill_means
-from vlmgym.evaluation.summary import summarise_run
-from vlmgym.records.run import Summary
+from vlmgym.evaluation.suite import read_suite, suite_summary
+from vlmgym.records.run import Estimate, Summary
 from vlmgym.records.store import StoredRun
 
 
@@ -53,25 +52,28 @@ class Entry:
         return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
 
 
-def make_entry(run: StoredRun, suite: Suite, problems: int | None) -> Entry:
-    """Make the entry of a run.
+def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | None) -> Entry:
+    """Make the entry of a run of a suite from the summary of each game.
 
     Raises:
         UsageError: The run has no result for a game of the suite.
     """
-    summaries = summarise_run(run)
-    games = {game: _normalised(run, suite, game, summaries.get(game)) for game in suite.games}
-    found = list(summaries.values())
+    config, suite = run.config, suite_summary(run.config, games)
+    if config.suite is None or suite is None or suite.score is None:
+        raise UsageError(f"{run.folder.folder} has no result of a suite")
+    if missing := [game for game in read_suite(config.suite).games if game not in suite.games]:
+        raise UsageError(f"{run.folder.folder} has no result for {', '.join(missing)}")
+    found = list(games.values())
     turns = sum(summary.turns for summary in found)
     costs = [summary.cost for summary in found if summary.cost is not None]
     tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
     return Entry(
-        label=run.config.policy.label,
-        observation=run.config.prompts.observation,
-        date=run.config.started[:10],
-        mean=mean_with_error([*games.values()]),
-        games=games,
-        skills={skill: mean_with_error(values) for skill, values in skill_means(games).items()},
+        label=config.policy.label,
+        observation=config.prompts.observation,
+        date=config.started[:10],
+        mean=suite.score,
+        games={game: result.normalised for game, result in suite.games.items()},
+        skills=suite.skills,
         perception_gap=None,
         illegal=sum((one.illegal_rate or 0.0) * one.turns for one in found) / turns,
         unparsable=sum((one.unparsable_rate or 0.0) * one.turns for one in found) / turns,
@@ -80,12 +82,6 @@ def make_entry(run: StoredRun, suite: Suite, problems: int | None) -> Entry:
         problems=problems,
         report=run.folder.report if run.folder.report.exists() else None,
     )
-
-
-def _normalised(run: StoredRun, suite: Suite, game: str, summary: Summary | None) -> Estimate:
-    if summary is None or summary.score_mean is None:
-        raise UsageError(f"{run.folder.folder} has no result for {game}")
-    return suite.games[game].normalise(summary.score_mean, summary.score_stderr)
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:

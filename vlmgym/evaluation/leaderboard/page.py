@@ -13,7 +13,8 @@ from urllib.parse import quote
 import vlmgym
 from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.report.document import asset, content_policy
-from vlmgym.evaluation.suite import Estimate, Suite
+from vlmgym.evaluation.suite import Suite
+from vlmgym.records.run import Estimate
 
 WIDTH = 180
 """Width of a bar in SVG units, for a normalised score from 0 to 1."""

@@ -12,10 +12,10 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import IMAGES, PageTable, write_page
-from vlmgym.evaluation.suite import read_suite, suite_rows
+from vlmgym.evaluation.suite import suite_rows
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import SUITE_COLUMNS, run_title
-from vlmgym.records.run import RunSummary
+from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.run_folder import UNFINISHED
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.terminal import make_console
@@ -57,11 +57,15 @@ def write_report(
 ) -> None:
     """Write the report of a run into its folder; see `write_page`."""
     labelled = LabelledRun(run.config.policy.label, run, summary)
-    title, suite = run_title(run.config), run.config.suite
-    tables = []
-    if suite is not None:
-        rows = suite_rows(read_suite(suite), summary.games)
-        tables.append(PageTable(suite, SUITE_COLUMNS, rows, "Normalised scores are 0 for random and 1 for the oracle."))
+    title, tables = run_title(run.config), suite_tables(run.config, summary)
     write_page(
         run.folder.report, [labelled], title=title, workers=workers, images=images, tables=tables, console=console
     )
+
+
+def suite_tables(config: RunRecord, summary: RunSummary) -> list[PageTable]:
+    """Make the table of a run of a suite."""
+    if config.suite is None or summary.suite is None:
+        return []
+    note = "Normalised scores are 0 for random and 1 for the oracle."
+    return [PageTable(config.suite, SUITE_COLUMNS, suite_rows(summary.suite), note)]

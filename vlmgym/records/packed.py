@@ -1,0 +1,69 @@
+"""Records in a gzip file, each in a member of its own, so that one can be read without the others."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from vlmgym.errors import UsageError
+
+MAX_RECORD = 64 << 20
+"""Maximum size of a record in bytes."""
+MAX_RECORDS = 4 << 30
+"""Maximum size of all records of a file."""
+_CHUNK = 1 << 14
+
+
+def pack(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress records; the same records give the same bytes."""
+    return (gzip.compress(record + b"\n", mtime=0) for record in records)
+
+
+def packed_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the offset of each member, its length in bytes, and its record.
+
+    Raises:
+        UsageError: The file is damaged, was not written by `pack`, or exceeds a limit.
+    """
+    total = 0
+    with path.open("rb") as file:
+        while True:
+            start = file.tell()
+            record = _unpack(file, path)
+            if record is None:
+                return
+            total += len(record)
+            if total > MAX_RECORDS:
+                raise UsageError(f"{path} has more than {MAX_RECORDS:,} bytes of records")
+            yield start, file.tell() - start, record
+
+
+def read_packed(path: Path, offset: int) -> bytes:
+    """Read the record of the member at an offset."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return _unpack(file, path) or b""
+
+
+def _unpack(file: BinaryIO, path: Path) -> bytes | None:
+    """Read the record of the next member, and move to the end of the member; None at the end of the file."""
+    start, member, record = file.tell(), zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), bytearray()
+    while not member.eof:
+        chunk = member.unconsumed_tail or file.read(_CHUNK)
+        if not chunk:
+            if file.tell() == start:
+                return None
+            raise UsageError(f"{path} cannot be read: it is incomplete")
+        try:
+            record += member.decompress(chunk, MAX_RECORD + 1 - len(record))
+        except zlib.error as error:
+            raise UsageError(f"{path} cannot be read: {error}") from None
+        if len(record) > MAX_RECORD:
+            raise UsageError(f"{path} has a record of more than {MAX_RECORD:,} bytes")
+    file.seek(-len(member.unused_data), 1)
+    if record.find(b"\n") != len(record) - 1:
+        raise UsageError(f"{path} must have one gzip member for each record, as vlmgym submit pack writes it")
+    return bytes(record[:-1])
