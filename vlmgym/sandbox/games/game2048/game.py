@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
@@ -171,13 +172,14 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
 
     def rule_action(self, state: State2048) -> int | None:
-        """Merge as many pairs as possible; among equals, prefer left, then down, right, up."""
+        """Merge as many pairs as possible; among equals, the board selects one, so that all directions are common."""
         if self._reached_goal(state.board):
             return None
         rows, columns = _prospects(state.board), _prospects(zip(*state.board))
-        legal = {3: rows.to_start, 2: columns.to_end, 1: rows.to_end, 0: columns.to_start}
+        legal = {0: columns.to_start, 1: rows.to_end, 2: columns.to_end, 3: rows.to_start}
         merges = {action: rows.merges if action % 2 else columns.merges for action in legal if legal[action]}
-        return max(merges, key=merges.__getitem__, default=None)
+        best = [action for action in merges if merges[action] == max(merges.values())]
+        return best[crc32(repr(state.board).encode()) % len(best)] if best else None
 
     def explain(self, state: State2048, action: int) -> str:
         """State for each row and column, then for all of them, how many pairs merge or where tiles can slide."""

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from heapq import nsmallest
 from itertools import chain, combinations, pairwise
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -160,8 +161,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Remove the first pair in reading order that can be connected."""
-        return min(self.legal_actions(state), default=None)
+        """Remove a pair that can be connected, which the board selects, so that all are common."""
+        pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
+        return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
 
     def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_pe
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles
+from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles, Window
 from vlmgym.sandbox.games.swap.solver import search
 from vlmgym.sandbox.games.tiles import (
     COLOUR_NAMES,
@@ -175,9 +176,9 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make the first three tiles in a line equal that a swap can make equal, rows first."""
-        found = (swap for _, swap in self.rules.swaps_by_window(_tiles(state.board)) if swap is not None)
-        return self.rules.actions[next(found)]
+        """Make three tiles in a line equal, the first found from a row on that the board selects."""
+        found = [swap for _, swap in self._search(_tiles(state.board)) if swap is not None]
+        return self.rules.actions[found[0]]
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         played = [info for info in infos if info]
@@ -205,7 +206,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def explain(self, state: SwapState, action: Pair) -> str:
         """Search for a swap, then state which runs the chosen swap makes, or why it is illegal."""
-        search = f"Tiles in a line, and a swap that makes them equal: {self._search(_tiles(state.board))}."
+        search = f"Tiles in a line, and a swap that makes them equal: {self._search_in_words(_tiles(state.board))}."
         try:
             tiles = self._swapped(state.board, action)
         except IllegalAction as error:
@@ -218,14 +219,22 @@ class Swap(BoardGame[SwapState, Pair]):
             f"{self.where((row2, column2))} lines up {runs}."
         )
 
-    def _search(self, tiles: Tiles) -> str:
-        """List all three tiles in a line, rows first, with a swap that makes them equal, up to the first such swap."""
-        listed = []
-        for window, swap in self.rules.swaps_by_window(tiles):
-            three = ", ".join(self.cell_words(tiles[cell]) for cell in window)
-            listed.append(f"{three}: {'none' if swap is None else self.format(self.rules.actions[swap])}")
+    def _search(self, tiles: Tiles) -> Iterator[tuple[Window, int | None]]:
+        """Yield windows with swaps, up to the first swap, from a row that the board selects, so that all are common."""
+        for window, swap in self.rules.swaps_by_window(tiles, crc32(bytes(tiles)) % self.config.rows):
+            yield window, swap
             if swap is not None:
-                break
+                return
+
+    def _search_in_words(self, tiles: Tiles) -> str:
+        """List all three tiles in a line with a swap that makes them equal, up to the first such swap."""
+        listed, last = [], None
+        for window, swap in self._search(tiles):
+            line = self.rules.line(window)
+            name = "" if line == last else f"{line[0]} {line[1] + self.config.origin}: "
+            three = ", ".join(self.cell_words(tiles[cell]) for cell in window)
+            listed.append(f"{name}{three}: {'none' if swap is None else self.format(self.rules.actions[swap])}")
+            last = line
         return "; ".join(listed)
 
     def check_state(self, state: SwapState) -> None:

@@ -88,10 +88,16 @@ class SwapRules:
                         return True
         return False
 
-    def swaps_by_window(self, tiles: Tiles) -> Iterator[tuple[Window, int | None]]:
-        """Yield each window, rows first, with the first swap that makes its tiles equal, if any."""
-        for window in self._windows:
+    def swaps_by_window(self, tiles: Tiles, row: int) -> Iterator[tuple[Window, int | None]]:
+        """Yield each window, from a row on, then columns and other rows, with the first swap that makes it a run."""
+        start = row * (self.columns - RUN + 1)
+        for window in self._windows[start:] + self._windows[:start]:
             yield window, next(self._completing(tiles, window), None)
+
+    def line(self, window: Window) -> tuple[str, int]:
+        """Return `row` or `column` and the number of the line of a window."""
+        row, column = divmod(window[0], self.columns)
+        return ("row", row) if window[1] == window[0] + 1 else ("column", column)
 
     def _completing(self, tiles: Tiles, window: Window) -> Iterator[int]:
         for cell in window:
