@@ -14,7 +14,7 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
 
-from .games import FORM, G1, GAMES, POLICIES, START, TURNS, run_args
+from .games import FORM, G1, GAMES, POLICIES, SEEDS, START, TURNS, run_args
 from .play import play_games, play_policy
 
 CURVE = ("step", "perception", "format", "reward", "played")
@@ -51,7 +51,7 @@ class Cell:
             minutes = self.train(runs)
             config = read_config(run_args(self.game, self.seed, self.run))
             actor = Actor(runs / self.name / "model", config.model)
-            images: tuple[Images, ...] = ("true", "blank", "shuffled") if self.run == G1 else ("true",)
+            images: tuple[Images, ...] = ("true", "blank", "shuffled") if self == CONTROLLED else ("true",)
             rows = read_curve(runs / self.name / ("sft_curve.jsonl" if config.sft.steps else "curve.jsonl"))
             return {
                 "minutes": minutes,
@@ -65,6 +65,10 @@ class Cell:
         """Read the result file, if any."""
         path = results / f"{self.name}.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+
+CONTROLLED = Cell("2048", SEEDS[0], G1)
+"""The cell whose model is also shown grey images, and those of other games."""
 
 
 def cells(games: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:

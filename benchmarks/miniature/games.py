@@ -51,22 +51,21 @@ class Run:
 FORM, START = "response form", "demonstrations"
 """Runs that arms start from. Demonstrations on grey images teach nothing but the form of responses."""
 G1 = "G1, GRPO"
-"""The arm that is also shown grey images, and those of other games."""
-IMPERFECT = ["--sft.accuracy", "0.5"]
+MORE = ["--sft.lr", "1e-3"]
 RUNS = {
-    START: Run(None, True, IMPERFECT),
+    START: Run(None, True, []),
     G1: Run(START, False, ["--algorithm", "grpo"]),
-    "SFT only": Run(START, True, [*IMPERFECT, "--sft.lr", "1e-3"]),
-    FORM: Run(None, True, [*IMPERFECT, "--blank", "--sft.gate", "0", "--sft.steps", "300"]),
+    "SFT only": Run(START, True, MORE),
+    "SFT only, perfect player": Run(START, True, ["--sft.accuracy", "1", *MORE]),
+    FORM: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
     "G0, GRPO": Run(FORM, False, ["--algorithm", "grpo"]),
 }
-PERFECT = {"SFT, perfect player": Run(None, True, ["--sft.accuracy", "1"])}
 PPO = {
     "G1, PPO": Run(START, False, ["--algorithm", "ppo"]),
     "G0, PPO": Run(FORM, False, ["--algorithm", "ppo"]),
 }
 GAMES = {
-    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
+    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PPO}),
     "shisensho": Game(
         "Shisen-Sho on 4x4",
         shlex.split(
@@ -77,8 +76,8 @@ GAMES = {
         "played",
         "pairs removed, of 8",
         6,
-        3000,
-        400,
+        1500,
+        200,
         RUNS,
     ),
     "swap": Game(
@@ -92,7 +91,7 @@ GAMES = {
         "legal swaps in 100 turns",
         60,
         3000,
-        400,
+        200,
         RUNS,
     ),
 }
@@ -111,8 +110,7 @@ def run_args(name: str, seed: int, run: str) -> list[str]:
     args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
     args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]
     if one.start is None:
-        batches = game.batches + (0 if run in (START, FORM) else game.updates)
-        args += ["--steps", "0", "--sft.steps", str(batches)]
+        args += ["--steps", "0", "--sft.steps", str(game.batches)]
     elif one.sft:  # another seed, else demonstrations would be repeated
         args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.updates)]
     else:
