@@ -15,11 +15,11 @@ from benchmarks.markdown import table, wrapped
 from vlmgym.statistics import confidence_interval
 
 from .cells import CONTROLLED, Cell, cells, policies_of
-from .games import FORM, G1, GAMES, SEEDS, START, TURNS
+from .games import G1, GAMES, SEEDS, START, TURNS
 
 Results = Mapping[Cell, Mapping[str, Any]]
 
-NAME = "whole_games"
+NAME, WINDOW = "whole_games", 40
 PAGE = """\
 # A tiny model learns to play whole games
 
@@ -50,7 +50,7 @@ and kept for the other seeds. [The log](../log.md#whole-games-of-2048-small-step
 ![perception and reward over training]({name}_training.png)
 
 Perception accuracy and reward on single states during training. {start}: checks on 64 states; RL: a moving
-average over the responses of 10 steps.
+average over the responses of {window} steps.
 
 ## Not run yet
 
@@ -75,6 +75,7 @@ def write_page(results: Path, episodes: int) -> Path:
         episodes=episodes,
         turns=TURNS,
         name=NAME,
+        window=WINDOW,
         table="\n\n".join(_table(game, found, results) for game in shown),
         missing=table(["game", "run", "seeds"], [[*names, ", ".join(seeds)] for names, seeds in missing.items()]),
     )
@@ -116,8 +117,8 @@ def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str])
     figure = Figure(figsize=(1 + 4.6 * len(games), 4.4), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         axes, game = figure.add_subplot(1, len(games), number + 1), GAMES[name]
-        bars = [(run, "true") for run in game.runs if run != FORM]
-        if name == CONTROLLED.game:
+        bars = [(run, "true") for run in game.runs if any((cell.game, cell.run) == (name, run) for cell in found)]
+        if CONTROLLED in found and name == CONTROLLED.game:
             bars += [(G1, images) for images in ("blank", "shuffled")]
         for place, (run, images) in enumerate(bars):
             ones = [result[images] for cell, result in found.items() if (cell.game, cell.run) == (name, run)]
@@ -153,7 +154,7 @@ def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
             for colour, (run, curve) in zip(COLOURS, runs.items()):
                 first = runs.get(GAMES[name].runs[run].start or "", [{"step": 0}])[-1]["step"]
                 steps, values = [row["step"] + first for row in curve], [row[metric] for row in curve]
-                window = 10 if len(values) > 50 else 1
+                window = WINDOW if len(values) > WINDOW else 1
                 smooth = np.convolve(values, np.ones(window) / window, mode="valid")
                 axes.plot(steps[window - 1 :], smooth, color=colour, lw=1.6, label=run)
             axes.set_ylabel(metric)
