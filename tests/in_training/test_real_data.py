@@ -95,7 +95,7 @@ def write_nlvr2(root: Path) -> None:
 
 
 def write_textvqa(root: Path) -> None:
-    """Write Parquet files of the splits, the last of which has no answers."""
+    """Write a Parquet file for each split; the test split has no answers."""
     for split, first, count in (("train", 0, ROWS["train"]), ("validation", 500, ROWS["held out"]), ("test", 900, 2)):
         rows = [
             {
@@ -126,7 +126,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder in which the documented commands run with this Python."""
+    """A folder where the documented commands run with this Python."""
     folder = tmp_path / "checkout"
     (folder / ".venv-train" / "bin").mkdir(parents=True)
     for name, command in (("python", ""), ("vlmgym", " -m vlmgym")):

@@ -88,8 +88,8 @@ class TrainingRun:
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
         """Reopen a run from its folder or a checkpoint's, with its options, followed by the given ones.
 
-        Raises `UsageError` if there is none, or something that affects results has changed: an option, or the contents
-        of a preset, curriculum or game file.
+        Raises `UsageError` if the run is missing, or something that affects results has changed: an option, or the
+        contents of a preset, curriculum or game file.
         """
         step = re.fullmatch(r"step_(\d+)", resume.name)
         named = step is not None and resume.absolute().parent.name == "checkpoints"

@@ -53,7 +53,7 @@ class _Snapshot(BaseModel):
 class Episode:
     """One episode of a game, played one response at a time.
 
-    Rewards, prompts and images are exactly those of `vlmgym eval` with the same game, config, seed and responses.
+    Rewards, prompts and images are exactly the same as in `vlmgym eval` with the same game, config, seed and responses.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class Episode:
 
 
 def episode_config(game: Game[Any, Any], reward: RewardConfig, max_turns: int, prompts: PromptConfig) -> EpisodeConfig:
-    """Check the settings of an episode; images are drawn when asked for."""
+    """Check the settings of an episode without drawing its first image."""
     check_instance("reward", reward, RewardConfig)
     max_turns = as_int(max_turns)
     check_int("max_turns", max_turns, 1)

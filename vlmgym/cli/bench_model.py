@@ -73,7 +73,7 @@ class BenchModelConfig(GameOptions):
     device: str | None = None
     """Device for transformers, such as cuda:1. Default: a GPU if available."""
     dtype: DType = "auto"
-    """Dtype for transformers; auto uses that of the checkpoint. Should match the server."""
+    """Dtype for transformers; auto uses the checkpoint's. Should match the server."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up. A server that caches
     prompts reads it only once."""

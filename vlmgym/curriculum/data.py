@@ -16,7 +16,7 @@ DATA_SETTINGS = ("data", *TaskConfig.of_data)
 
 
 def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
-    """Return a curriculum that uses these data settings, at all stages, instead of those of the file.
+    """Replace the data settings of all stages of a curriculum file.
 
     They apply to tasks and to entries that set data in the file, such as Shisen-Sho with a split of CIFAR-10.
 

@@ -118,7 +118,7 @@ class Curriculum:
     def read(cls, path: Path, data: Mapping[str, Any] | None = None) -> Curriculum:
         """Read a curriculum from a TOML file, or a built-in one by its name; see `read_file`.
 
-        `data` has settings such as `data` and `split` that replace those of all tasks; see `with_data`.
+        `data` replaces settings such as `data` and `split` of all tasks; see `with_data`.
         """
         try:
             return cls.from_file(with_data(read_file(path), data or {}), str(path))

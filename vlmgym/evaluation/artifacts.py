@@ -31,7 +31,7 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` over all sessions (`before` is that of earlier ones), and the document of each game."""
+    """Write `summary.json` over all sessions (`before` covers earlier ones), and the document of each game."""
     summaries = summarise_run(run)
     for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:

@@ -1,4 +1,4 @@
-"""Schedule of a curriculum, whose stages do not depend on the order in which concurrent episodes end."""
+"""Schedule of a curriculum, whose stages do not depend on which concurrent episode ends first."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class TrainedRecord(BaseModel):
         """Read the file of a checkpoint.
 
         Raises:
-            UsageError: There is none, or it is invalid.
+            UsageError: The file is missing or invalid.
         """
         path = checkpoint / TRAINED
         try:
@@ -128,7 +128,7 @@ class TrainedRecord(BaseModel):
         """Make the curriculum from its first stage.
 
         Raises:
-            UsageError: There is none, or it is invalid.
+            UsageError: The checkpoint was trained without a curriculum, or it is invalid.
         """
         if self.curriculum is None:
             raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")

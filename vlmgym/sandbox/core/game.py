@@ -144,7 +144,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def rule_action(self, state: StateT) -> ActionT | None:
-        """Action by a simple rule, which `explain` leads to and is easy to imitate; None if there is none."""
+        """Action by a simple rule that `explain` leads to and that is easy to imitate; None if the game has no rule."""
         return None
 
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

@@ -22,7 +22,7 @@ def shortest_path(
     solved: Callable[[NodeT], bool],
     most_nodes: int = MOST_NODES,
 ) -> Plan[NodeT, MoveT] | None:
-    """Search breadth-first for a shortest path to a solved node; None if there is none within `most_nodes`.
+    """Search breadth-first for a shortest path to a solved node; None if `most_nodes` hold no solution.
 
     Among the shortest paths it returns the first in the order of the successors, so a search from a later node of the
     path returns the rest of the same path.

@@ -254,7 +254,7 @@ def _prospects(lines: Iterable[Row]) -> _Prospects:
 
 
 def _in_words(lines: Board, start: str, end: str) -> str:
-    """State each line and its prospects, then those of all lines: `0 4 8 2 (left) 2 2 0 0 (1), together 1`."""
+    """State each line with its prospects, then the prospects of all lines: `0 4 8 2 (left) 2 2 0 0 (1), together 1`."""
     each = [f"{' '.join(map(str, line))} ({_line_prospects(line).in_words(start, end)})" for line in lines]
     return f"{' '.join(each)}, together {_prospects(lines).in_words(start, end)}"
 

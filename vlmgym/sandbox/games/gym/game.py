@@ -90,7 +90,7 @@ class GymGame(Game[GymState, Action]):
 
     Description:
         Any environment with `rgb_array` rendering and a Discrete, MultiDiscrete or bounded one-dimensional Box action
-        space of at most 4,096 actions. The rules are those of the environment. Seed n is `env.reset(seed=n)`, and all
+        space of at most 4,096 actions. The environment sets the rules. Seed n is `env.reset(seed=n)`, and all
         randomness of the episode follows from it.
 
     Observation:

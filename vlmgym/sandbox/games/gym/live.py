@@ -26,7 +26,7 @@ Key = tuple[int, tuple[Action, ...]]
 """Seed and actions."""
 
 NEAR = 8
-"""Maximum number of actions by which a running environment is brought forward to a later state."""
+"""Maximum number of actions that a running environment replays to reach a later state."""
 VIEW_BYTES = 2**26
 """Maximum size of the cached frames."""
 COPIES = 1024
@@ -211,7 +211,7 @@ class LiveEnvs:
 
 
 def _copy_state(env: Env) -> Any:
-    """Copy the state of an environment that can do so; None if it cannot, or if a wrapper has a state of its own."""
+    """Copy the state of an environment; None if it cannot be copied, or if a wrapper also has state."""
     wrapper: Any = env
     while isinstance(wrapper, gymnasium.Wrapper):
         if not isinstance(wrapper, OrderEnforcing):

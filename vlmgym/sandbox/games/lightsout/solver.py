@@ -1,8 +1,8 @@
 """Fewest presses that switch off all lamps, by linear algebra over bits.
 
 Pressing is commutative and pressing twice does nothing, so a solution is a set of cells. Sets are bit masks of cells,
-row by row. Solutions differ by sets of presses that change nothing, of which there are at most 2 ** 7 on boards of up
-to 7 x 7.
+row by row. Solutions differ by sets of presses that change nothing; boards of up to 7 x 7 have at most 2 ** 7 such
+sets.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
 
 def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:
-    """Make a random maze by depth-first search, in which one path connects any two cells."""
+    """Make a random maze by depth-first search; exactly one path connects any two cells."""
     openings = [[0] * columns for _ in range(rows)]
     path = [(int(rng.integers(rows)), int(rng.integers(columns)))]
     drawn = iter(rng.random(4 * rows * columns).tolist())

@@ -96,7 +96,7 @@ class Lot:
         return options
 
     def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
-        """Return the shortest solution, or None if there is none or the search is too long."""
+        """Return the shortest solution, or None if the lot has no solution or the search is too long."""
         return shortest_path(offsets, self.moves, self.solved, MOST_NODES)
 
 
