@@ -76,7 +76,7 @@ install_build() { # extras, requirements for GPUs, requirements for the CPU (wit
 begin() { # what: returns 1 if an earlier run has installed the same
     case $(cat "$env/.vlmgym-setup" 2>/dev/null) in
         "$fingerprint $extra" | "$fingerprint dev")
-            if (cd / && "$python" -c 'import vlmgym.cli.main') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi ;;
+            if (cd / && "$python" -c 'import vlmgym.cli.eval') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi ;;
     esac
     echo "Installing $1 into $env (log: $log)"
     has_uv || "$python" -m pip --version >>"$log" 2>&1 || "$python" -m ensurepip >>"$log" 2>&1 || failed "adding pip to $env"
@@ -118,7 +118,7 @@ if [ -n "$active" ] && ! [ "$active" -ef .venv ]; then
     fits "$active/bin/python" 10 13 || fail "the active environment $active has no Python 3.10 to 3.13."
     put_aside .venv && echo "Linking .venv -> $active" && ln -s -- "$active" .venv
 fi
-make_env .venv 10 vlmgym vlmgym.cli.main install_extras "$extra"
+make_env .venv 10 vlmgym vlmgym.cli.eval install_extras "$extra"
 if [ $integrations = yes ]; then
     make_env .venv-integrations 11 integrations "inspect_ai openenv skyrl_gym" install_extras "inspect,openenv,skyrl,${extra/dev/test}"
     make_env .venv-verifiers 11 verifiers verifiers.v1 install_extras "verifiers,${extra/dev/test}"

@@ -244,8 +244,16 @@ def test_commands_beside_games_that_fail_to_load(installed: Path, words: list[st
             {"torch", "ray", "vllm", "openai", "transformers", "matplotlib", "av"},
         ),
         (
-            "import vlmgym.cli.main; from vlmgym.policies import options_type; options_type('openai')",
+            "import vlmgym.cli.eval; from vlmgym.policies import options_type; options_type('openai')",
             {"openai", "tenacity", "anyio", "httpx", "torch", "ray"},
+        ),
+        (
+            "import sys; sys.argv = ['vlmgym', '--help']; import vlmgym.cli.main",
+            {"numpy", "gymnasium", "pygame", "vlmgym.evaluation", "vlmgym.sandbox"},
+        ),
+        (
+            "import vlmgym.cli.eval, vlmgym.cli.games; from vlmgym.sandbox.registry import load_games; load_games()",
+            {"pygame", "av", "matplotlib"},
         ),
     ],
 )

@@ -26,7 +26,7 @@ case "$1 ${{2:-}}" in
     "-c import ensurepip, venv") {can_create_venv} ;;
     "-c "*purelib*) echo "${{0%/*}}" ;;
     "-c import torchvision") [ -e "${{0%/*}}/torchvision_beside_cpu_torch.pth" ] || ! [ -e "{root}/no-torchvision" ] ;;
-    "-c import vlmgym.cli.main") ! [ -e "{root}/broken" ] ;;
+    "-c import vlmgym.cli.eval") ! [ -e "{root}/broken" ] ;;
     "-c import importlib"*)
         for module in "${{@:3}}"; do
             echo "import $module"

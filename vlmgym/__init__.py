@@ -3,9 +3,10 @@
 Importing this package is light: it never imports torch, ray, vllm or openai.
 """
 
-from vlmgym.interrupts import exit_quietly_during_imports
+from vlmgym.interrupts import exit_quietly_during_imports, is_command
 
-exit_quietly_during_imports()
+if is_command():
+    exit_quietly_during_imports()
 
 import os
 import warnings
@@ -16,8 +17,6 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.sandbox.envs.registration import register_game, register_with_gymnasium
-from vlmgym.sandbox.registry import PREFIXES, game_ids, make_game
 
 __version__ = "0.1.0"
 
@@ -42,8 +41,8 @@ __all__ = [
     "to_hf_dataset",
 ]
 
-register_with_gymnasium()
-PREFIXES["qa/"] = ("vlmgym.sandbox.questions:Questions", "game")
+if not is_command():  # a command may need no games, and imports NumPy and Gymnasium with the first one
+    from vlmgym.sandbox import game_ids, make_game, register_game  # registers the games with Gymnasium
 
 if TYPE_CHECKING:
     from vlmgym.api import (
@@ -63,7 +62,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that depend on pygame or records on first use; listing games needs neither."""
+    """Import names on first use; listing games needs neither pygame nor records."""
+    if name in ("game_ids", "make_game", "register_game"):
+        from vlmgym import sandbox
+
+        return getattr(sandbox, name)
     if name == "make_vec":
         from vlmgym.sandbox.envs.vector.make import make_vec
 

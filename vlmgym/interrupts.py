@@ -16,13 +16,15 @@ SCRIPTS = Path(__file__).resolve().parent / "test"
 def exit_quietly_during_imports() -> None:
     """Make Ctrl-C kill a vlmgym command without a traceback until `interruptible`.
 
-    Otherwise a `KeyboardInterrupt` during imports prints a traceback. Programs that import vlmgym are not affected.
+    Otherwise a `KeyboardInterrupt` during imports prints a traceback.
     """
-    if _is_command(Path(sys.argv[0])) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _is_command(program: Path) -> bool:
+def is_command() -> bool:
+    """Whether this program is a vlmgym command, rather than one that imports vlmgym."""
+    program = Path(sys.argv[0])
     if program.name == "-m":  # argv[0] while Python imports the packages of the module
         return "vlmgym" in sys.orig_argv
     return program.name == "vlmgym" or program.resolve().parent == SCRIPTS

@@ -19,13 +19,10 @@ MODEL_FOLDERS = ("", "model")
 """Subfolders of a checkpoint that may have the model."""
 
 
-def with_trained_options(args: Sequence[str]) -> tuple[list[str], TrainedRecord | None]:
+def with_trained_options(args: Sequence[str]) -> list[str]:
     """Insert the options of `--as-trained` after the command, so that later ones override them.
 
     Sampling options and the model are only inserted if the policy has such options.
-
-    Returns:
-        The command line, and the record of the checkpoint, if one is named.
 
     Raises:
         UsageError: The checkpoint has no valid `vlmgym.json`.
@@ -36,9 +33,9 @@ def with_trained_options(args: Sequence[str]) -> tuple[list[str], TrainedRecord 
     try:
         known, _ = parser.parse_known_args(args)
     except argparse.ArgumentError:  # an option without a value, which the main parser reports
-        return list(args), None
+        return list(args)
     if not known.as_trained:
-        return list(args), None
+        return list(args)
     checkpoint = Path(known.as_trained)
     record = TrainedRecord.read(checkpoint)
     options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
@@ -56,7 +53,7 @@ def with_trained_options(args: Sequence[str]) -> tuple[list[str], TrainedRecord 
     if "dtype" in accepted:  # the policy loads a checkpoint
         found = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
         options += [f"--model={folder}" for folder in found]
-    return [args[0], *options, *args[1:]], record
+    return [args[0], *options, *args[1:]]
 
 
 def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConfig) -> Games:

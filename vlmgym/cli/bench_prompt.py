@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from vlmgym.cli.bench_model import BenchModelConfig, describe, prepare
+from vlmgym.cli.bench_model import BenchModelConfig, bench_model, describe, prepare
 from vlmgym.errors import InfrastructureError
 from vlmgym.records.files import write_own_json
 from vlmgym.rollout.event_loop import run_async
@@ -75,6 +75,11 @@ class PromptSpeeds:
 
     server: PromptSpeed
     transformers: PromptSpeed | None = None
+
+
+def bench_images_or_prompt(config: BenchModelConfig) -> None:
+    """Run `vlmgym bench-model`."""
+    (bench_model if config.prompt is None else bench_prompt)(config)
 
 
 def bench_prompt(config: BenchModelConfig, console: Console | None = None) -> PromptSpeeds:

@@ -49,6 +49,25 @@ class DataFetchConfig:
         check_int("shards", self.shards, 1, optional=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Check the data of a task for bad rows, or download a dataset."""
+
+    config: Annotated[
+        Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
+        | Annotated[DataFetchConfig, tyro.conf.subcommand("fetch")],
+        tyro.conf.arg(name=""),
+    ]
+
+
+def data(chosen: DataConfig) -> None:
+    """Run the chosen subcommand."""
+    if isinstance(chosen.config, DataCheckConfig):
+        check_data(chosen.config)
+    else:
+        fetch_data(chosen.config)
+
+
 def check_data(config: DataCheckConfig) -> None:
     """Print every bad row and a summary; exit with 1 if a row is bad.
 

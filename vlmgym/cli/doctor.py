@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 from packaging.requirements import Requirement
@@ -36,8 +37,13 @@ EXTRAS = {
 """Extras for users, and what each of them adds."""
 
 
-def doctor() -> None:
+@dataclass(frozen=True)
+class DoctorConfig:
     """Print the versions that results depend on, the machine, and the extras with their missing packages."""
+
+
+def doctor(config: DoctorConfig) -> None:
+    """Run `vlmgym doctor`."""
     console = make_console()
     console.print(", ".join(f"{name} {number}" for name, number in versions().items()), soft_wrap=True)
     console.print(f"{platform.platform()}, {os.cpu_count()} cores, {_gpus()}", soft_wrap=True)

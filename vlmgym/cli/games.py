@@ -5,18 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from rich.box import SIMPLE
 from rich.table import Table
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, GameConfig
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.registry import game_class, load_games
 from vlmgym.terminal import make_console
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """Kind of a config field by the difficulty it belongs to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GamesConfig:
+    """List the installed games and published settings, or show the rules and config fields of one."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Names or ids of games, or names of published settings, to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,20 @@ def print_games(names: Sequence[str]) -> None:
                 if one.kind == kind:
                     fields.add_row(one.name, one.default, " ".join(one.levels), one.accepted, one.description)
             console.print(fields)
+
+
+def games(config: GamesConfig) -> None:
+    """Run `vlmgym games`."""
+    if config.game:
+        print_games(config.game)
+        return
+    loaded, failed = load_games()
+    summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
+    for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
+        print(f"{game_id:<16} {summary}")
+    print("\nPublished settings:")
+    for name, preset in PRESETS.items():
+        print(f"\n{name}\n{preset.words()}")
 
 
 def format_value(value: object) -> str:

@@ -4,150 +4,111 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import tyro
 
 import vlmgym
-from vlmgym.cli.as_trained import trained_games, with_trained_options
-from vlmgym.cli.bench import BenchConfig, bench
-from vlmgym.cli.bench_model import BenchModelConfig, bench_model
-from vlmgym.cli.bench_prompt import bench_prompt
 from vlmgym.cli.console import reporting_errors
-from vlmgym.cli.data import DataCheckConfig, DataFetchConfig, check_data, fetch_data
-from vlmgym.cli.doctor import doctor
-from vlmgym.cli.eval import policy_options, run_evaluation, with_options
-from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.games import print_games
-from vlmgym.cli.play import PlayConfig, play
-from vlmgym.errors import UsageError
-from vlmgym.evaluation.compare import CompareConfig, compare
-from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.export import ExportConfig, export
-from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
-from vlmgym.evaluation.report.command import ReportConfig, report
-from vlmgym.evaluation.rescore import RescoreConfig, rescore
-from vlmgym.evaluation.verify import VerifyConfig, verify
-from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_ids, load_games
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvalCommand(EvalConfig):
-    """Evaluate a policy: play episodes and write records, curves, videos and a report."""
+class Command(NamedTuple):
+    """A subcommand, whose module is imported on demand.
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
-    games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
-    """Same as the positional games."""
-    curriculum: Path | None = None
-    """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
-    suite: str | None = None
-    """Suite to play instead of games (docs/suites.md), which also determines their settings; or all, for every game at
-    the given settings."""
-    as_trained: Path | None = None
-    """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
-    seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
-    the checkpoint itself, unless --model is given."""
-    full_curriculum: bool = False
-    """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
-
-
-def evaluate_command(args: Sequence[str]) -> tuple[list[str], Callable[..., None]]:
-    """Build the command `eval`, whose options depend on the chosen policy; return its command line and the command."""
-    words, trained = with_trained_options(args)
-    both: Any = with_options(EvalCommand, policy_options(words))
-
-    def command(chosen: Any) -> None:
-        config = chosen.config
-        games, played = (*config.game, *chain.from_iterable(config.games)), None
-        if config.suite is not None:
-            if games or config.curriculum is not None or config.as_trained is not None:
-                raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
-            if config.suite != "all":
-                run_evaluation((), config, chosen.options, suite=config.suite)
-                return
-            games = tuple(game_ids())
-        if trained is not None:
-            if games or config.curriculum is not None:
-                raise UsageError("--as-trained names the games: leave out games and --curriculum")
-            played = trained_games(trained, config.full_curriculum, config)
-        elif config.full_curriculum:
-            raise UsageError("--full-curriculum needs --as-trained")
-        elif not games and config.curriculum is None:
-            raise UsageError(f"name a game: vlmgym eval {'|'.join(found.name for found in load_games()[0].values())}")
-        run_evaluation(games, config, chosen.options, curriculum=config.curriculum, played=played)
-
-    command.__annotations__ = {"chosen": Annotated[both, tyro.conf.arg(name="")]}
-    command.__doc__ = EvalCommand.__doc__
-    return words, command
-
-
-def data_command(
-    config: Annotated[
-        Annotated[DataCheckConfig, tyro.conf.subcommand("check")]
-        | Annotated[DataFetchConfig, tyro.conf.subcommand("fetch")],
-        tyro.conf.arg(name=""),
-    ],
-) -> None:
-    """Check the data of a task for bad rows, or download a dataset."""
-    if isinstance(config, DataCheckConfig):
-        check_data(config)
-    else:
-        fetch_data(config)
-
-
-def games_command(
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = (),
-) -> None:
-    """List the installed games and published settings, or show the rules and config fields of one.
-
-    Args:
-        game: Names or ids of games, or names of published settings, to show.
+    Attributes:
+        module: The module.
+        options: Name of the type of its options (`eval` adds the options of a policy).
+        action: Name of the function that takes such options.
+        summary: First line of the docstring of `options`.
     """
-    if game:
-        print_games(game)
-        return
-    loaded, failed = load_games()
-    summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
-    for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
-        print(f"{game_id:<16} {summary}")
-    print("\nPublished settings:")
-    for name, preset in PRESETS.items():
-        print(f"\n{name}\n{preset.words()}")
+
+    module: str
+    options: str
+    action: str
+    summary: str
 
 
-ACTIONS: dict[type, Callable[[Any], object]] = {
-    PlayConfig: play,
-    BenchConfig: bench,
-    BenchModelConfig: lambda config: (bench_model if config.prompt is None else bench_prompt)(config),
-    ReportConfig: report,
-    RescoreConfig: rescore,
-    CompareConfig: compare,
-    ExportConfig: export,
-    VerifyConfig: verify,
-    LeaderboardConfig: leaderboard,
-    GalleryConfig: gallery,
+COMMANDS = {
+    "eval": Command(
+        "vlmgym.cli.eval_command",
+        "EvalCommand",
+        "evaluate",
+        "Evaluate a policy: play episodes and write records, curves, videos and a report.",
+    ),
+    "play": Command(
+        "vlmgym.cli.play", "PlayConfig", "play", "Play a game in a window and see the prompts a model would get."
+    ),
+    "bench": Command(
+        "vlmgym.cli.bench",
+        "BenchConfig",
+        "bench",
+        "Measure throughput for about half a minute and recommend a number of workers and environments.",
+    ),
+    "bench-model": Command(
+        "vlmgym.cli.bench_prompt",
+        "BenchModelConfig",
+        "bench_images_or_prompt",
+        "Measure a model server with game images or a prompt: time to first token, tokens and requests per second.",
+    ),
+    "report": Command(
+        "vlmgym.evaluation.report.command",
+        "ReportConfig",
+        "report",
+        "Write report.html of a saved run: scores, curves and an episode viewer.",
+    ),
+    "rescore": Command(
+        "vlmgym.evaluation.rescore",
+        "RescoreConfig",
+        "rescore",
+        "Apply other reward settings to a saved run without playing; scores stay the same.",
+    ),
+    "compare": Command(
+        "vlmgym.evaluation.compare",
+        "CompareConfig",
+        "compare",
+        "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
+    ),
+    "export": Command(
+        "vlmgym.evaluation.export",
+        "ExportConfig",
+        "export",
+        "Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face.",
+    ),
+    "verify": Command(
+        "vlmgym.evaluation.verify",
+        "VerifyConfig",
+        "verify",
+        "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
+    ),
+    "leaderboard": Command(
+        "vlmgym.evaluation.leaderboard.command",
+        "LeaderboardConfig",
+        "leaderboard",
+        "Rank runs of a suite on one page, with their profiles, after verifying their scores.",
+    ),
+    "gallery": Command(
+        "vlmgym.cli.gallery.command",
+        "GalleryConfig",
+        "gallery",
+        "Render every game at every level into one page, with prompts and scored responses.",
+    ),
+    "data": Command(
+        "vlmgym.cli.data", "DataConfig", "data", "Check the data of a task for bad rows, or download a dataset."
+    ),
+    "games": Command(
+        "vlmgym.cli.games",
+        "GamesConfig",
+        "games",
+        "List the installed games and published settings, or show the rules and config fields of one.",
+    ),
+    "doctor": Command(
+        "vlmgym.cli.doctor",
+        "DoctorConfig",
+        "doctor",
+        "Print the versions that results depend on, the machine, and the extras with their missing packages.",
+    ),
 }
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "play": PlayConfig,
-    "bench": BenchConfig,
-    "bench-model": BenchModelConfig,
-    "report": ReportConfig,
-    "rescore": RescoreConfig,
-    "compare": CompareConfig,
-    "export": ExportConfig,
-    "verify": VerifyConfig,
-    "leaderboard": LeaderboardConfig,
-    "gallery": GalleryConfig,
-    "data": data_command,
-    "games": games_command,
-    "doctor": doctor,
-}
-"""Functions, and types of options whose function is in `ACTIONS`."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -157,9 +118,15 @@ def main(args: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"vlmgym {vlmgym.__version__}")
             return
-        expanded, command = evaluate_command(words if words[:1] == ["eval"] else [])
-        words, commands = expanded or words, {"eval": command, **COMMANDS}
+        commands: dict[str, Callable[..., Any]]
+        commands = {name: type(name, (), {"__doc__": command.summary}) for name, command in COMMANDS.items()}
+        action: Callable[[Any], object] | None = None
+        if words and (chosen := COMMANDS.get(words[0])) is not None:
+            name, module = words[0], import_module(chosen.module)
+            commands[name], action = getattr(module, chosen.options), getattr(module, chosen.action)
+            if name == "eval":
+                words, commands[name] = module.options_for(words)
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
         options = tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
-        if options is not None:
-            ACTIONS[type(options)](options)
+        if action is not None:
+            action(options)

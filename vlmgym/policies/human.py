@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vlmgym.errors import PolicyError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
-from vlmgym.sandbox.envs.human.player import Player
-from vlmgym.sandbox.envs.human.session import PlayWindow
-from vlmgym.sandbox.envs.window import check_screen
+
+if TYPE_CHECKING:  # these import pygame, and the command line reads the options of every policy
+    from vlmgym.sandbox.envs.human.player import Player
+    from vlmgym.sandbox.envs.human.session import PlayWindow
 
 FINAL_STATE_SECONDS = 2.0
 """Seconds for which the final state of an episode is shown, unless a key is pressed."""
@@ -41,6 +42,8 @@ class HumanPolicy(ModelPolicy):
         Raises:
             DisplayError: There is no display.
         """
+        from vlmgym.sandbox.envs.window import check_screen
+
         check_screen()
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
@@ -49,6 +52,8 @@ class HumanPolicy(ModelPolicy):
 
     async def open(self) -> None:
         """Prepare the window."""
+        from vlmgym.sandbox.envs.human.session import PlayWindow
+
         self._window = PlayWindow("vlmgym: your turn")
 
     async def close(self) -> None:
@@ -85,6 +90,8 @@ class HumanPolicy(ModelPolicy):
 
     def _begin(self, prompt: Prompt, snapshot: Snapshot) -> Player:
         """Return the player of this turn, which shows the result of the previous turn."""
+        from vlmgym.sandbox.envs.human.player import Player
+
         episode = Episode.restore(prompt.game, snapshot)
         last, previous = None, self._player
         if previous is not None and (previous.game, previous.episode.snapshot()) == (prompt.game, snapshot):

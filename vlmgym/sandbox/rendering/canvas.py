@@ -10,11 +10,14 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pygame
 from numpy.typing import NDArray
 from PIL import Image
+
+if TYPE_CHECKING:
+    import pygame
 
 SUPERSAMPLE = 4
 
@@ -30,6 +33,8 @@ class Canvas:
     """
 
     def __init__(self, width: int, height: int, background: Colour, *, left: int = 0, top: int = 0) -> None:
+        import pygame
+
         self.width, self.height = width, height
         self._left, self._top = left * SUPERSAMPLE, top * SUPERSAMPLE
         self._surface = pygame.Surface((width * SUPERSAMPLE, height * SUPERSAMPLE), depth=32, masks=_RGBX_BYTES)
@@ -37,16 +42,22 @@ class Canvas:
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, radius: float = 0) -> None:
         """Draw a filled rectangle with rounded corners."""
+        import pygame
+
         left, top, right, bottom = (round(v * SUPERSAMPLE) for v in (x, y, x + width, y + height))
         area = pygame.Rect(left - self._left, top - self._top, right - left, bottom - top)
         pygame.draw.rect(self._surface, colour, area, border_radius=round(radius * SUPERSAMPLE))
 
     def polygon(self, points: Sequence[Point], colour: Colour) -> None:
         """Draw a filled polygon."""
+        import pygame
+
         pygame.draw.polygon(self._surface, colour, [self._sample(x, y) for x, y in points])
 
     def circle(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Draw a filled circle."""
+        import pygame
+
         pygame.draw.circle(self._surface, colour, self._sample(x, y), round(radius * SUPERSAMPLE))
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
@@ -72,6 +83,8 @@ class Canvas:
 
         `x` is the centre or edge selected by `align` (`centre`, `left` or `right`), `y` the middle of the capitals.
         """
+        import pygame
+
         size = _font_size(height)
         if (width := _font(size).size(text)[0]) > max_width * SUPERSAMPLE:
             size = max(1, int(size * max_width * SUPERSAMPLE / width))
@@ -89,6 +102,8 @@ class Canvas:
 
     def image(self, pixels: NDArray[np.uint8], x: float, y: float, angle: float = 0.0) -> None:
         """Draw an image at its original size around a centre, at an angle in degrees counter-clockwise."""
+        import pygame
+
         height, width, _ = pixels.shape
         if angle:  # transparent corners; several times slower to draw
             pixels = np.dstack([pixels, np.full((height, width), 255, np.uint8)])
@@ -108,6 +123,8 @@ class Canvas:
 
     def mask(self, colour: Colour) -> pygame.Mask:
         """Mask of the samples, SUPERSAMPLE x SUPERSAMPLE per pixel, with exactly this colour."""
+        import pygame
+
         return pygame.mask.from_threshold(self._surface, colour, (1, 1, 1, 255))
 
     def _sample(self, x: float, y: float) -> tuple[int, int]:
@@ -134,5 +151,7 @@ def _font_size(capitals: float) -> int:
 
 @lru_cache(maxsize=64)
 def _font(size: int) -> pygame.font.Font:
+    import pygame
+
     pygame.font.init()
     return pygame.font.Font(pygame.font.get_default_font(), size)

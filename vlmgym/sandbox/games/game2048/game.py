@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
-from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
@@ -261,6 +260,8 @@ def _in_words(lines: Board, start: str, end: str) -> str:
 
 @lru_cache(maxsize=1 << 18)
 def _slide_left(row: Row) -> tuple[Row, int]:
+    from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv  # imports pygame
+
     exponents = np.array([[tile.bit_length() - 1 if tile else 0 for tile in row]], dtype=np.uint8)
     after, score, _ = TwentyFortyEightEnv.apply_action(exponents, DIRECTIONS.index("left"))
     return tuple(1 << int(exponent) if exponent else 0 for exponent in after[0]), int(score)

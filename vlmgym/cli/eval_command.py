@@ -1,0 +1,67 @@
+"""`vlmgym eval`: its options, and the games that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from vlmgym.cli.as_trained import trained_games, with_trained_options
+from vlmgym.cli.eval import policy_options, run_evaluation, with_options
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.sandbox.registry import game_ids, load_games
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand(EvalConfig):
+    """Evaluate a policy: play episodes and write records, curves, videos and a report."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
+    games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
+    """Same as the positional games."""
+    curriculum: Path | None = None
+    """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
+    suite: str | None = None
+    """Suite to play instead of games (docs/suites.md), which also determines their settings; or all, for every game at
+    the given settings."""
+    as_trained: Path | None = None
+    """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
+    seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
+    the checkpoint itself, unless --model is given."""
+    full_curriculum: bool = False
+    """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
+
+
+def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
+    """Insert the options of `--as-trained`; also return the type of all options, which depend on the policy."""
+    words = with_trained_options(args)
+    return words, with_options(EvalCommand, policy_options(words))
+
+
+def evaluate(chosen: Any) -> None:
+    """Run `vlmgym eval` with options of such a type."""
+    config: EvalCommand = chosen.config
+    games, played = (*config.game, *chain.from_iterable(config.games)), None
+    if config.suite is not None:
+        if games or config.curriculum is not None or config.as_trained is not None:
+            raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
+        if config.suite != "all":
+            run_evaluation((), config, chosen.options, suite=config.suite)
+            return
+        games = tuple(game_ids())
+    if config.as_trained is not None:
+        if games or config.curriculum is not None:
+            raise UsageError("--as-trained names the games: leave out games and --curriculum")
+        played = trained_games(TrainedRecord.read(config.as_trained), config.full_curriculum, config)
+    elif config.full_curriculum:
+        raise UsageError("--full-curriculum needs --as-trained")
+    elif not games and config.curriculum is None:
+        raise UsageError(f"name a game: vlmgym eval {'|'.join(found.name for found in load_games()[0].values())}")
+    run_evaluation(games, config, chosen.options, curriculum=config.curriculum, played=played)
