@@ -1,6 +1,7 @@
-"""Freeze a suite: hashes of its games, and baselines of the random policy and the oracle on its seeds.
+"""Freeze suites: hashes of their games, and baselines of the random policy and the oracle on their seeds.
 
-python -m benchmarks.suites vlmgym-2026.1-lite --description "..." --episodes 20 --max-turns 25
+python -m benchmarks.suites freeze vlmgym-2027.1-lite --description "..." --episodes 10 --max-turns 50
+python -m benchmarks.suites refreeze        # all suites, with the settings that they have
 
 A published suite never changes: after any change of images, prompts, rules or seeds, freeze a new version.
 """
@@ -10,17 +11,20 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import tyro
 
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.suite import FOLDER, Suite, SuiteGame, behaviour_hash, suite_names
+from vlmgym.evaluation.suite import FOLDER, Suite, SuiteGame, behaviour_hash, read_suite, suite_names
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import make_console
+
+SETTINGS = ("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,34 +45,61 @@ class FreezeConfig:
     """Perceptual difficulty."""
     reasoning: int = 3
     """Reasoning difficulty."""
-    baseline_episodes: int = 100
+    baseline_episodes: int = 200
     """Episodes per game of the random policy and the oracle, at least as many as in the suite."""
     replace: bool = False
     """Replace a suite that has not been published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreezeConfig:
+    """Freeze all suites again with the settings that they have, before they are published."""
+
+
+named = tyro.conf.subcommand
+COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeConfig, named("refreeze")]
 
 
 def freeze(config: FreezeConfig) -> None:
     """Measure the baselines and write the file of a suite."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
+    if config.baseline_episodes < config.episodes:
+        raise UsageError("--baseline-episodes must be at least --episodes")
     console = make_console()
     games = {}
     for game_id in sorted(BUILT_IN):
         game = make_game(game_id, config.perception, config.reasoning)
-        scores = {}
-        for policy in ("random", "oracle"):
-            count = max(config.episodes, config.baseline_episodes)
-            episodes = evaluate(game, policy, count, max_turns=config.max_turns, seed=config.seed)
-            scores[policy] = math.fsum(one.score or 0.0 for one in episodes) / len(episodes)
-        games[game_id] = SuiteGame(hash=behaviour_hash(game, config.seed), **scores)
-        console.print(f"{game_id:<20} random {scores['random']:10.4g}   oracle {scores['oracle']:10.4g}")
-        if not scores["oracle"] > scores["random"]:
+        levels = (config.perception, config.reasoning)
+        random, oracle = (
+            mean_score(game_id, *levels, policy, config.baseline_episodes, config.max_turns, config.seed)
+            for policy in ("random", "oracle")
+        )
+        console.print(f"{game_id:<20} random {random:10.4g}   oracle {oracle:10.4g}")
+        if not oracle > random:
             raise UsageError(f"the oracle of {game_id} is not better than random")
-    fields = ("description", "episodes", "max_turns", "seed", "perception", "reasoning")
-    suite = Suite(**{name: getattr(config, name) for name in fields}, games=games)
+        games[game_id] = SuiteGame(hash=behaviour_hash(game, config.seed), random=random, oracle=oracle)
+    suite = Suite(**{name: getattr(config, name) for name in SETTINGS}, games=games)
     path = FOLDER / f"{config.name}.toml"
     replace_file(path, _toml(suite).encode())
     console.print(f"suite   {path}", soft_wrap=True)
+
+
+@cache  # suites of different sizes share their baselines
+def mean_score(
+    game_id: str, perception: int, reasoning: int, policy: str, episodes: int, max_turns: int, seed: int
+) -> float:
+    """Measure the mean score of a policy."""
+    game = make_game(game_id, perception, reasoning)
+    records = evaluate(game, policy, episodes, max_turns=max_turns, seed=seed, workers=0)
+    return math.fsum(one.score or 0.0 for one in records) / len(records)
+
+
+def refreeze() -> None:
+    """Freeze all suites again with their settings."""
+    for name in suite_names():
+        suite = read_suite(name)
+        freeze(FreezeConfig(name=name, replace=True, **{setting: getattr(suite, setting) for setting in SETTINGS}))
 
 
 def _toml(suite: Suite) -> str:
@@ -85,4 +116,5 @@ def _toml(suite: Suite) -> str:
 
 if __name__ == "__main__":
     with reporting_errors():
-        freeze(parse_options(FreezeConfig, None, "benchmarks.suites"))
+        chosen = parse_options(COMMANDS, None, "python -m benchmarks.suites")
+        freeze(chosen) if isinstance(chosen, FreezeConfig) else refreeze()

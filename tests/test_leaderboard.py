@@ -98,3 +98,12 @@ def test_runs_of_no_suite_are_rejected(runs: Path, tmp_path: Path, capsys: pytes
     with pytest.raises(SystemExit):
         main(["leaderboard", str(runs / "random"), str(tmp_path / "run")])
     assert "all runs must be of the same suite" in capsys.readouterr().err
+
+
+def test_private_and_public_seeds_are_not_ranked_together(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    private = shutil.copytree(runs / "random", runs / "private")
+    config = json.loads((private / "run.json").read_text())
+    (private / "run.json").write_text(json.dumps(config | {"private_salt": "0" * 64}))
+    with pytest.raises(SystemExit):
+        main(["leaderboard", str(runs / "random"), str(private)])
+    assert "all runs must be on public seeds, or on private seeds of the same salt" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, wr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
-from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.suite import PrivateSalt, read_suite
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.records.files import writing
@@ -127,6 +127,7 @@ def run_evaluation(
     curriculum: Path | None = None,
     played: Games | None = None,
     suite: str | None = None,
+    salt: PrivateSalt | None = None,
 ) -> RunSummary:
     """Play the configured episodes and write all files of the run.
 
@@ -140,6 +141,7 @@ def run_evaluation(
         curriculum: Curriculum file or name to play instead of games.
         played: Games or curriculum to play instead of all these.
         suite: Name of the suite to play instead, whose settings `config` must leave at their defaults.
+        salt: Play the private seeds of the suite, which derive from this salt.
 
     Raises:
         UsageError: An option is invalid; nothing was played.
@@ -148,7 +150,8 @@ def run_evaluation(
     """
     if suite is not None:
         chosen = read_suite(suite)
-        config, played = chosen.configure(config), chosen.make_games()
+        seed = None if salt is None else salt.seed(suite)
+        config, played = chosen.configure(config, seed), chosen.make_games()
     if played is None:
         played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
@@ -162,7 +165,7 @@ def run_evaluation(
     for game in games:
         Episode(game, config.seed)  # opens its data, before the folder is created
     folder = _folder(config, default_folder, games, policy)
-    record = make_run_record(config, played, policy, suite)
+    record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
     console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
         read_config(folder)

@@ -14,6 +14,7 @@ from vlmgym.cli.as_trained import trained_games, with_trained_options
 from vlmgym.cli.eval import policy_options, run_evaluation, with_options
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.suite import PrivateSalt
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.registry import game_ids, load_games
 
@@ -31,6 +32,8 @@ class EvalCommand(EvalConfig):
     suite: str | None = None
     """Suite to play instead of games (docs/suites.md), which also determines their settings; or all, for every game at
     the given settings."""
+    private_salt: Path | None = None
+    """With --suite, play private seeds derived from this file, which must stay secret (docs/suites.md)."""
     as_trained: Path | None = None
     """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
     seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
@@ -49,11 +52,14 @@ def evaluate(chosen: Any) -> None:
     """Run `vlmgym eval` with options of such a type."""
     config: EvalCommand = chosen.config
     games, played = (*config.game, *chain.from_iterable(config.games)), None
+    if config.private_salt is not None and config.suite in (None, "all"):
+        raise UsageError("--private-salt needs --suite and the name of a suite")
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
         if config.suite != "all":
-            run_evaluation((), config, chosen.options, suite=config.suite)
+            salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
+            run_evaluation((), config, chosen.options, suite=config.suite, salt=salt)
             return
         games = tuple(game_ids())
     if config.as_trained is not None:

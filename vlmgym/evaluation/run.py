@@ -44,7 +44,9 @@ def total_episodes(games: Games, config: EvalConfig) -> int:
     return config.episodes if isinstance(games, Curriculum) else config.episodes * len(games)
 
 
-def make_run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None = None) -> RunRecord:
+def make_run_record(
+    config: EvalConfig, games: Games, policy: Policy, suite: str | None = None, private_salt: str | None = None
+) -> RunRecord:
     """Make the `run.json` of a run that starts now."""
     curriculum = difficulty = None
     if isinstance(games, Curriculum):
@@ -63,6 +65,7 @@ def make_run_record(config: EvalConfig, games: Games, policy: Policy, suite: str
         prompts=config.prompts,
         max_turns=config.max_turns,
         seed=config.seed,
+        private_salt=private_salt,
         episodes=config.episodes,
         options={
             "concurrency": config.concurrency,

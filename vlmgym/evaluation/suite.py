@@ -7,10 +7,11 @@ mean scores of the random and the oracle policy, between which scores are normal
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ FOLDER = Path(__file__).with_name("suites")
 HASHED_SEEDS = 3
 HASHED_TURNS = 4
 """Turns of the oracle in a hash, for each of the first `HASHED_SEEDS` seeds."""
+
+SALT_BYTES = 32
+"""Minimum size of a private salt: its hash is public, so that it must not be guessable."""
+SEED_DIGITS = 13
+"""Hexadecimal digits of a private first seed, 52 bits: JavaScript, which shows it in reports, is exact up to 53."""
 
 
 class SuiteGame(StrictModel):
@@ -61,9 +67,10 @@ class Suite(StrictModel):
         description: Purpose and cost, in a sentence.
         episodes: Episodes per game.
         max_turns: Turn limit.
-        seed: First seed.
+        seed: First public seed.
         perception: Perceptual difficulty.
         reasoning: Reasoning difficulty.
+        baseline_episodes: Episodes per game of the random policy and the oracle in `games`.
         games: Games by id.
     """
 
@@ -73,6 +80,7 @@ class Suite(StrictModel):
     seed: int
     perception: int
     reasoning: int
+    baseline_episodes: int
     games: dict[str, SuiteGame]
 
     def make_games(self) -> list[Game[Any, Any]]:
@@ -83,8 +91,8 @@ class Suite(StrictModel):
         """
         return [make_game(game, self.perception, self.reasoning) for game in self.games]
 
-    def configure(self, config: EvalConfig) -> EvalConfig:
-        """Set the options of an evaluation that the suite determines.
+    def configure(self, config: EvalConfig, private_seed: int | None = None) -> EvalConfig:
+        """Set the options of an evaluation that the suite determines, with the public or a private first seed.
 
         Raises:
             UsageError: One of them is given, too.
@@ -94,11 +102,14 @@ class Suite(StrictModel):
         if given := [name for name in (*own, *others) if getattr(config, name) != getattr(EvalConfig, name)]:
             options = ", ".join(f"--{'config' if name == 'overrides' else name.replace('_', '-')}" for name in given)
             raise UsageError(f"a suite determines {options}: remove it")
-        return replace(config, **{name: getattr(self, name) for name in own})
+        settings = {name: getattr(self, name) for name in own}
+        return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List what in a run is not as the suite determines."""
-        expected = {"episodes": self.episodes, "max_turns": self.max_turns, "seed": self.seed}
+        """List what in a run is not as the suite determines, except for private seeds."""
+        expected = {"episodes": self.episodes, "max_turns": self.max_turns}
+        if run.private_salt is None:
+            expected["seed"] = self.seed
         found = [
             f"{name} is {getattr(run, name)}, in the suite {value}"
             for name, value in expected.items()
@@ -125,6 +136,44 @@ def read_suite(name: str) -> Suite:
     if name not in suite_names():
         raise UsageError(f"unknown suite {name!r}; choose {', '.join([*suite_names(), 'all'])}")
     return Suite.model_validate(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class PrivateSalt:
+    """A secret from which the private seeds of suites derive.
+
+    Attributes:
+        digest: Its SHA-256, as 64 hexadecimal digits, which may be published.
+    """
+
+    digest: str
+    _secret: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> PrivateSalt:
+        """Read a salt, which is the whole contents of a file.
+
+        Raises:
+            UsageError: The file cannot be read or is too short.
+        """
+        try:
+            secret = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        if len(secret) < SALT_BYTES:
+            raise UsageError(f"a salt must have at least {SALT_BYTES} bytes, {path} has {len(secret)}")
+        return cls(hashlib.sha256(secret).hexdigest(), secret)
+
+    def seed(self, suite: str) -> int:
+        """Derive the first private seed of a suite: leading digits of HMAC-SHA256(salt, name)."""
+        return int(hmac.new(self._secret, suite.encode(), hashlib.sha256).hexdigest()[:SEED_DIGITS], 16)
+
+    def differences(self, run: RunRecord) -> list[str]:
+        """List how a run's seeds differ from those of this salt."""
+        if run.private_salt != self.digest:
+            return [f"private_salt is {run.private_salt}, the SHA-256 of the salt is {self.digest}"]
+        expected = self.seed(run.suite or "")
+        return [] if run.seed == expected else [f"seed is {run.seed}, the salt gives {expected}"]
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:

@@ -11,7 +11,7 @@ import tyro
 
 from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.suite import behaviour_hash, read_suite, suite_summary
+from vlmgym.evaluation.suite import PrivateSalt, behaviour_hash, read_suite, suite_summary
 from vlmgym.evaluation.summary import GameTally, Tally
 from vlmgym.policies.base import recorded_reply
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
@@ -34,6 +34,8 @@ class VerifyConfig:
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""
+    private_salt: Path | None = None
+    """Salt of the private seeds of the run, to check that they derive from it."""
     workers: int | None = None
     """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
 
@@ -81,16 +83,20 @@ def verify(config: VerifyConfig) -> None:
     run = open_run(config.run)
     console = make_console()
     found = verify_run(run, config.workers)
+    if config.private_salt is not None:
+        found.problems += PrivateSalt.read(config.private_salt).differences(run.config)
     for problem in found.problems[:SHOWN]:
         console.print(problem, soft_wrap=True, markup=False)
     if found.problems:
         count = len(found.problems)
         reasons = [f"{count:,} difference{'s' * (count != 1)} in {run.folder.folder}", version_changes(run.config)]
         raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
+    private = run.config.private_salt is not None and config.private_salt is None
+    unchecked = "; and that the private seeds derive from the salt (--private-salt)" if private else ""
     console.print(
         f"Scoring verified: {found.episodes:,} episodes ({found.turns:,} turns) of {', '.join(run.config.game_ids)} "
         "replayed with identical outcomes, rewards, states, metrics and summary. Not verified: who wrote the "
-        "responses, and their latency, tokens and cost.",
+        f"responses, and their latency, tokens and cost{unchecked}.",
         soft_wrap=True,
     )
 

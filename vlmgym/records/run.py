@@ -49,6 +49,7 @@ class RunRecord(_Record):
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         seed: Seed of the first episode of each game.
+        private_salt: SHA-256 of the salt from which private seeds of the suite derive; None for public seeds.
         episodes: Episodes per game, or in total for a curriculum.
         options: All options of the run, including those that do not affect episodes.
     """
@@ -65,6 +66,7 @@ class RunRecord(_Record):
     prompts: PromptConfig
     max_turns: int
     seed: int
+    private_salt: str | None = None
     episodes: int
     options: dict[str, JsonValue]
 
@@ -240,7 +242,7 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
         if found:  # the games follow from it
             return found
-    fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed"}
+    fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed", "private_salt"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
     found = [*map(str, changes(old, new))]
     if after.episodes < before.episodes:

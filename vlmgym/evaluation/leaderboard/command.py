@@ -49,6 +49,8 @@ def leaderboard(config: LeaderboardConfig) -> None:
     runs = [open_run(folder) for folder in config.run]
     names = list(dict.fromkeys(run.config.suite for run in runs))
     name = names[0]
+    if len({run.config.private_salt for run in runs}) > 1:
+        raise UsageError("all runs must be on public seeds, or on private seeds of the same salt")
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")

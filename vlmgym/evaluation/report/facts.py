@@ -121,7 +121,8 @@ def _games(config: RunRecord) -> list[tuple[str, str]]:
 
 def _episodes(config: RunRecord) -> str:
     of = "of each game" if config.curriculum is None else "of the curriculum"
-    return f"{config.episodes:,} episodes {of}, seeds {config.seed} to {config.seed + config.episodes - 1}"
+    seeds = "seeds" if config.private_salt is None else "private seeds"
+    return f"{config.episodes:,} episodes {of}, {seeds} {config.seed} to {config.seed + config.episodes - 1}"
 
 
 def _history(config: RunRecord) -> str:
