@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,6 @@ from vlmgym.errors import EpisodeEnded, StateError, UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.policies import Prompt, random_response
 
-PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 SMALL: dict[str, Any] = {"rows": 3, "columns": 3, "goal": 16, "size": 64}
 REWARD = RewardConfig(shaping="sign", format_weight=0.1, perception_weight=0.5, illegal=-1.0, unparsable=-2.0)
 RESPONSES = (
@@ -209,12 +204,3 @@ def test_edited_snapshots_are_rejected() -> None:
         with pytest.raises((StateError, UsageError)) as error:
             Episode.restore(snapshot.replace(old, new))
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", BLOCKS, ids=lambda code: code.splitlines()[0])
-def test_code_of_the_page_runs(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
