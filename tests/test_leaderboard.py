@@ -57,8 +57,8 @@ def column(watched: Watched, name: str) -> list[str]:
 
 
 def test_entries_are_ranked_with_errors_costs_and_links(watched: Watched) -> None:
-    assert column(watched, "policy")[0] == "oracle"
-    assert column(watched, "policy")[-1] == "random" or column(watched, "policy")[-1].endswith("counting")
+    assert column(watched, "model")[0] == "oracle"
+    assert column(watched, "model")[-1] == "random" or column(watched, "model")[-1].endswith("counting")
     assert all("±" in score for score in column(watched, "score"))
     assert column(watched, "scoring") == ["verified"] * 3
     assert sorted(column(watched, "cost"))[:2] == ["", ""]
@@ -78,6 +78,27 @@ def test_columns_sort_both_ways(watched: Watched) -> None:
     assert first == sorted(first, reverse=True)
     assert [float(text.rstrip("%")) for text in column(watched, "unparsable")] == sorted(first)
     watched.check()
+
+
+def test_submissions_have_their_stated_model_and_cost_and_reports(runs: Path, watched: Watched, tmp_path: Path) -> None:
+    packed, page = tmp_path / "packed", tmp_path / "page.html"
+    stated = ["--model", "lab/<b>", "--provider", "a service", "--submitter", "me", "--cost", "2.5"]
+    main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", *stated])
+    folders = [str(packed), str(runs / "random")]
+    main(["leaderboard", *folders, "--output", str(page), "--workers", "0", "--reports"])
+    browser = watched.page.context.browser
+    assert browser is not None
+    other = Watched(browser.new_page())
+    other.visit(page)
+    assert column(other, "model") == ["lab/<b>", "random"]
+    assert column(other, "cost") == ["2.50", ""]
+    (cost,) = filter(None, column(other, "cost per point"))
+    assert float(cost) == pytest.approx(0.025 / float(column(other, "score")[0].split()[0]), rel=0.01)
+    assert column(other, "scoring") == ["verified"] * 2
+    other.page.locator(".profile").first.get_by_role("link", name="swap-v0").click()
+    other.page.wait_for_selector(".pane .outcome")
+    assert "swap-v0, seed 2026000" in other.page.inner_text(".stage h2")
+    other.check()
 
 
 def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:

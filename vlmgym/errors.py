@@ -94,11 +94,18 @@ def importing(who: str, extra: str) -> Iterator[None]:
 
 def describe_validation_error(error: ValidationError) -> str:
     """Describe the first problem of a pydantic error as `field: message (got value)`."""
-    first: Any = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    return describe_validation_errors(error)[0]
+
+
+def describe_validation_errors(error: ValidationError) -> list[str]:
+    """Describe every problem of a pydantic error."""
+    return [_describe(problem) for problem in error.errors(include_url=False)]
+
+
+def _describe(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if first["type"] == "value_error":
-        return f"{where}: {message}" if where else message
-    got = short_repr(first["input"])
-    return f"{where}: {message} (got {got})" if where else f"{message} (got {got})"
+    if problem["type"] not in ("value_error", "missing"):
+        message = f"{message} (got {short_repr(problem['input'])})"
+    return f"{where}: {message}" if where else message

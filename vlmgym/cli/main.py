@@ -85,7 +85,13 @@ COMMANDS = {
         "vlmgym.evaluation.leaderboard.command",
         "LeaderboardConfig",
         "leaderboard",
-        "Rank runs of a suite on one page, with their profiles, after verifying their scores.",
+        "Rank runs and submissions of a suite on one page, with their profiles, after verifying their scores.",
+    ),
+    "submit": Command(
+        "vlmgym.evaluation.submission.command",
+        "SubmitConfig",
+        "submit",
+        "Make a submission from a run of a suite, or check one.",
     ),
     "gallery": Command(
         "vlmgym.cli.gallery.command",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -101,8 +101,17 @@ def verify(config: VerifyConfig) -> None:
     )
 
 
-def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
+def verify_run(
+    run: StoredRun,
+    num_workers: int | None = None,
+    replay: Callable[[StoredEpisode, RunRecord], Replay] | None = None,
+) -> Verification:
     """Replay every episode of a run, and check that its episodes and summary are those that `run.json` promises.
+
+    Args:
+        run: The run.
+        num_workers: Number of worker processes. Default: one per core.
+        replay: Function that replays an episode in a worker. Default: `replay_episode`.
 
     Raises:
         UsageError: A file of the run cannot be read.
@@ -121,7 +130,9 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
-        call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
+        call_in_order(
+            workers, replay or replay_episode, calls, take, label="Replaying", console=make_console(stderr=True)
+        )
     result.games = tally.summaries()
     if not result.problems:
         result.problems += _summary_problems(run, result.games)

@@ -1,4 +1,4 @@
-"""Records in a gzip file, each in a member of its own, so that one can be read without the others."""
+"""Records in a gzip file with one member each, so that any of them can be read alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ MAX_RECORD = 64 << 20
 """Maximum size of a record in bytes."""
 MAX_RECORDS = 4 << 30
 """Maximum size of all records of a file."""
+MAX_COUNT = 1_000_000
+"""Maximum number of records of a file."""
 _CHUNK = 1 << 14
 
 
@@ -28,16 +30,16 @@ def packed_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     Raises:
         UsageError: The file is damaged, was not written by `pack`, or exceeds a limit.
     """
-    total = 0
+    total = count = 0
     with path.open("rb") as file:
         while True:
             start = file.tell()
             record = _unpack(file, path)
             if record is None:
                 return
-            total += len(record)
-            if total > MAX_RECORDS:
-                raise UsageError(f"{path} has more than {MAX_RECORDS:,} bytes of records")
+            total, count = total + len(record), count + 1
+            if total > MAX_RECORDS or count > MAX_COUNT:
+                raise UsageError(f"{path} has more than {MAX_COUNT:,} records or {MAX_RECORDS:,} bytes of them")
             yield start, file.tell() - start, record
 
 

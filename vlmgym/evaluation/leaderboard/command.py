@@ -1,8 +1,9 @@
-"""`vlmgym leaderboard RUN ...`: rank runs of a suite on one page."""
+"""`vlmgym leaderboard FOLDER ...`: rank runs of a suite on one page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +12,32 @@ import tyro
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.leaderboard.entry import make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
-from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.report import LabelledRun, write_page
+from vlmgym.evaluation.report.command import suite_tables
+from vlmgym.evaluation.submission.metadata import FILE, read_metadata
+from vlmgym.evaluation.suite import read_suite, suite_summary
 from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.summary_table import run_title
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.records.files import check_own_file, write_own_file
-from vlmgym.records.store import open_run
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import Summary
+from vlmgym.records.store import StoredRun, open_run
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers
+from vlmgym.workers.limits import check_num_workers, num_workers_for
+from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardConfig:
-    """Rank runs of a suite on one page, with their profiles, after verifying their scores."""
+    """Rank runs and submissions of a suite on one page, with their profiles, after verifying their scores."""
 
-    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Folders of runs of the same suite."""
+    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ...")]
+    """Folders of runs or submissions of the same suite."""
     output: Path = Path("leaderboard.html")
     """The page."""
+    reports: bool = False
+    """Write the report of each run that has none into a folder next to the page, for links into episodes."""
     verify: bool = True
     """Replay the responses of every run, as vlmgym verify does, and show the result."""
     workers: int | None = None
@@ -54,11 +64,28 @@ def leaderboard(config: LeaderboardConfig) -> None:
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")
-    suite = read_suite(name)
-    entries = []
-    for run in runs:
+    suite, entries = read_suite(name), []
+    for number, run in enumerate(runs):
         verified = verify_run(run, config.workers) if config.verify else None
         games = summarise_run(run) if verified is None or not verified.games else verified.games
-        entries.append(make_entry(run, games, None if verified is None else len(verified.problems)))
+        metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
+        entry = make_entry(run, games, None if verified is None else len(verified.problems), metadata)
+        if config.reports and entry.report is None:
+            entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
+        entries.append(entry)
     write_own_file(config.output, leaderboard_page(name, suite, ranked(entries), config.output.parent).encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
+
+
+def _write_report(
+    run: StoredRun, games: Mapping[str, Summary], label: str, number: int, config: LeaderboardConfig
+) -> Path:
+    """Write the report of a run into the folder next to the page."""
+    output = OutputFolder(config.output.with_suffix(""))
+    path = output.folder / f"{number}.html"
+    summary = run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
+    with output.reserved(), ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
+        labelled, tables = LabelledRun(label, run, summary), suite_tables(run.config, summary)
+        console = make_console(stderr=True)
+        write_page(path, [labelled], title=run_title(run.config), workers=workers, tables=tables, console=console)
+    return path

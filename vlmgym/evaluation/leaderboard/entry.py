@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.submission.metadata import Metadata, recorded_cost
 from vlmgym.evaluation.suite import read_suite, suite_summary
 from vlmgym.records.run import Estimate, Summary
 from vlmgym.records.store import StoredRun
@@ -17,7 +18,7 @@ class Entry:
     """A run on the leaderboard.
 
     Attributes:
-        label: Policy and model.
+        label: Name of the model, or policy and model of a run that is not a submission.
         observation: What its prompts show: `image`, `text` or `both`.
         date: Day on which the run started.
         mean: Mean normalised score over all games.
@@ -27,8 +28,9 @@ class Entry:
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.
-        cost: Cost of all games; None without prices.
+        cost: Cost of all games, in US dollars for a submission; None if unknown.
         problems: Number of differences that `vlmgym verify` finds; None if it was not asked.
+        seed: Seed of the first episode of each game.
         report: Report page of the run, if there is one.
     """
 
@@ -44,6 +46,7 @@ class Entry:
     tokens: int | None
     cost: float | None
     problems: int | None
+    seed: int
     report: Path | None
 
     @property
@@ -52,8 +55,10 @@ class Entry:
         return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
 
 
-def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | None) -> Entry:
-    """Make the entry of a run of a suite from the summary of each game.
+def make_entry(
+    run: StoredRun, games: Mapping[str, Summary], problems: int | None, metadata: Metadata | None = None
+) -> Entry:
+    """Make the entry of a run of a suite from the summary of each game, and from its metadata if it is a submission.
 
     Raises:
         UsageError: The run has no result for a game of the suite.
@@ -65,10 +70,9 @@ def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | Non
         raise UsageError(f"{run.folder.folder} has no result for {', '.join(missing)}")
     found = list(games.values())
     turns = sum(summary.turns for summary in found)
-    costs = [summary.cost for summary in found if summary.cost is not None]
     tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
     return Entry(
-        label=config.policy.label,
+        label=config.policy.label if metadata is None else metadata.model,
         observation=config.prompts.observation,
         date=config.started[:10],
         mean=suite.score,
@@ -78,8 +82,9 @@ def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | Non
         illegal=sum((one.illegal_rate or 0.0) * one.turns for one in found) / turns,
         unparsable=sum((one.unparsable_rate or 0.0) * one.turns for one in found) / turns,
         tokens=sum(tokens) if tokens else None,
-        cost=sum(costs) if costs else None,
+        cost=recorded_cost(games) if metadata is None else metadata.cost,
         problems=problems,
+        seed=config.seed,
         report=run.folder.report if run.folder.report.exists() else None,
     )
 

@@ -39,21 +39,18 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[Entry], folder: 
         ),
         heads="".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
         rows="".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
-        profiles="".join(map(_profile, entries)),
+        profiles="".join(_profile(entry, folder) for entry in entries),
         version=vlmgym.__version__,
     )
 
 
 def _columns(entries: Sequence[Entry]) -> list[str]:
-    first = ["policy", "observation", "score", *entries[0].skills]
+    first = ["model", "observation", "score", *entries[0].skills]
     return [*first, "perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "scoring", "date"]
 
 
 def _cells(entry: Entry, folder: Path) -> list[str]:
-    label, gap = escape(entry.label), entry.perception_gap
-    if entry.report is not None:
-        link = quote(Path(os.path.relpath(entry.report, folder)).as_posix())
-        label = f'<a href="{link}">{label}</a>'
+    label, gap = _link(entry, folder, entry.label), entry.perception_gap
     count = entry.problems
     verified = {None: "not checked", 0: "verified", 1: "1 difference"}.get(count, f"{count} differences")
     return [
@@ -70,6 +67,14 @@ def _cells(entry: Entry, folder: Path) -> list[str]:
         _cell(verified, verified),
         _cell(entry.date, entry.date),
     ]
+
+
+def _link(entry: Entry, folder: Path, name: str, address: str = "") -> str:
+    """Link a name to the report of an entry, if there is one, or to an episode in it."""
+    if entry.report is None:
+        return escape(name)
+    page = quote(Path(os.path.relpath(entry.report, folder)).as_posix())
+    return f'<a href="{page}{address}">{escape(name)}</a>'
 
 
 def _number(value: float | None, form: str) -> str:
@@ -97,12 +102,14 @@ def _bar(value: Estimate) -> str:
     )
 
 
-def _profile(entry: Entry) -> str:
-    parts = {**entry.skills, **entry.games}
+def _profile(entry: Entry, folder: Path) -> str:
+    """Show the skills and games of an entry; games link to their first episodes."""
+    names = {name: escape(name) for name in entry.skills}
+    names |= {game: _link(entry, folder, game, f"#{quote(game, safe='')}/{entry.seed}/1") for game in entry.games}
     rows = "".join(
-        f"<tr{' class=first' if name in entry.games and name == next(iter(entry.games)) else ''}>"
-        f'<th scope="row">{escape(name)}</th><td class="number">{_estimate(value)}</td><td>{_bar(value)}</td></tr>'
-        for name, value in parts.items()
+        f"<tr{' class=first' if name == next(iter(entry.games)) else ''}>"
+        f'<th scope="row">{names[name]}</th><td class="number">{_estimate(value)}</td><td>{_bar(value)}</td></tr>'
+        for name, value in {**entry.skills, **entry.games}.items()
     )
     return (
         f'<article class="panel profile"><h3>{escape(entry.label)} <span class="faint">{entry.observation}</span></h3>'

@@ -1,0 +1,1 @@
+"""Submissions: runs of a suite in a form that others can verify."""

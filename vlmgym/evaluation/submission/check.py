@@ -1,0 +1,136 @@
+"""`vlmgym submit check FOLDER`: validate a submission, which may come from anyone."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+from vlmgym.errors import UsageError, VlmgymError, short_repr
+from vlmgym.evaluation.submission.metadata import FILE, MetadataError, read_metadata
+from vlmgym.evaluation.suite import suite_summary
+from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
+from vlmgym.records.run import RunRecord
+from vlmgym.records.store import StoredEpisode, open_run
+from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers
+
+MIB = 1 << 20
+FILES = {FILE: MIB, "run.json": 4 * MIB, "summary.json": 4 * MIB, "episodes.jsonl.gz": 1024 * MIB}
+"""Files of a submission, and their maximum sizes in bytes."""
+
+SECRETS = re.compile(
+    rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # in JSON, a line break before a key is a backslash and a letter
+    rb"(?:sk-[\w-]{20}|hf_[A-Za-z0-9]{30}|gh[opsu]_[A-Za-z0-9]{36}|github_pat_\w{22}|AKIA[0-9A-Z]{16}|AIza[\w-]{35}"
+    rb"|xox[abprs]-[\w-]{10}|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)"
+)
+"""Keys of common services."""
+PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\Users\\\\')
+"""Strings that are an absolute path, and home folders anywhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfig:
+    """Check the files, metadata and scoring of a submission, and list what is wrong with it."""
+
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
+    """The submission, which is not changed."""
+    workers: int | None = None
+    """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        check_num_workers("workers", self.workers)
+
+
+class Submission(NamedTuple):
+    """Result of checking a submission.
+
+    Attributes:
+        faults: What is wrong with it, one sentence each.
+        proof: What was proven about a submission without faults, and what was not, in one line.
+    """
+
+    faults: list[str]
+    proof: str = ""
+
+
+def check(config: CheckConfig) -> None:
+    """Check a submission and print the result.
+
+    Raises:
+        VlmgymError: It has faults.
+    """
+    faults = file_faults(config.folder)
+    found = Submission(faults) if faults else check_contents(config.folder, config.workers)
+    console = make_console()
+    for fault in found.faults[:SHOWN]:
+        console.print(fault, soft_wrap=True, markup=False, highlight=False)
+    if found.faults:
+        count = len(found.faults)
+        raise VlmgymError(f"{config.folder} is not a valid submission: {count:,} fault{'s' * (count != 1)}")
+    console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
+
+
+def file_faults(folder: Path) -> list[str]:
+    """List files that are missing, superfluous, too large, or not regular files."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
+    found = {entry.name: entry for entry in os.scandir(folder)}
+    faults = [f"{short_repr(name)} does not belong to a submission" for name in sorted(found.keys() - FILES.keys())]
+    for name, most in FILES.items():
+        entry = found.get(name)
+        if entry is None:
+            faults.append(f"{name} is missing")
+        elif not entry.is_file(follow_symlinks=False):
+            faults.append(f"{name} is not a regular file")
+        elif entry.stat().st_size > most:
+            faults.append(f"{name} has more than {most:,} bytes")
+    return faults
+
+
+def check_contents(folder: Path, workers: int | None) -> Submission:
+    """Check everything except the list of files."""
+    faults, metadata, texts = [], None, {}
+    try:
+        metadata = read_metadata(folder)
+    except MetadataError as error:
+        faults += error.faults
+    else:
+        texts = {FILE: metadata.to_toml().encode()}
+    for name, text in (texts | {name: (folder / name).read_bytes() for name in ("run.json", "summary.json")}).items():
+        if SECRETS.search(text):
+            faults.append(f"{name} seems to contain an API key")
+        if path := PATHS.search(text):
+            faults.append(f"{name} contains the path of a file or folder: {short_repr(path[0].decode())}...")
+    try:
+        run = open_run(folder)
+        if run.config.suite is None:
+            raise UsageError("run.json names no suite")
+        found = verify_run(run, workers, replay_without_keys)
+    except UsageError as error:
+        return Submission([*faults, str(error)])
+    faults += found.problems
+    suite = suite_summary(run.config, found.games)
+    if metadata is not None:
+        faults += metadata.differences(run.config, found.games)
+    if faults or metadata is None or suite is None or suite.score is None:
+        return Submission(faults)
+    proof = (
+        f"{metadata.model} scores {suite.score[0]:.3f} ± {suite.score[1]:.3f} in {metadata.suite}. Proven: the "
+        f"responses of {found.episodes:,} episodes ({found.turns:,} turns) give these scores. Not proven: who wrote "
+        "the responses, their latency, tokens and cost, and other metadata."
+    )
+    return Submission(faults, proof)
+
+
+def replay_without_keys(stored: StoredEpisode, run: RunRecord) -> Replay:
+    """Replay an episode, and report what looks like an API key in its record."""
+    replay = replay_episode(stored, run)
+    if SECRETS.search(stored.text()):
+        problems = [*replay.problems, f"{stored.location} seems to contain an API key"]
+        replay = replay._replace(problems=problems)
+    return replay

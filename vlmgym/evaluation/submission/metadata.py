@@ -1,0 +1,134 @@
+"""`metadata.toml` of a submission: the model and how it was run, as stated by the submitter."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
+
+from vlmgym.curriculum.file import StrictModel
+from vlmgym.errors import UsageError, describe_validation_errors, short_repr
+from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.records.run import RunRecord, Summary
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "metadata.toml"
+SELF_HOSTED = "self-hosted"
+"""Provider of a model that the submitter ran."""
+
+Weights = Literal["open", "closed", "unknown"]
+Relationship = Literal["first-party", "third-party", "collaborative", "other"]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise ValueError(f"must be one line without spaces around it, got {short_repr(text)}")
+    return text
+
+
+Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+
+
+class MetadataError(UsageError):
+    """Metadata are invalid.
+
+    Attributes:
+        faults: What is wrong, one sentence each.
+    """
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class Metadata(StrictModel):
+    """Statements about a run. `suite`, `date` and `sampling` must agree with `run.json`.
+
+    Attributes:
+        submission: Version of this format.
+        suite: Name of the suite.
+        model: Name of the model, as on the Hugging Face Hub or in the API of its provider.
+        developer: Organisation that made the model.
+        weights: Whether its weights are open or closed.
+        provider: Service that ran the model, or `self-hosted`.
+        submitter: Person or organisation that made the submission.
+        relationship: Relationship of the submitter to the developer.
+        date: Day on which the run started.
+        cost: Cost of the run in US dollars, if known.
+        notes: Anything else, such as the hardware.
+        sampling: Sampling options that were set.
+    """
+
+    submission: Literal[1] = 1
+    suite: Line
+    model: Line
+    developer: Line = "unknown"
+    weights: Weights = "unknown"
+    provider: Line
+    submitter: Line
+    relationship: Relationship = "other"
+    date: date
+    cost: Annotated[float, Field(ge=0)] | None = None
+    notes: Annotated[str, Field(max_length=2000)] = ""
+    sampling: dict[str, JsonValue]
+
+    def to_toml(self) -> str:
+        """Write as TOML; strings, numbers and lists look as in JSON."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        sampling = data.pop("sampling")
+        lines = [f"{name} = {value if name == 'date' else _toml(value)}" for name, value in data.items()]
+        return "\n".join([*lines, "", "[sampling]", *(f"{name} = {_toml(sampling[name])}" for name in sampling), ""])
+
+    def differences(self, run: RunRecord, games: Mapping[str, Summary]) -> list[str]:
+        """List what contradicts a run and the summaries of its games."""
+        facts, cost, stated = facts_of(run), recorded_cost(games), self.model_dump(mode="json")
+        return [
+            f"{FILE}: {name} is {short_repr(stated[name])}, but the run has {short_repr(value)}"
+            for name, value in (facts if cost is None else facts | {"cost": cost}).items()
+            if stated[name] != value
+        ]
+
+
+def facts_of(run: RunRecord) -> dict[str, Any]:
+    """Return the metadata that follow from `run.json`, as in JSON."""
+    sampling = {field.name: run.policy.options.get(field.name) for field in fields(SamplingOptions)}
+    return {
+        "suite": run.suite,
+        "date": run.started[:10],
+        "sampling": {name: value for name, value in sampling.items() if value not in (None, [])},
+    }
+
+
+def recorded_cost(games: Mapping[str, Summary]) -> float | None:
+    """Return the cost of all games, rounded to millionths; None for a run without prices."""
+    costs = [summary.cost for summary in games.values() if summary.cost is not None]
+    return round(math.fsum(costs), 6) if costs else None
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """Read the metadata of a submission.
+
+    Raises:
+        MetadataError: They are invalid.
+    """
+    try:
+        return Metadata.model_validate(tomllib.loads((folder / FILE).read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise MetadataError([f"{FILE}: {fault}" for fault in describe_validation_errors(error)]) from None
+    except (ValueError, RecursionError) as error:  # not TOML or not UTF-8
+        raise MetadataError([f"{FILE} is not valid TOML: {error}"]) from None
+
+
+def _toml(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,149 @@
+"""`vlmgym submit pack RUN`: make a submission from a run of a suite."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+from pydantic import BaseModel, ValidationError
+
+from vlmgym.errors import UsageError, VlmgymError, describe_validation_error
+from vlmgym.evaluation.submission.check import check_contents
+from vlmgym.evaluation.submission.metadata import (
+    FILE,
+    SELF_HOSTED,
+    Metadata,
+    Relationship,
+    Weights,
+    facts_of,
+    recorded_cost,
+)
+from vlmgym.evaluation.suite import suite_summary
+from vlmgym.evaluation.summary import Tally
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord
+from vlmgym.records.files import replace_file
+from vlmgym.records.output_folder import new_folder
+from vlmgym.records.packed import pack as packed
+from vlmgym.records.run import RunRecord
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import open_run
+from vlmgym.terminal import make_console
+from vlmgym.workers.limits import check_num_workers
+
+T = TypeVar("T")
+
+FOLDERS = re.compile(r"(?:~|[A-Za-z]:)?[/\\].*[/\\]")
+"""Folders of an absolute path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackConfig:
+    """Make a submission from a run of a suite, without the paths of this machine, and check it."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of a complete run of a suite."""
+    output_dir: Path
+    """New folder for the submission."""
+    submitter: str
+    """Person or organisation that makes the submission."""
+    model: str | None = None
+    """Name of the model, as on the Hugging Face Hub or in the API of its provider. Default: as in the run."""
+    developer: str | None = None
+    """Organisation that made the model. Default: the first part of a name such as Qwen/Qwen3-VL-4B-Instruct."""
+    weights: Weights = "unknown"
+    """Whether the weights of the model are open or closed."""
+    provider: str | None = None
+    """Service that ran the model, or self-hosted. Required for the openai policy."""
+    relationship: Relationship = "other"
+    """Relationship of the submitter to the developer of the model."""
+    cost: float | None = None
+    """Cost of the run in US dollars. Default: as in the run, if it was played with prices."""
+    notes: str = ""
+    """Anything else, such as the hardware."""
+    workers: int | None = None
+    """Worker processes that check, at most 8 per core; 0 checks in the main process. Default: one per core."""
+
+    def __post_init__(self) -> None:
+        check_num_workers("workers", self.workers)
+        for name in ("submitter", "model", "developer", "provider"):
+            if getattr(self, name) == "":
+                raise UsageError(f"{name} must not be empty")
+
+
+def pack(config: PackConfig) -> None:
+    """Write a submission and print what it proves.
+
+    Raises:
+        UsageError: The run is of no suite, or an option is invalid.
+        VlmgymError: The submission would have faults; it is not written.
+    """
+    run = open_run(config.run)
+    if run.config.suite is None:
+        raise UsageError(f"{run.folder.folder} is of no suite: play one with vlmgym eval --suite")
+    policy = PolicyRecord(
+        name=without_folders(run.config.policy.name),
+        options={name: without_folders(value) for name, value in run.config.policy.options.items()},
+    )
+    record, tally = run.config.model_copy(update={"policy": policy, "options": {}}), Tally(run.config)
+
+    def episodes() -> Iterator[bytes]:
+        for episode in run.read():
+            public = public_record(episode, policy)
+            tally.add(public)
+            yield public.model_dump_json().encode()
+
+    with new_folder(config.output_dir) as part:
+        folder = RunFolder(part)
+        replace_file(folder.packed, packed(episodes()))
+        games = tally.summaries()
+        update = {"games": games, "suite": suite_summary(record, games)}
+        replace_file(folder.summary, _json(run.last_summary().model_copy(update=update)))
+        replace_file(folder.run, _json(record))
+        metadata = make_metadata(config, record, recorded_cost(games))
+        replace_file(part / FILE, metadata.to_toml().encode())
+        found = check_contents(part, config.workers)
+        if found.faults:
+            first = found.faults[0].replace(f"{part}/", "")
+            raise VlmgymError(f"not packed, because of {len(found.faults):,} faults; the first: {first}")
+    console = make_console()
+    console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
+    console.print(f"submission {config.output_dir.absolute()}", soft_wrap=True, markup=False, highlight=False)
+
+
+def make_metadata(config: PackConfig, run: RunRecord, cost: float | None) -> Metadata:
+    """Make the metadata from options and the public `run.json`."""
+    if config.provider is None and run.policy.name == "openai":
+        raise UsageError(f"name the service that ran the model with --provider, or {SELF_HOSTED}")
+    if None not in (config.cost, cost) and config.cost != cost:
+        raise UsageError(f"cost is {config.cost}, but the run has {cost}: remove --cost")
+    model = config.model or run.policy.model or run.policy.name
+    stated = {
+        "model": model,
+        "developer": config.developer or (model.partition("/")[0] if "/" in model else "unknown"),
+        "provider": config.provider or SELF_HOSTED,
+        "cost": config.cost if cost is None else cost,
+        **{name: getattr(config, name) for name in ("weights", "submitter", "relationship", "notes")},
+    }
+    try:
+        return Metadata.model_validate({**facts_of(run), **stated}, strict=False)
+    except ValidationError as error:
+        raise UsageError(describe_validation_error(error)) from None
+
+
+def public_record(episode: EpisodeRecord, policy: PolicyRecord) -> EpisodeRecord:
+    """Remove the folders of paths in the names of models."""
+    turns = tuple(turn.model_copy(update={"model": without_folders(turn.model)}) for turn in episode.turns)
+    return episode.model_copy(update={"policy": policy, "turns": turns})
+
+
+def without_folders(value: T) -> T | str:
+    """Shorten an absolute path to its last part; return other values unchanged."""
+    return FOLDERS.sub("", value, count=1) if isinstance(value, str) and FOLDERS.match(value) else value
+
+
+def _json(model: BaseModel) -> bytes:
+    return (model.model_dump_json(indent=1) + "\n").encode()
