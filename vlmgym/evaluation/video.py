@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 
-from vlmgym.records.episode import EpisodeRecord, TurnRecord, recorded_action, recorded_states
+from vlmgym.records.episode import EpisodeRecord, recorded_action, recorded_states
 from vlmgym.records.files import temporary, writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.sandbox.rendering.palette import OUTCOME_COLOURS
 
 _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)
 _FAINT: Colour = (150, 154, 166)
 
-ENCODER = {"preset": "superfast", "tune": "zerolatency", "crf": "18"}
-"""Options of x264: half the CPU time of `veryfast` with lookahead, equal quality, files 1.4 times as large."""
+ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "x264-params": "partitions=i4x4"}
+"""Options of x264; docs/log.md compares others."""
 LAST_FRAME_SECONDS = 1.0
 """Duration of the final frame."""
 
@@ -60,48 +61,57 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:
+    """Yield frames, each valid until the next one."""
+    heights, widths, _ = zip(*game.image_shapes)
+    below, edges = max(heights), list(accumulate(widths, initial=0))
+    width, strip = edges[-1], max(36, edges[-1] // 9)
+    height = below + strip
+    even = np.zeros((height + height % 2, width + width % 2, 3), np.uint8)  # as yuv420p requires
+    frame = even[:height, :width]
+    images = [frame[:tall, left : left + wide] for tall, wide, left in zip(heights, widths, edges)]
+    upper = round(strip * 0.54)
+    score, shown = 0.0, None
     states = recorded_states(game, episode)
-    score = 0.0
     for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
-        board = side_by_side(game.images(state))
         last = i == len(states) - 1
-        strip = _strip(board.shape[1], game, episode, turn, score, episode.end_reason if last else "")
-        frame = _even(np.concatenate([board, strip]))
+        game.draw_into(state, images, shown)
+        shown = state
+        frame[below : below + upper] = _turn_and_score(width, strip, upper, i, episode.max_turns, score)
+        facts = f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}"
+        if turn is not None:
+            facts = recorded_action(game, turn) or "no action"
+        outcome, end = turn.outcome.value if turn else "", episode.end_reason if last else ""
+        frame[below + upper :] = _facts(width, strip, upper, facts, outcome, end)
+        even[height:] = even[height - 1]
+        even[:, width:] = even[:, width - 1 : width]
         for _ in range(hold if last else 1):
-            yield frame
+            yield even
 
 
-def _strip(
-    width: int, game: Game[Any, Any], episode: EpisodeRecord, turn: TurnRecord | None, score: float, end: str
-) -> ImageArray:
-    """Draw the caption strip: turn, action, outcome, score, and `end` unless empty."""
-    height = max(36, width // 9)
-    canvas = Canvas(width, height, _PAPER)
-    pad, big, small = width * 0.025, height * 0.24, height * 0.19
-    upper, lower = height * 0.32, height * 0.74
-    number = turn.turn if turn else 0
-    canvas.text(f"turn {number}/{episode.max_turns}", pad, upper, big, _INK, align="left")
+def _turn_and_score(width: int, height: int, split: int, turn: int, max_turns: int, score: float) -> ImageArray:
+    """Draw the first `split` rows of the caption strip."""
+    canvas = Canvas(width, split, _PAPER)
+    pad, y, capitals = width * 0.025, height * 0.32, height * 0.24
     shown = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
-    canvas.text(shown, width - pad, upper, big, _INK, align="right")
-    if turn is None:
-        canvas.text(
-            f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}", pad, lower, small, _FAINT, align="left"
-        )
-    else:
-        outcome = turn.outcome.value
-        action = recorded_action(game, turn) or "no action"
-        canvas.text(action, pad, lower, small, _INK, align="left", max_width=width * 0.4)
-        x = pad + min(text_width(action, small), width * 0.4) + small * 1.6
-        canvas.circle(x, lower, small * 0.42, OUTCOME_COLOURS[outcome])
-        canvas.text(outcome, x + small, lower, small, OUTCOME_COLOURS[outcome], align="left")
-    if end:
-        canvas.text(end, width - pad, lower, small, _FAINT, align="right", max_width=width * 0.4)
+    canvas.text(f"turn {turn}/{max_turns}", pad, y, capitals, _INK, align="left")
+    canvas.text(shown, width - pad, y, capitals, _INK, align="right")
     return canvas.pixels()
 
 
-def _even(frame: ImageArray) -> ImageArray:
-    """Pad odd sizes by repeating the last row or column, because yuv420p requires even ones."""
-    height, width = frame.shape[:2]
-    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+@lru_cache(maxsize=64)
+def _facts(width: int, height: int, split: int, facts: str, outcome: str, end: str) -> ImageArray:
+    """Draw the other rows: action and outcome, or facts about the episode, and why it ended."""
+    canvas = Canvas(width, height - split, _PAPER, top=split)
+    pad, y, capitals = width * 0.025, height * 0.74, height * 0.19
+    if outcome:
+        canvas.text(facts, pad, y, capitals, _INK, align="left", max_width=width * 0.4)
+        x = pad + min(text_width(facts, capitals), width * 0.4) + capitals * 1.6
+        canvas.circle(x, y, capitals * 0.42, OUTCOME_COLOURS[outcome])
+        canvas.text(outcome, x + capitals, y, capitals, OUTCOME_COLOURS[outcome], align="left")
+    else:
+        canvas.text(facts, pad, y, capitals, _FAINT, align="left")
+    if end:
+        canvas.text(end, width - pad, y, capitals, _FAINT, align="right", max_width=width * 0.4)
+    return canvas.pixels()
