@@ -22,6 +22,9 @@ WIDEST = 2048
 SEEDS, MOVES = 5, 60
 """Episodes of random and of oracle play, and their turns, that show the kinds of cells."""
 
+CORNERED = 16
+"""Number of pictures in `picture_corners`."""
+
 Kinds = Callable[[AnyGame], Sequence[Hashable]]
 
 
@@ -68,6 +71,28 @@ def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
             best = game.best_action(episode.state) if seed % 2 else None
             episode.act(legal[int(rng.integers(len(legal)))] if best is None else best)
     return sorted(found, key=repr)
+
+
+def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
+    """Crop the upper corners of random pictures of the jigsaw.
+
+    A crop is a fifth of the picture wide, so that it lies within one patch and shows the same at every level.
+    """
+    assert isinstance(game, BoardGame)
+    c, box = game.config, game.painter.geometry
+    pictures, rights = rng.integers(CORNERED, size=(c.rows, c.columns)), rng.random((c.rows, c.columns)) < 0.5
+    cells = [
+        list(zip(row, np.where(right, c.columns - 1, 0).tolist())) for row, right in zip(pictures.tolist(), rights)
+    ]
+    image = game.painter.paint(cells, int(rng.integers(2**32)))
+    side, crops = box.cell * max(c.rows, c.columns) // 5, []
+    for (row, column), right in np.ndenumerate(rights):
+        left, top, width, _ = box.cell_box(row, column)
+        left += width - side if right else 0
+        crops.append(image[top : top + side, left : left + side])
+    return shrink(crops), [
+        f"picture {n}, {'right' if right else 'left'}" for n, right in zip(pictures.flat, rights.flat)
+    ]
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:

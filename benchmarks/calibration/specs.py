@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts
+from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
 from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
@@ -135,7 +135,18 @@ def _spec_of_class(name: str) -> Spec:
     )
 
 
-_OWN = {spec.name: spec for spec in (*_BOARDS, *TASKS)}
+_JIGSAW = replace(
+    _spec_of_class("jigsaw"),
+    reading=ReadingSpec("corner", picture_corners, haze=None, all_variants=True),
+    notes="""\
+Patches of different pictures have nothing in common that tells their place, so the readers name pictures instead: they
+tell the upper corners of 16 pictures apart. A corner is a fifth of the picture wide, so it lies within one patch at
+every level.""",
+)
+
+_FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # its oracle takes seconds per episode
+
+_OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _FOUR_IN_A_ROW, *TASKS)}
 _NAMES = [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
 
 SPECS: Mapping[str, Spec] = {**_OWN, **{name: _spec_of_class(name) for name in _NAMES if name not in _OWN}}

@@ -147,6 +147,11 @@ class Task(Game[TaskStateT, ActionT]):
         seed = zlib.crc32(self.to_json(replace(state, answered=False)).encode())
         return [degrade(image, self.config, seed, index) for index, image in enumerate(images)]
 
+    def draw_into(self, state: TaskStateT, out: Sequence[ImageArray], shown: TaskStateT | None = None) -> None:
+        """Leave the images as they are if only an answer was given."""
+        if shown is None or replace(shown, answered=state.answered) != state:
+            super().draw_into(state, out)
+
     @abstractmethod
     def solution(self, state: TaskStateT) -> ActionT:
         """Correct answer to the question."""

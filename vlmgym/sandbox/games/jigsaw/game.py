@@ -14,7 +14,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_pe
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.games.jigsaw.pictures import PICTURES, draw_picture
+from vlmgym.sandbox.games.jigsaw.pictures import PICTURES, draw_patch
 from vlmgym.sandbox.rendering.canvas import Canvas
 
 PROMPT_V1 = """\
@@ -140,10 +140,8 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         assert isinstance(cell, tuple)
         c, side = self.config, canvas.width
         number, patch = cell
-        whole = draw_picture(number, side * max(c.rows, c.columns), c.similarity)
-        row, column = divmod(patch, c.columns)
-        pixels = whole[row * side : (row + 1) * side, column * side : (column + 1) * side]
-        canvas.image(np.ascontiguousarray(pixels), side / 2, side / 2, angle)
+        pixels = draw_patch(number, *divmod(patch, c.columns), max(c.rows, c.columns), side, c.similarity)
+        canvas.image(pixels, side / 2, side / 2, angle)
 
     def cell_words(self, cell: Hashable) -> str:
         assert isinstance(cell, tuple)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,31 +12,54 @@ from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
 
 SHADES = tuple(COLOURS.values())
+WHITE: Colour = (255, 255, 255)
 CIRCLES = (9, 14)
 """Minimum and maximum number of circles."""
 PICTURES = 10_000
 """Number of pictures."""
 
 
-@lru_cache(maxsize=64)
-def draw_picture(number: int, side: int, similarity: float) -> NDArray[np.uint8]:
-    """Draw a picture; the gradient between four colours gives each patch its place."""
+class Picture(NamedTuple):
+    """Colours of the corners, and circles: centre and radius relative to the side, and colour."""
+
+    corners: tuple[Colour, ...]
+    circles: tuple[tuple[float, float, float, Colour], ...]
+
+
+@lru_cache(maxsize=256)
+def make_picture(number: int) -> Picture:
+    """Make a picture; the gradient between four colours gives each patch its place."""
     rng = np.random.default_rng(number)
-    corners = [_tint(SHADES[i], similarity) for i in rng.permutation(len(SHADES))[:4]]
-    canvas = Canvas(side, side, MIDDLE)
-    bands = 48
-    for row in range(bands):
-        for column in range(bands):
-            across, down = column / (bands - 1), row / (bands - 1)
-            colour = blend(blend(corners[0], corners[1], across), blend(corners[2], corners[3], across), down)
-            x, y, width = side * column / bands, side * row / bands, side / bands
-            canvas.rectangle(x, y, width, width, colour)
+    corners = tuple(SHADES[i] for i in rng.permutation(len(SHADES))[:4])
+    circles = []
     for _ in range(int(rng.integers(CIRCLES[0], CIRCLES[1] + 1))):
-        x, y, radius = (float(v) for v in rng.uniform((0, 0, 0.05), (1, 1, 0.2)) * side)
-        colour = _tint(SHADES[int(rng.integers(len(SHADES)))], similarity)
-        canvas.circle(x, y, radius, colour)
-        canvas.circle(x, y, radius * 0.6, blend(colour, (255, 255, 255), 0.45))
+        x, y, radius = rng.uniform((0, 0, 0.05), (1, 1, 0.2)).tolist()
+        circles.append((x, y, radius, SHADES[int(rng.integers(len(SHADES)))]))
+    return Picture(corners, tuple(circles))
+
+
+def draw_patch(number: int, row: int, column: int, patches: int, side: int, similarity: float) -> NDArray[np.uint8]:
+    """Draw the patch of a picture that has a square of `patches` x `patches`: uint8 (side, side, 3)."""
+    corners, circles = make_picture(number)
+    whole, left, top = patches * side, column * side, row * side
+    canvas = Canvas(side, side, MIDDLE, left=left, top=top)
+    canvas.image(
+        _gradient([_tint(c, similarity) for c in corners], whole, left, top, side), left + side / 2, top + side / 2
+    )
+    for x, y, radius, shade in circles:
+        colour = _tint(shade, similarity)
+        canvas.circle(x * whole, y * whole, radius * whole, colour)
+        canvas.circle(x * whole, y * whole, radius * whole * 0.6, blend(colour, WHITE, 0.45))
     return canvas.pixels()
+
+
+def _gradient(corners: list[Colour], whole: int, left: int, top: int, side: int) -> NDArray[np.uint8]:
+    """Interpolate between four colours, in integers for equal pixels on all machines."""
+    end, at = whole - 1, np.arange(side, dtype=np.int32)
+    across, down = (at + left)[None, :, None], (at + top)[:, None, None]
+    one, two, three, four = np.array(corners, np.int32)
+    mixed = (end - down) * ((end - across) * one + across * two) + down * ((end - across) * three + across * four)
+    return ((mixed + end * end // 2) // (end * end)).astype(np.uint8)
 
 
 def _tint(colour: Colour, similarity: float) -> Colour:

@@ -58,5 +58,7 @@ def _solid_faces(figure: Figure) -> list[Face]:
         top = [corners[key] for key in ((0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))]
         left = [corners[key] for key in ((0, 1, 0), (1, 1, 0), (1, 1, 1), (0, 1, 1))]
         right = [corners[key] for key in ((1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1))]
-        drawn += [(SHADES[0], top), (SHADES[1], left), (SHADES[2], right)]
+        neighbours = ((x, y, z + 1), (x, y + 1, z), (x + 1, y, z))
+        each = zip(neighbours, SHADES, (top, left, right))
+        drawn += [(shade, face) for cube, shade, face in each if cube not in figure]
     return drawn

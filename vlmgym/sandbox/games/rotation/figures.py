@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 Cube = tuple[int, int, int]
 Figure = tuple[Cube, ...]
@@ -32,6 +33,8 @@ ROTATIONS = _rotations()
 FLAT = 4
 """Number of rotations about the vertical axis, which come first."""
 _MATRICES = np.array(ROTATIONS).transpose(0, 2, 1)
+_BASE = np.array((256, 16, 1))
+"""Makes one number of the coordinates of a cube, in the order of cubes."""
 
 
 def normalised(cubes: Figure | list[Cube]) -> Figure:
@@ -40,9 +43,12 @@ def normalised(cubes: Figure | list[Cube]) -> Figure:
     return tuple(sorted((x - low[0], y - low[1], z - low[2]) for x, y, z in cubes))
 
 
-def rotated(figure: Figure, rotation: Matrix) -> Figure:
-    """Rotate a figure."""
-    return normalised([_apply(rotation, cube) for cube in figure])
+@lru_cache(maxsize=4096)
+def views(figure: Figure) -> tuple[Figure, ...]:
+    """Rotate a solid figure in all ways, and return the different results that are clear, in order."""
+    different = {tuple(row) for row in _sorted_cubes(figure, _MATRICES).tolist()}
+    found = (tuple((cube >> 8, cube >> 4 & 15, cube & 15) for cube in row) for row in sorted(different))
+    return tuple(view for view in found if is_clear(view))
 
 
 def mirrored(figure: Figure) -> Figure:
@@ -53,9 +59,7 @@ def mirrored(figure: Figure) -> Figure:
 @lru_cache(maxsize=4096)
 def canonical(figure: Figure, solid: bool) -> tuple[int, ...]:
     """Numbers that are the same for all rotations of a figure, in space or in the plane, and for no other figure."""
-    turned = np.array(figure) @ (_MATRICES if solid else _MATRICES[:FLAT])
-    turned -= turned.min(axis=1, keepdims=True)
-    return tuple(min(np.sort(turned @ (256, 16, 1), axis=1).tolist()))
+    return tuple(min(_sorted_cubes(figure, _MATRICES if solid else _MATRICES[:FLAT]).tolist()))
 
 
 def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0, 0, 0),)) -> Figure:
@@ -104,6 +108,8 @@ def is_clear(figure: Figure) -> bool:
     return all(shown[cube] >= VISIBLE_TRIANGLES for cube in figure)
 
 
-def _apply(rotation: Matrix, cube: Cube) -> Cube:
-    x, y, z = (sum(a * b for a, b in zip(row, cube)) for row in rotation)
-    return x, y, z
+def _sorted_cubes(figure: Figure, matrices: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rotate a figure by each of the matrices: sorted cubes, one number each, rotations x cubes."""
+    turned = np.array(figure) @ matrices
+    turned -= turned.min(axis=1, keepdims=True)
+    return np.sort(turned @ _BASE, axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,14 +16,13 @@ from vlmgym.sandbox.core.task import TaskConfig, with_task_perception
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.rotation.drawing import BLACK, extent, faces, paint
 from vlmgym.sandbox.games.rotation.figures import (
-    ROTATIONS,
     Figure,
     canonical,
     grow,
     is_clear,
     mirrored,
-    rotated,
     vary,
+    views,
 )
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
@@ -143,21 +143,33 @@ class Rotation(ChoiceTask[RotationState]):
         """Rotate a solid choice so that it is clear and does not look like the figure; None if that is impossible."""
         if not self.config.solid:
             return shape
-        views = {rotated(shape, rotation) for rotation in ROTATIONS} - {figure}
-        clear = sorted(view for view in views if is_clear(view))
+        clear = [view for view in views(shape) if view != figure]
         return clear[int(rng.integers(len(clear)))] if clear else None
 
     def paint(self, state: RotationState) -> list[ImageArray]:
-        size, side = self.config.size, self._side
-        canvas = Canvas(size, size, PAGE)
         drawn = [faces(figure, angle, self.config.solid) for figure, angle in zip(state.figures, state.angles)]
-        edge = side * 0.72 / max(map(extent, drawn))
-        canvas.rectangle(0, 0, size, side, FRAME)
+        edge = self._side * 0.72 / max(map(extent, drawn))
+        image = self._background.copy()
         for number, ((x, y), figure) in enumerate(zip(self._centres, drawn)):
+            reach = edge * extent(figure) / 2 + edge / 16 + 1
+            left, top, side = int(x - reach), int(y - reach), int(2 * reach) + 2
+            canvas = Canvas(side, side, PAGE if number else FRAME, left=left, top=top)  # a small one is fast
             paint(canvas, figure, x, y, edge)
-            if number:
-                canvas.text(str(number), *self._label(number), size / 26, BLACK)
-        return [canvas.pixels()]
+            self._paint_label(canvas, number)
+            image[top : top + side, left : left + side] = canvas.pixels()
+        return [image]
+
+    @cached_property
+    def _background(self) -> ImageArray:
+        canvas = Canvas(self.config.size, self.config.size, PAGE)
+        canvas.rectangle(0, 0, self.config.size, self._side, FRAME)
+        for number in range(self.config.choices + 1):
+            self._paint_label(canvas, number)
+        return canvas.pixels()
+
+    def _paint_label(self, canvas: Canvas, number: int) -> None:
+        if number:
+            canvas.text(str(number), *self._label(number), self.config.size / 26, BLACK)
 
     def parts(self, state: RotationState) -> list[Part]:
         radius = self.config.size / 24

@@ -132,15 +132,29 @@ class Tracking(ChoiceTask[TrackingState]):
         return [self._paint_frame(state, index) for index in range(len(state.path))]
 
     def _paint_frame(self, state: TrackingState, index: int) -> ImageArray:
-        unit = self.config.size / 1000
-        canvas = Canvas(self.config.size, self.config.size, PAGE)
-        canvas.rectangle(497 * unit, 0, 6 * unit, 1000 * unit, LINE)
+        unit, last = self.config.size / 1000, len(state.path) - 1
+        frame = self._background.copy()
         for ball, (x, y) in enumerate(state.path[index]):
             marked = ball == 0 and index == 0 and state.kind == "follow"
+            left, top = int((x - RADIUS) * unit) - 1, int((y - RADIUS) * unit) - 1
+            side = int(2 * RADIUS * unit) + 4
+            canvas = Canvas(side, side, PAGE, left=left, top=top)  # a small one is fast
+            self._paint_line(canvas)
             canvas.circle(x * unit, y * unit, RADIUS * unit, COLOURS["red" if marked else "blue"])
-            if index == len(state.path) - 1:
+            if index == last:
                 canvas.text(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit * 0.9, INK)
+            frame[top : top + side, left : left + side] = canvas.pixels()
+        return frame
+
+    @cached_property
+    def _background(self) -> ImageArray:
+        canvas = Canvas(self.config.size, self.config.size, PAGE)
+        self._paint_line(canvas)
         return canvas.pixels()
+
+    def _paint_line(self, canvas: Canvas) -> None:
+        unit = self.config.size / 1000
+        canvas.rectangle(497 * unit, 0, 6 * unit, 1000 * unit, LINE)
 
     def parts(self, state: TrackingState) -> list[Part]:
         unit, last = self.config.size / 1000, len(state.path) - 1

@@ -56,10 +56,12 @@ def can_follow(before: Frame, after: Frame, factor: float = 1.0) -> bool:
 
 def fits(frame: Frame) -> bool:
     """True if the balls are inside the image, apart from each other, and clear of the line."""
-    inside = all(BORDER <= v <= 1000 - BORDER for point in frame for v in point)
-    clear = all(abs(x - 500) >= FROM_LINE for x, _ in frame)
-    apart = all(math.dist(one, other) >= APART for i, one in enumerate(frame) for other in frame[:i])
-    return inside and clear and apart
+    return all(_free(point, frame[:i]) for i, point in enumerate(frame))
+
+
+def _free(point: Point, others: Frame) -> bool:
+    inside = all(BORDER <= v <= 1000 - BORDER for v in point)
+    return inside and abs(point[0] - 500) >= FROM_LINE and all(math.dist(point, other) >= APART for other in others)
 
 
 def _place(rng: np.random.Generator, balls: int, before: Frame | None, speed: int) -> Frame | None:
@@ -75,7 +77,7 @@ def _place(rng: np.random.Generator, balls: int, before: Frame | None, speed: in
                 nearest = min(math.dist(point, other) for i, other in enumerate(before) if i != ball)
                 if CLEARER * math.dist(point, before[ball]) > nearest:
                     continue
-            if fits((*placed, point)):
+            if _free(point, placed):
                 placed = (*placed, point)
                 break
         else:

@@ -1,0 +1,81 @@
+"""Speed of every game in the vector runner, relative to 2048, and the time of a fresh deal; for docs/environments.md.
+
+python -m benchmarks.game_speed
+
+All games play random legal actions in one process; a step includes the reset of episodes that have ended. Games take
+turns in rounds, so that other load affects all equally.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from benchmarks.markdown import table
+from benchmarks.protocols import ROOT, write_between
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.timing import legal_script, measure, opened, play
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.registry import BUILT_IN, make_game
+
+REFERENCE = "2048"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Measure games and write the table."""
+
+    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    """Names of games; the table is then printed instead. Default: all built-in games."""
+    num_envs: int = 64
+    """Number of environments."""
+    steps: int = 64
+    """Steps of each environment in a script."""
+    rounds: int = 3
+    """Trials per game."""
+    seconds: float = 1.0
+    """Length of a trial in seconds."""
+
+
+def main() -> None:
+    """Measure and write the table."""
+    with reporting_errors():
+        options = parse_options(Options, None, "python -m benchmarks.game_speed")
+        names = options.game or tuple(game_id.rpartition("-v")[0] for game_id in BUILT_IN)
+        games = {name: make_game(name) for name in dict.fromkeys((REFERENCE, *names))}
+        scripts = {name: legal_script(game, options.num_envs, options.steps) for name, game in games.items()}
+        makers = {name: partial(make_vec, game, options.num_envs, 0, copy=False) for name, game in games.items()}
+        with opened(makers) as made:
+            trials = {name: play(env, scripts[name]) for name, env in made.items()}
+            rates = measure(trials, options.rounds, options.seconds, "steps")
+        rows = [
+            (
+                name,
+                f"{rate.median:,.0f}",
+                f"{rate.median / rates[REFERENCE].median:.2f}",
+                f"{1000 * _deal_seconds(games[name]):.2g}",
+            )
+            for name, rate in sorted(rates.items(), key=lambda item: -item[1].median)
+        ]
+        text = table(("game", "steps/s", "relative to 2048", "fresh deal (ms)"), rows)
+        if options.game:
+            print(text)
+        else:
+            write_between(ROOT / "docs" / "environments.md", "game-speed", text)
+
+
+def _deal_seconds(game: Game[Any, Any], deals: int = 20) -> float:
+    start = time.perf_counter()
+    for seed in range(10_000, 10_000 + deals):
+        game.start(np.random.default_rng(seed))
+    return (time.perf_counter() - start) / deals
+
+
+if __name__ == "__main__":
+    main()
