@@ -20,6 +20,7 @@ from benchmarks.markdown import table
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.timing import legal_script, measure, opened, play
+from vlmgym.records.files import replace_file
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.make import make_vec
 from vlmgym.sandbox.registry import BUILT_IN, make_game
@@ -67,7 +68,9 @@ def main() -> None:
         if options.game:
             print(text)
         else:
-            write_between(ROOT / "docs" / "environments.md", "game-speed", text)
+            page = ROOT / "docs" / "environments.md"
+            written = write_between(page.read_text(encoding="utf-8"), "game-speed", text.splitlines())
+            replace_file(page, written.encode())
 
 
 def _deal_seconds(game: Game[Any, Any], deals: int = 20) -> float:

@@ -42,6 +42,14 @@ def play(game: Any, observation: Any, **options: Any) -> tuple[Seeing, list[Epis
     )
 
 
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize(("game_id", "told"), [("lightsout", False), ("jigsaw", False), ("sliding", True)])
+def test_rewards_that_give_away_the_solution_are_left_out(game_id: str, told: bool, chat: bool) -> None:
+    game = vlmgym.make_game(game_id, size=64)
+    (record,) = evaluate(game, "oracle", 1, max_turns=2, workers=0, history=2, chat=chat)
+    assert ("reward" in record.turns[1].prompt) == told
+
+
 @pytest.mark.parametrize("observation", ["text", "both"])
 @pytest.mark.parametrize("game_id", DESCRIBED)
 def test_prompts_contain_the_description_and_images_on_request(game_id: str, observation: Any) -> None:

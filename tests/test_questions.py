@@ -39,7 +39,7 @@ def test_answers_are_true(game_id: str) -> None:
         inner = own.from_json(state.state)
         grid = [row.split(", ") for row in own.describe(inner).splitlines()]
         legal = {own.format(action) for action in own.legal_actions(inner) or ()}
-        words = state.question.replace(", as (row, column)", "").rstrip("?")
+        words = state.question.rpartition(": ")[2].rstrip("?")
         if state.kind == "cell":
             row, column = cell_in(words)
             assert grid[row][column] == state.answer
@@ -55,7 +55,8 @@ def test_answers_are_true(game_id: str) -> None:
             row, column = cell_in(where.rstrip(","))
             after = own.step(inner, own.parse_answer(move), np.random.default_rng(99)).state
             assert own.describe(after).splitlines()[row].split(", ")[column] == state.answer
-    assert {state.kind for state in states} == set(KINDS) - ({"after"} if game_id in ("2048", "swap") else set())
+    missing = {"2048": {"after"}, "swap": {"after"}, "jigsaw": {"count"}}.get(game_id, set())
+    assert {state.kind for state in states} == set(KINDS) - missing
 
 
 def cell_in(words: str) -> tuple[int, int]:
@@ -66,7 +67,28 @@ def cell_in(words: str) -> tuple[int, int]:
 @pytest.mark.parametrize("game_id", ["minesweeper", "pairs"])
 def test_hidden_cells_are_not_asked_about(game_id: str) -> None:
     _, states = ask(game_id, 40)
-    assert "after" not in {state.kind for state in states}
+    assert not {"after", "best"} & {state.kind for state in states}
+
+
+@pytest.mark.parametrize("game_id", ["snake", "lightsout", "jigsaw"])
+def test_counts_that_are_the_same_in_all_states_are_not_asked_for(game_id: str) -> None:
+    _, states = ask(game_id, 20)
+    assert "count" not in {state.kind for state in states}
+
+
+def test_answers_about_snakes_use_the_words_of_the_prompt() -> None:
+    game, states = ask("snake", 80, kinds="after")
+    listed = game.prompt(states[0]).partition("each one of: ")[2].partition("</perception>")[0].split(", ")
+    assert {state.answer for state in states} <= set(listed)
+
+
+@pytest.mark.parametrize("game_id", ["jigsaw", "swap", "shisensho"])
+def test_the_best_move_may_name_its_cells_in_any_order(game_id: str) -> None:
+    game, states = ask(game_id, 5, kinds="best")
+    for state in states:
+        one, other = state.answer.split(") ")
+        answer = f"<answer>{other} {one})</answer>"
+        assert score_response(game, state, answer, np.random.default_rng(0)).game == 1.0
 
 
 def test_half_of_the_moves_are_legal() -> None:

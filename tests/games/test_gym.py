@@ -243,6 +243,85 @@ def test_states_that_the_environment_does_not_reach_are_refused(change: dict[str
         game.from_json(json.dumps({"seed": 0, "actions": [0], "end": None, **change}))
 
 
+def test_environments_of_refused_states_are_used_again() -> None:
+    game = make_game("gym:Probe-v0", size=64, running=1)
+    for _ in range(3):
+        with pytest.raises(StateError, match="ends after 25 of 40 actions"):
+            game.from_json(json.dumps({"seed": 0, "actions": [0] * 40, "end": None}))
+    assert len(play(game, 1, [0] * 3)) == 3
+
+
+def test_groups_that_choose_the_same_actions_replay_nothing() -> None:
+    game = make_game("gym:Probe-v0", size=64)
+    game.check_restorable()
+    Probe.steps = 0
+    episodes = [Episode(game, 5) for _ in range(4)]
+    for _ in range(20):
+        for episode in episodes:
+            episode.act(0)
+    assert Probe.steps == 80
+
+
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "Pendulum-v1", "Acrobot-v1", "CliffWalking-v1", "Taxi-v4"])
+def test_silence_does_not_pay(env_id: str) -> None:
+    game = make_game(f"gym:{env_id}", size=64, frame_skip=2)
+    silent, random, rng = Episode(game, 0), Episode(game, 0), np.random.default_rng(0)
+    for _ in range(20):
+        random.act(game.random_action(rng))
+        silent.respond("?")
+    assert silent.score <= random.score < 0
+
+
+class Screen(Probe):
+    """Copies its state, but draws only on steps, and repeats a hidden last action if `sticky`, as ALE does."""
+
+    def __init__(self, render_mode: str, sticky: float = 0.0) -> None:
+        super().__init__(render_mode)
+        self.ale, self.sticky, self.last = self, sticky, 0
+
+    def getFloat(self, name: str) -> float:
+        return self.sticky
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        found = super().reset(seed=seed)
+        self.last, self.screen = 0, self.shade
+        return found
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        action, self.last = (self.last if self.sticky and self.np_random.random() < self.sticky else action), action
+        result = super().step(action)
+        self.screen = self.shade
+        return result[0], result[1] + int(action), *result[2:]
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.screen, np.uint8)
+
+    def clone_state(self, include_rng: bool) -> Any:
+        return self.shade, [*self.played], self.np_random.bit_generator.state
+
+    def restore_state(self, state: Any) -> None:
+        self.shade, self.np_random.bit_generator.state = state[0], state[2]
+        self.played = [*state[1]]
+
+
+gymnasium.register("Screen-v0", entry_point=cast(Any, Screen), disable_env_checker=True)
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.5])
+def test_copies_of_states_are_complete(sticky: float) -> None:
+    config = {"size": 64, "options": f"sticky={sticky}"}
+    game = make_game("gym:Screen-v0", running=1, **config)
+    episodes = [Episode(game, seed) for seed in (1, 2, 1)]
+    for index in range(10):
+        for episode in episodes:
+            episode.act(index % 3 - 1)
+            Episode(game, 9).act(1)
+    alone = play(make_game("gym:Screen-v0", **config), 1, [index % 3 - 1 for index in range(10)])
+    for episode in (episodes[0], episodes[2]):
+        assert episode.score == pytest.approx(sum(reward for reward, _, _ in alone))
+        assert game.images(episode.state)[-1].tobytes() == alone[-1][1]
+
+
 def test_records_name_the_environment() -> None:
     game = make_game("gym:CartPole-v1", options="sutton_barto_reward=true", size=64)
     record = GameRecord.of(game)

@@ -67,7 +67,8 @@ def test_fog_hides_cells_and_the_exit() -> None:
         for c, (cell, other) in enumerate(zip(line, seen)):
             assert other == (cell if max(abs(r - row), abs(c - column)) <= 1 else HIDDEN)
     assert "exit" not in foggy.describe(state)
-    assert "more than 1 rows" in foggy.prompt(state)
+    assert "Only cells at most 1 cell away from the player, in rows and in columns, are shown." in foggy.prompt(state)
+    assert "exit" not in foggy.explain(state, foggy.legal_actions(state)[0])
     assert np.array_equal(foggy.draw(state), foggy.draw(replace(state, exit=(0, 0) if row > 4 else (8, 8))))
 
 

@@ -52,6 +52,12 @@ def test_one_choice_is_the_figure_and_one_its_mirror_image(level: int) -> None:
     assert answers == set(range(1, game.config.choices + 1))
 
 
+def test_figures_that_look_like_another_one_are_not_clear() -> None:
+    rest = [(-1, 0, 0), (-1, 0, 1), (-1, 0, 2), (0, 0, 2), (1, 0, 2), (1, 1, 2)]
+    assert not any(is_clear(normalised([*rest, cube])) for cube in ((0, 0, 0), (1, 1, 1)))
+    assert is_clear(normalised(rest))
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 7))
 def test_a_clear_view_shows_part_of_every_cube(seed: int, cubes: int) -> None:

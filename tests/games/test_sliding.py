@@ -36,6 +36,12 @@ def test_solutions_are_shortest(seed: int, shuffle: int) -> None:
     assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.tiles)
 
 
+@pytest.mark.parametrize("shuffle", range(1, 26))
+def test_shuffling_ends_although_12_moves_lead_back_on_the_smallest_board(shuffle: int) -> None:
+    game = make_game("sliding", rows=2, columns=2, shuffle=shuffle)
+    assert game.ended(game.start(np.random.default_rng(shuffle))) is None
+
+
 @pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
 def test_boards_of_all_levels_are_solved(level: int) -> None:
     game = make_game("sliding", reasoning=level)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal
@@ -52,7 +52,7 @@ def test_the_oracle_solves_all_puzzles_and_needs_search_only_for_some(config: di
         assert episode.ended == "the Sudoku is solved"
         assert episode.score == pytest.approx(1)
     assert game.config.search or not tried
-    assert game.config.clues or tried
+    assert tried or not game.config.search
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -69,8 +69,17 @@ def test_legal_actions_are_the_numbers_that_break_no_rule(level: int) -> None:
     assert set(game.legal_actions(game.start(np.random.default_rng(level)))) == expected
 
 
+def test_search_deals_puzzles_that_the_two_rules_do_not_solve() -> None:
+    for seed in range(6):
+        for search in (False, True):
+            numbers, solution = deal(9, 26, search, seed)
+            assert Puzzle(numbers, 9).is_simple(solution) != search
+    with pytest.raises(GenerationError, match="choose fewer clues or search=false"):
+        deal(9, 70, True, 0)
+
+
 def test_mistakes_are_not_written_and_end_the_game() -> None:
-    game: Any = make_game("sudoku", rows=4, columns=4, clues=4, search=True, mistakes=2)
+    game: Any = make_game("sudoku", rows=4, columns=4, clues=4, mistakes=2)
     state = game.start(np.random.default_rng(0))
     wrong = [(r, c, number) for r, c, number in game.legal_actions(state) if state.solution[r][c] != str(number)]
     once = game.step(state, wrong[0], np.random.default_rng(0))
@@ -103,7 +112,18 @@ def test_answers() -> None:
         "write 4 in row 1, column 3", "Row 1, Col 3, number 4", "**(1, 3) 4**",
     ):  # fmt: skip
         assert game.parse(answer_only(text)) == (0, 2, 4), text
-    for text in ("(1, 3)", "4", "(1, 3) 4 or 5", "(1, 3) 4 (1, 4) 5", "not (1, 3) 4", "(1, 3) -4", "1 3 4 5"):
+    for text in (
+        "(1, 3)",
+        "4",
+        "(1, 3) 4 or 5",
+        "(1, 3) 4 (1, 4) 5",
+        "not (1, 3) 4",
+        "(1, 3) -4",
+        "1 3 4 5",
+        "(1, 34)",
+        "1 34",
+        "1, 34",
+    ):
         with pytest.raises(ParseError):
             game.parse(answer_only(text))
     with pytest.raises(ParseError):

@@ -200,10 +200,13 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
     """Normalise the results of a run between the baselines of its suite; None for a run of no suite."""
-    if run.suite is None:
-        return None
+    return None if run.suite is None else normalised(read_suite(run.suite), games)
+
+
+def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
+    """Normalise results between the baselines of a suite."""
     results = {}
-    for game, baseline in read_suite(run.suite).games.items():
+    for game, baseline in suite.games.items():
         summary = games.get(game)
         if summary is None or summary.score_mean is None:
             continue
@@ -224,6 +227,28 @@ def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary 
         skills={skill: mean_with_error(values) for skill, values in sorted(skills.items())},
         score=mean_with_error([result.normalised for result in results.values()]) if results else None,
     )
+
+
+def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
+    """Find the suite of a run, or else the one that has most of its games in the same configuration, reduced to them.
+
+    Returns:
+        Name and suite; None if no suite has any of the games.
+    """
+    if run.suite is not None:
+        return run.suite, read_suite(run.suite)
+    best: tuple[str, Suite] | None = None
+    for name in suite_names():
+        suite = read_suite(name)
+        levels = suite.perception, suite.reasoning
+        same = {
+            game.id: suite.games[game.id]
+            for game in run.games
+            if game.id in suite.games and game.game().fingerprint == make_game(game.id, *levels).fingerprint
+        }
+        if len(same) > (0 if best is None else len(best[1].games)):
+            best = name, suite.model_copy(update={"games": same})
+    return best
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:

@@ -24,6 +24,8 @@ from vlmgym.sandbox.registry import make_game
 PREFIX = "qa/"
 KINDS = ("cell", "count", "legal", "after", "best")
 Kind = Literal["cell", "count", "legal", "after", "best"]
+COMPARED = 20
+"""States whose numbers of legal actions are compared."""
 ATTEMPTS = 100
 """States to draw in search of one that a question fits."""
 
@@ -79,7 +81,7 @@ class Questions(LineTask[QuestionState]):
     Description:
         The state follows from random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
         moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move, where this leaves
-        nothing to chance), `best` (the oracle's move; others may be as good).
+        nothing to chance), `best` (the oracle's move, or one with the same effect; others may be as good).
 
     Observation:
         The images of the game.
@@ -156,17 +158,26 @@ class Questions(LineTask[QuestionState]):
         if grid is None:
             return None
         where, word = self._pick(grid, rng)
-        return _Question(f"What is at {where}, as (row, column)?", word, f"The cell at {where} is {word}.")
+        return _Question(f"{self._numbered} What is at {where}?", word, f"The cell at {where} is {word}.")
 
     def _count(self, state: Any, rng: np.random.Generator) -> _Question | None:
+        """Ask for the number of moves with different effects; None if all states have as many legal actions."""
         legal = self.game.legal_actions(state)
-        if legal is None:
+        if legal is None or not self._count_varies:
             return None
-        known, cells = set(legal), self.game.cells_in_action if isinstance(self.game, BoardGame) else 0
-        if cells == 2 and all((*action[2:], *action[:2]) in known for action in legal):
-            legal = [action for action in legal if action[:2] < action[2:]]  # both orders are the same move
-        moves = "; ".join(map(self.game.format, legal))
-        return _Question("How many different moves are legal?", str(len(legal)), f"The legal moves are {moves}.")
+        different = {self._effect(state, action): action for action in reversed(legal)}
+        moves = "; ".join(map(self.game.format, reversed(different.values())))
+        return _Question("How many different moves are legal?", str(len(different)), f"The legal moves are {moves}.")
+
+    @cached_property
+    def _count_varies(self) -> bool:
+        states = [self._state(np.random.default_rng(seed)) for seed in range(COMPARED)]
+        return len({len(self.game.legal_actions(state) or ()) for state in states}) > 1
+
+    def _effect(self, state: Any, action: Any) -> tuple[str, float]:
+        """Return the next state and reward, which are equal for two names of one move."""
+        step = self.game.step(state, action, np.random.default_rng(0))
+        return self.game.to_json(step.state), step.reward
 
     def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask about a legal or, equally often, an illegal move; None without illegal moves."""
@@ -201,13 +212,14 @@ class Questions(LineTask[QuestionState]):
         where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
         move = self.game.format(action)
         return _Question(
-            f"What is at {where}, as (row, column), after the move {move}?",
+            f"{self._numbered} What is at {where} after the move {move}?",
             word,
             f"After {move}, the cell at {where} is {word}.",
         )
 
     def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        action = self.game.best_action(state)
+        """Ask for the oracle's move, which may know what is hidden."""
+        action = None if self.game.hides else self.game.best_action(state)
         if action is None:
             return None
         return _Question("What is the best move?", self.game.format(action), self.game.explain(state, action))
@@ -218,6 +230,11 @@ class Questions(LineTask[QuestionState]):
             return None
         c, grid = self.game.config, [row.split(", ") for row in self.game.describe(state).splitlines()]
         return grid if [len(row) for row in grid] == [c.columns] * c.rows else None
+
+    @property
+    def _numbered(self) -> str:
+        origin = self.game.config.origin
+        return f"As (row, column), counted from {origin} at the top and {origin} at the left:"
 
     def _pick(
         self, grid: list[list[str]], rng: np.random.Generator, cells: Sequence[tuple[int, int]] | None = None
@@ -241,8 +258,9 @@ class Questions(LineTask[QuestionState]):
     def _read(self, state: QuestionState, answer: str) -> Any:
         if state.kind == "best":
             try:
-                return self.game.parse_answer(self.game.normalise_answer(answer))
-            except ParseError:
+                action = self.game.parse_answer(self.game.normalise_answer(answer))
+                return self._effect(self.game.from_json(state.state), action)
+            except (ParseError, IllegalAction):
                 return None
         return " ".join(plain(answer).casefold().split())
 
@@ -261,8 +279,8 @@ class Questions(LineTask[QuestionState]):
 
     def prompt(self, state: QuestionState) -> str:
         own = self.game.prompt(self.game.from_json(state.state))
-        rules, _, form = own.rpartition(INSTRUCTIONS_V1.partition("\n")[0])
-        perception = form.partition("<perception>")[2].partition("</perception>")[0]
+        rules, _, form = own.partition(INSTRUCTIONS_V1.partition("\n")[0])  # another package may write its own form
+        perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
         return self.fill_prompt(perception, "answer", rules=rules.strip(), question=state.question)
 
     def explain(self, state: QuestionState, action: str) -> str:

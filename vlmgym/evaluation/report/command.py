@@ -11,8 +11,8 @@ from rich.console import Console
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
-from vlmgym.evaluation.report.page import IMAGES, PageTable, write_page
-from vlmgym.evaluation.suite import suite_rows
+from vlmgym.evaluation.report.page import IMAGES, PageTable, Skills, write_page
+from vlmgym.evaluation.suite import find_baselines, suite_rows
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import SUITE_COLUMNS, run_title
 from vlmgym.records.run import RunRecord, RunSummary
@@ -58,8 +58,17 @@ def write_report(
     """Write the report of a run into its folder; see `write_page`."""
     labelled = LabelledRun(run.config.policy.label, run, summary)
     title, tables = run_title(run.config), suite_tables(run.config, summary)
+    baselines = find_baselines(run.config)
+    skills = None if baselines is None else Skills.of(*baselines, summary.games)
     write_page(
-        run.folder.report, [labelled], title=title, workers=workers, images=images, tables=tables, console=console
+        run.folder.report,
+        [labelled],
+        title=title,
+        workers=workers,
+        images=images,
+        tables=tables,
+        skills=skills,
+        console=console,
     )
 
 

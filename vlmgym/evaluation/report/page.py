@@ -21,8 +21,11 @@ from vlmgym.evaluation.report.document import asset, content_policy, safe_json
 from vlmgym.evaluation.report.episode import EpisodePage, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
+from vlmgym.evaluation.suite import Suite, normalised
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredEpisode
+from vlmgym.sandbox.registry import game_class
 from vlmgym.statistics import difference, difference_name
 from vlmgym.workers.pool import ProcessPool
 
@@ -44,6 +47,27 @@ class PageTable:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Skills:
+    """Profile of a run: skill, normalised score, its standard error and games, and a note below the chart."""
+
+    scores: Sequence[tuple[str, float, float, list[str]]]
+    note: str
+
+    @classmethod
+    def of(cls, name: str, suite: Suite, games: Mapping[str, Summary]) -> Skills:
+        """Make the profile of a run with the baselines of a suite."""
+        found = normalised(suite, games)
+        return cls(
+            [
+                (skill, *value, [game for game in found.games if skill in game_class(game).skills])
+                for skill, value in found.skills.items()
+            ],
+            "Means over the games that test a skill most, with 95% intervals: 0 is the score of the random policy, 1 "
+            f"that of the oracle, both measured in {name} with at most {suite.max_turns} turns per episode.",
+        )
+
+
 def write_page(
     path: Path,
     runs: Sequence[LabelledRun],
@@ -52,6 +76,7 @@ def write_page(
     workers: ProcessPool,
     images: int | None = IMAGES,
     tables: Sequence[PageTable] = (),
+    skills: Skills | None = None,
     console: Console | None = None,
 ) -> None:
     """Write the page of one or two runs.
@@ -78,7 +103,7 @@ def write_page(
     try:
         calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
         call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
-        data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, store)
+        data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
         output.write(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
@@ -116,6 +141,7 @@ def _page_data(
     made: Sequence[tuple[_Job, EpisodePage]],
     images: int | None,
     tables: Sequence[PageTable],
+    skills: Skills | None,
     store: EpisodeStore,
 ) -> dict[str, Any]:
     found = [game for run in runs for game in run.run.config.game_ids] + [job.source.game for job, _ in made]
@@ -146,6 +172,7 @@ def _page_data(
         ],
         "difference": difference_name(*(run.label for run in runs)) if len(runs) == 2 else None,
         "tables": tables,
+        "skills": skills,
         "images": images,
         "folder": store.place(),
     }

@@ -83,6 +83,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Maximum number of characters in an answer."""
     hides: bool = False
     """True if images do not show everything that decides what a move does, such as mines."""
+    reward_is_hint: ClassVar[bool] = False
+    """True if rewards tell which moves were right, so that trial could replace sight; prompts leave them out."""
     prompt_template: ClassVar[str]
     """Text of the prompt for `fill_prompt`."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -179,10 +181,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill `prompt_template` with the config, other fields, and as `form` the response format.
-
-        `perception` and `answer` say what the sections contain.
-        """
+        """Fill `prompt_template` with the config, `fields`, and `form`: the response format and what it contains."""
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 

@@ -161,7 +161,7 @@ def turn_prompt(
         for i, turn in enumerate(past):
             images = _numbers(i - unseen, each) if i >= unseen and config.has_images else ""
             description = game.describe(turn.state) if i >= unseen and config.has_descriptions else None
-            lines.append(_past(turn, images, description))
+            lines.append(_past(turn, images, description, _reward(game, turn)))
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     if config.has_descriptions:
         parts.append(_description(game, state, config))
@@ -183,7 +183,7 @@ def _chat_prompt(
     if feedback:
         text += f" {_not_played(feedback, config)}"
     elif past:
-        text += f" Your last response was played, reward {past[-1].reward:g}."
+        text += f" Your last response was played{_reward(game, past[-1])}."
     return f"{text}\n\n{_description(game, state, config)}" if config.has_descriptions else text
 
 
@@ -233,10 +233,14 @@ def _numbers(index: int, each: int) -> str:
     return f"image {first}, " if each == 1 else f"images {first} to {first + each - 1}, "
 
 
-def _past(past: PastTurn[StateT], images: str, description: str | None) -> str:
+def _reward(game: Game[StateT, object], past: PastTurn[StateT]) -> str:
+    return "" if game.reward_is_hint else f", reward {past.reward:g}"
+
+
+def _past(past: PastTurn[StateT], images: str, description: str | None, reward: str) -> str:
     response = past.response.strip()
     if len(response) > LONGEST_PAST_RESPONSE:
         response = "..." + response[-LONGEST_PAST_RESPONSE:]
     what = f"{past.outcome.value}: {past.feedback}" if past.feedback else past.outcome.value
     described = "" if description is None else f"\n{description}\nResponse:"
-    return f"Turn {past.turn} ({images}{what}, reward {past.reward:g}):{described} {response}"
+    return f"Turn {past.turn} ({images}{what}{reward}):{described} {response}"

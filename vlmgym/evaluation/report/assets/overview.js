@@ -23,7 +23,7 @@ function showHead() {
 
 function showOverview() {
   document.getElementById("panel-overview").append(
-    element("h2", {}, "Scores"), ...scoreTable(), ...page.tables.flatMap(pageTable), ...details());
+    element("h2", {}, "Scores"), ...scoreTable(), ...skillChart(), ...page.tables.flatMap(pageTable), ...details());
 }
 
 const SCORE_COLUMNS = ["mean score", "95% interval", "episodes", "turns", "format", "perception"];
@@ -79,6 +79,24 @@ function outcomeBar(summary) {
   }
   const words = OUTCOMES.map((outcome) => element("span", { class: `key ${outcome}` }, `${outcome} ${percent(shares[outcome])}`));
   return element("div", { class: "outcomes" }, bar, element("p", { class: "keys" }, words));
+}
+
+// A bar per skill from 0 (random policy) to 1 (oracle), with its interval; scores beyond are cut off.
+function skillChart() {
+  if (!page.skills || !page.skills.scores.length) return [];
+  const place = (value) => 200 * Math.min(Math.max(value, 0), 1);
+  const rows = page.skills.scores.map(([skill, mean, error, games]) => {
+    const [low, high] = [place(mean - 1.96 * error), place(mean + 1.96 * error)];
+    const chart = drawing("svg", { class: "skill", viewBox: "0 0 200 12", role: "img", "aria-label": `${skill} ${mean.toFixed(2)}` },
+      drawing("rect", { class: "from-0-to-1", width: 200, height: 12, rx: 3 }),
+      drawing("rect", { class: "share", width: place(mean), height: 12, rx: 3 }),
+      drawing("path", { class: "interval", d: `M${low} 6H${high}M${low} 3V9M${high} 3V9` }));
+    return [skill, chart, `${mean.toFixed(3)} \u00b1 ${error.toFixed(3)}`, games.join(", ")];
+  });
+  return [
+    element("h2", {}, "Skills"), scrolled("Skills", rowsOf(["skill", "", "normalised score", "games"], rows)),
+    element("p", { class: "faint note" }, recorded(page.skills.note)),
+  ];
 }
 
 function pageTable(table) {

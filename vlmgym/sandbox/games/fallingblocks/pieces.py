@@ -14,8 +14,8 @@ Shape = tuple[tuple[int, int], ...]
 Well = tuple[str, ...]
 FREE = "."
 LINES, HEIGHT, HOLES, BUMPS = 0.76, -0.51, -0.36, -0.18
-"""Weights of the oracle, from El-Tetris by Yiyuan Lee (2013): lines cleared, sum of the heights of columns, free
-cells under others, and differences in height between adjacent columns."""
+"""Weights of the oracle, from "Tetris AI - The (Near) Perfect Bot" by Yiyuan Lee (2013): lines cleared, sum of the
+heights of columns, free cells under others, and differences in height between adjacent columns."""
 
 
 class Landing(NamedTuple):

@@ -34,6 +34,8 @@ class Words(BaseModel):
         truth: Name of the function in `truths` that describes the image.
         perception: What a response's `<perception>` contains.
         keys: Names of actions by the keys that play them in `vlmgym play`.
+        invalid: Reward of an unparsable answer; in environments with costs the lowest of a step, so that silence does
+            not pay.
         success: An episode with a positive total reward is a success, reported as a metric.
     """
 
@@ -46,6 +48,7 @@ class Words(BaseModel):
     truth: str | None = None
     perception: str = "what the image shows"
     keys: Mapping[str, str] = {}
+    invalid: float = 0.0
     success: bool = False
 
     def model_post_init(self, context: object) -> None:

@@ -100,7 +100,8 @@ class GymGame(Game[GymState, Action]):
         The environment's own; a value of a Box is one of `box_values` evenly spaced values, by its index.
 
     Reward:
-        The environment's own, summed over the repetitions of an action; 0 for an unparsable answer.
+        The environment's own, summed over the repetitions of an action. An unparsable answer earns `invalid` of the
+        family's file for each repetition: the lowest reward of a step in environments with costs, by default 0.
 
     Episode end:
         The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
@@ -123,10 +124,11 @@ class GymGame(Game[GymState, Action]):
         super().__init__(config)
         c = self.config
         check_id(c.env)
-        vars(self)["name"] = PREFIX + c.env.rpartition("-v")[0]
+        vars(self)["name"] = PREFIX + re.sub(r"-v[0-9]+$", "", c.env)
         made_from = c.env, c.options, c.sticky
         first = make_env(*made_from)
         self.words: Words = find_words(c.env)[1]
+        vars(self)["illegal_reward"] = self.words.invalid * c.frame_skip
         self.actions: Actions = make_actions(
             c.env, first.action_space, c.actions or self.words.actions, meanings_of(first), c.box_values
         )

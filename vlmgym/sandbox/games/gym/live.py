@@ -78,7 +78,7 @@ class LiveEnvs:
         self._frame_skip, self._frames, self._most = frame_skip, frames, most
         self._lock = threading.RLock()
         self._free, self._made = [first], 1
-        self._running: OrderedDict[Key, _Running] = OrderedDict()
+        self._running: OrderedDict[Key, list[_Running]] = OrderedDict()
         self._views: OrderedDict[Key, View] = OrderedDict()
         self._copies: OrderedDict[Key, tuple[Any, tuple[ImageArray, ...]]] = OrderedDict()
 
@@ -91,8 +91,8 @@ class LiveEnvs:
     def step(self, key: Key, action: Action) -> Result:
         """Play an action in a state that has not ended; the environment is then in the next state."""
         with self._lock:
-            running = self._at(key)
-            del self._running[key]
+            self._at(key)
+            running = self._pop(key)
             result = self._act(running, action)
             self._keep((key[0], (*key[1], action)), running)
             return result
@@ -130,20 +130,24 @@ class LiveEnvs:
             )
 
     def _at(self, key: Key) -> _Running:
-        running = self._running.get(key)
-        if running is None:
-            running = self._restore(key)
-            self._keep(key, running)
+        if key not in self._running:
+            self._keep(key, self._restore(key))
+        return self._running[key][-1]
+
+    def _pop(self, key: Key) -> _Running:
+        """Take an environment out of a state; episodes of a group may have several in the same state."""
+        running = self._running[key].pop()
+        if not self._running[key]:
+            del self._running[key]
         return running
 
     def _keep(self, key: Key, running: _Running) -> None:
         """Keep an environment; one whose episode has ended is the first to be used again."""
-        if (other := self._running.pop(key, None)) is not None:
-            self._free.append(other.env)
-        self._running[key] = running
+        self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
         if running.end is None and (copied := _copy_state(running.env)) is not None:
-            self._copies[key] = copied, tuple(running.frames)
+            # Restoring does not draw, so a frame is kept with the copy.
+            self._copies[key] = copied, tuple(running.frames) or (self._render(running.env),)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)
 
@@ -158,14 +162,15 @@ class LiveEnvs:
             return _Running(env, deque(copied[1], self._frames))
         running, played = None, 0
         for back in range(1, min(NEAR, len(actions)) + 1):
-            running = self._running.pop((seed, actions[: len(actions) - back]), None)
-            if running is not None:
-                played = len(actions) - back
+            near = seed, actions[: len(actions) - back]
+            if near in self._running:
+                running, played = self._pop(near), len(actions) - back
                 break
         if running is None:
             running = self._reset(seed)
         for index in range(played, len(actions)):
             if running.end is not None:
+                self._free.append(running.env)
                 raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
             # A turn has at least one frame, so earlier turns are never shown.
             self._act(running, actions[index], render=len(actions) - index <= self._frames)
@@ -178,7 +183,7 @@ class LiveEnvs:
         if self._made < self._most:
             self._made += 1
             return self._make()
-        return self._running.popitem(last=False)[1].env
+        return self._pop(next(iter(self._running))).env
 
     def _reset(self, seed: int) -> _Running:
         env = self._take()
@@ -191,8 +196,14 @@ class LiveEnvs:
     def _act(self, running: _Running, action: Action, render: bool = True) -> Result:
         info: Mapping[str, Any] = {}
         total, chosen = 0.0, self._actions.to_env(action)
+        if self._frames == 1:
+            running.frames.clear()
         for _ in range(self._frame_skip):
-            _, reward, terminated, truncated, info = running.env.step(chosen)
+            try:
+                _, reward, terminated, truncated, info = running.env.step(chosen)
+            except Exception:
+                self._free.append(running.env)  # the next episode resets it
+                raise
             total += float(reward)
             if render and self._frames > 1:
                 running.frames.append(self._render(running.env))
@@ -211,12 +222,18 @@ class LiveEnvs:
 
 
 def _copy_state(env: Env) -> Any:
-    """Copy the state of an environment; None if it cannot be copied, or if a wrapper also has state."""
+    """Copy the state of an environment; None if it cannot be copied, or if a wrapper also has state.
+
+    The copies of ALE lack the last action, which sticky actions may repeat.
+    """
     wrapper: Any = env
     while isinstance(wrapper, gymnasium.Wrapper):
         if not isinstance(wrapper, OrderEnforcing):
             return None
         wrapper = wrapper.env
     if not (hasattr(wrapper, "clone_state") and hasattr(wrapper, "restore_state")):
+        return None
+    ale = getattr(wrapper, "ale", None)
+    if ale is not None and ale.getFloat("repeat_action_probability"):
         return None
     return wrapper.clone_state(include_rng=True)

@@ -86,6 +86,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     title = "Jigsaw"
     skills = ("perception", "spatial")
     cells_in_action = 2
+    reward_is_hint = True
     answer_verbs = ("swap",)
     Config = JigsawConfig
     State = JigsawState
@@ -140,7 +141,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         assert isinstance(cell, tuple)
         c, side = self.config, canvas.width
         number, patch = cell
-        pixels = draw_patch(number, *divmod(patch, c.columns), max(c.rows, c.columns), side, c.similarity)
+        pixels = draw_patch(number, divmod(patch, c.columns), max(c.rows, c.columns), side, c.similarity)
         canvas.image(pixels, side / 2, side / 2, angle)
 
     def cell_words(self, cell: Hashable) -> str:

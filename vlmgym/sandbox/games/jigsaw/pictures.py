@@ -38,10 +38,10 @@ def make_picture(number: int) -> Picture:
     return Picture(corners, tuple(circles))
 
 
-def draw_patch(number: int, row: int, column: int, patches: int, side: int, similarity: float) -> NDArray[np.uint8]:
-    """Draw the patch of a picture that has a square of `patches` x `patches`: uint8 (side, side, 3)."""
+def draw_patch(number: int, place: tuple[int, int], patches: int, side: int, similarity: float) -> NDArray[np.uint8]:
+    """Draw the patch of a picture at a place (row, column) among `patches` x `patches`: uint8 (side, side, 3)."""
     corners, circles = make_picture(number)
-    whole, left, top = patches * side, column * side, row * side
+    whole, left, top = patches * side, place[1] * side, place[0] * side
     canvas = Canvas(side, side, MIDDLE, left=left, top=top)
     canvas.image(
         _gradient([_tint(c, similarity) for c in corners], whole, left, top, side), left + side / 2, top + side / 2
@@ -59,7 +59,8 @@ def _gradient(corners: list[Colour], whole: int, left: int, top: int, side: int)
     across, down = (at + left)[None, :, None], (at + top)[:, None, None]
     one, two, three, four = np.array(corners, np.int32)
     mixed = (end - down) * ((end - across) * one + across * two) + down * ((end - across) * three + across * four)
-    return ((mixed + end * end // 2) // (end * end)).astype(np.uint8)
+    pixels: NDArray[np.uint8] = ((mixed + end * end // 2) // (end * end)).astype(np.uint8)
+    return pixels
 
 
 def _tint(colour: Colour, similarity: float) -> Colour:

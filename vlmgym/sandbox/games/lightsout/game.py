@@ -24,8 +24,7 @@ SOCKET: Colour = (40, 44, 56)
 PROMPT_V1 = """\
 The image shows lamps in {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and columns \
 from {origin} at the left. Yellow lamps are on, dark lamps are off. Pressing a lamp switches it and its neighbours \
-above, below, left and right: those that are on go off, and those that are off go on. Switch off all lamps with as few \
-presses as you can.
+above, below, left and right: those that are on go off, and those that are off go on. Switch off all lamps.
 Actions: the coordinates (row, column) of the lamp to press.
 {form}"""
 
@@ -95,6 +94,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     title = "Lights out"
     skills = ("planning", "search")
     cells_in_action = 1
+    reward_is_hint = True
     answer_verbs = ("press", "switch", "toggle")
     Config = LightsOutConfig
     State = LightsOutState

@@ -33,11 +33,11 @@ columns from {origin} at the left. Thick dark lines are walls. Each turn, the pl
 a move through a wall is illegal. Walk to the exit (green).{fog_rule}
 Actions: 0 or up, 1 or right, 2 or down, 3 or left.
 {form}"""
-_FOG = " Cells more than {fog} rows or columns away from the player are hidden."
+_FOG = " Only cells at most {fog} {unit} away from the player, in rows and in columns, are shown."
 
 _PERCEPTION = """\
-the maze, one line per row, cells separated by commas; each cell is written as player, exit or nothing, and the \
-directions in which it is open, for example player up right"""
+the maze, one line per row, cells separated by commas; each cell is written as the directions in which it is open, in \
+the order up, right, down, left, after player or exit if it is there, for example player up right"""
 
 
 class MazeConfig(BoardConfig):
@@ -88,6 +88,9 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
     Episode end:
         The exit is reached. Metrics: solved, steps left.
 
+    Oracle:
+        Knows the whole maze, also with fog; its explanation then names only what is shown.
+
     Arguments:
         `rows`, `columns`: Size of the maze.
         `fog`: Distance beyond which cells are hidden.
@@ -100,6 +103,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
     title = "Maze"
     skills = ("search", "spatial")
     joined = True
+    reward_is_hint = True
     verbs = ("move", "go", "walk", "step")
     Config = MazeConfig
     State = MazeState
@@ -195,11 +199,15 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         return self.fill_prompt(
             _PERCEPTION + ("; hidden for a hidden cell" if fog else ""),
             "up, right, down or left",
-            fog_rule=_FOG.format(fog=fog) if fog else "",
+            fog_rule=_FOG.format(fog=fog, unit="cell" if fog == 1 else "cells") if fog else "",
         )
 
     def explain(self, state: MazeState, action: int) -> str:
-        """State the beginning of the path to the exit and where the move leads."""
+        """State the beginning of the path to the exit, or with fog the open sides, and where the move leads."""
+        if self.hides and action in self.legal_actions(state):
+            ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
+            to = self.where(_beside(state.player, action))
+            return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."
         steps = distances(state.openings, state.exit)
         path: list[str] = []
         walker = state

@@ -60,8 +60,8 @@ _INKS: Mapping[str, Colour] = {
 class MinesweeperConfig(BoardConfig):
     """Configuration of Minesweeper."""
 
-    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=3, le=24)
-    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=3, le=24)
+    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=4, le=24)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=24)
     mines: int = config_field("reasoning", 8, "Number of mines.", ge=1, le=200)
     compared: int = config_field(
         "reasoning",

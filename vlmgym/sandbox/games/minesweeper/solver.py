@@ -16,7 +16,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 2000
-"""Maximum attempts to deal a board; the hardest level takes about 20 on average."""
+"""Maximum attempts to deal a board of up to 100 cells, fewer for larger ones; the hardest level takes about 20."""
 ALL = -1
 """Source of the clue that is the total number of mines."""
 
@@ -164,7 +164,8 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
         GenerationError: No board was found that can be solved by comparing `compared` numbers; 0 accepts all boards.
     """
     rng, near = np.random.default_rng(seed), neighbours(rows, columns)
-    for _ in range(MAX_DEALS):
+    attempts = MAX_DEALS * 100 // max(100, len(near))
+    for _ in range(attempts):
         first = int(rng.integers(len(near)))
         free = [cell for cell in range(len(near)) if cell != first and not near[first] >> cell & 1]
         if mine_count >= len(free):
@@ -176,7 +177,7 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
             return mines, opened
     raise GenerationError(
         f"minesweeper: no {rows} x {columns} board with {mine_count} mines that can be solved by comparing {compared} "
-        f"numbers was found in {MAX_DEALS} attempts; choose fewer mines or compared=0"
+        f"numbers was found in {attempts} attempts; choose fewer mines or compared=0"
     )
 
 

@@ -150,7 +150,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None
 
     def best_action(self, state: ParkingState) -> Move | None:
-        """First move of a shortest solution."""
+        """First move of a shortest solution, or None if it is not found within 100,000 lots."""
         return self._planner(state.vehicles).move(state.offsets)
 
     def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

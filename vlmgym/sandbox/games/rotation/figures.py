@@ -77,35 +77,51 @@ def vary(rng: np.random.Generator, figure: Figure, solid: bool) -> Figure | None
     """Move one cube elsewhere; None if the rest would fall apart."""
     removed = int(rng.integers(len(figure)))
     rest = figure[:removed] + figure[removed + 1 :]
-    reached, waiting = {rest[0]}, [rest[0]]
+    return grow(rng, len(figure), solid, rest) if _is_connected(rest) else None
+
+
+def _is_connected(figure: Figure) -> bool:
+    reached, waiting = {figure[0]}, [figure[0]]
     while waiting:
         x, y, z = waiting.pop()
-        near = {(x + dx, y + dy, z + dz) for dx, dy, dz in NEIGHBOURS} & set(rest) - reached
+        near = {(x + dx, y + dy, z + dz) for dx, dy, dz in NEIGHBOURS} & set(figure) - reached
         reached |= near
         waiting += near
-    return grow(rng, len(figure), solid, rest) if len(reached) == len(rest) else None
+    return len(reached) == len(figure)
 
 
 @lru_cache(maxsize=4096)
 def is_clear(figure: Figure) -> bool:
-    """True if an isometric view shows enough of every cube.
+    """True if an isometric view shows enough of every cube, and no other figure with one cube elsewhere looks alike."""
+    seen = _view(figure)
+    shown = Counter((a, b) for a, b, _ in seen.values())
+    if len(shown) < len(figure) or min(shown.values()) < VISIBLE_TRIANGLES:
+        return False
+    reach = range(-len(figure), len(figure) + 1)
+    for index, (x, y, z) in enumerate(figure):
+        rest = figure[:index] + figure[index + 1 :]
+        for k in reach:
+            other = x + k, y + k, z + k  # on the same line of sight
+            if k and other not in rest and _is_connected((*rest, other)) and _view((*rest, other)) == seen:
+                return False
+    return True
+
+
+def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, int]]:
+    """Return what an isometric view shows in each triangle: the projection of a cube, and which of its faces.
 
     The view is a lattice of triangles: cubes are painted from back to front, and each triangle is owned by the last.
     """
-    owners: dict[frozenset[tuple[int, int]], Cube] = {}
+    owners: dict[frozenset[tuple[int, int]], tuple[int, int, int]] = {}
     for cube in sorted(figure, key=sum):
         x, y, z = cube
         a, b = x - z, y - z  # projection of the lower back corner
-        for (oa, ob), one, other in (
-            ((a - 1, b - 1), (1, 0), (0, 1)),
-            ((a + 1, b), (0, 1), (-1, -1)),
-            ((a, b + 1), (1, 0), (-1, -1)),
-        ):
+        faces = (((a - 1, b - 1), (1, 0), (0, 1)), ((a + 1, b), (0, 1), (-1, -1)), ((a, b + 1), (1, 0), (-1, -1)))
+        for face, ((oa, ob), one, other) in enumerate(faces):
             far = (oa + one[0] + other[0], ob + one[1] + other[1])
             for da, db in (one, other):
-                owners[frozenset({(oa, ob), (oa + da, ob + db), far})] = cube
-    shown = Counter(owners.values())
-    return all(shown[cube] >= VISIBLE_TRIANGLES for cube in figure)
+                owners[frozenset({(oa, ob), (oa + da, ob + db), far})] = a, b, face
+    return owners
 
 
 def _sorted_cubes(figure: Figure, matrices: NDArray[np.int64]) -> NDArray[np.int64]:

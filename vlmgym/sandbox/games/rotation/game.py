@@ -73,7 +73,8 @@ class Rotation(ChoiceTask[RotationState]):
     Description:
         A figure is a random connected set of squares or cubes that differs from its mirror image. One choice is the
         figure in another orientation, one is its mirror image, and the others have one cell in another place or are
-        mirror images of such figures. Of solid figures, every cube is at least partly visible.
+        mirror images of such figures. Of solid figures, every cube is at least partly visible, and no other figure with
+        one cube elsewhere looks the same.
 
     Observation:
         An RGB image with the figure above the numbered choices.
@@ -115,8 +116,8 @@ class Rotation(ChoiceTask[RotationState]):
         c = self.config
         figure = grow(rng, c.cells, c.solid)
         own, mirror = canonical(figure, c.solid), mirrored(figure)
-        if own == canonical(mirror, c.solid) or (c.solid and not all(map(max, zip(*figure)))):
-            return None  # symmetric, or flat
+        if own == canonical(mirror, c.solid) or (c.solid and not (all(map(max, zip(*figure))) and is_clear(figure))):
+            return None  # symmetric, flat or unclear
         shapes, known = [mirror], {own, canonical(mirror, c.solid)}
         for _ in range(20 * c.choices):
             if len(shapes) == c.choices - 1:
@@ -129,7 +130,7 @@ class Rotation(ChoiceTask[RotationState]):
                 known.add(canonical(other, c.solid))
         order = rng.permutation(c.choices).tolist()
         choices = [self._turned(rng, ([figure, *shapes])[index], figure) for index in order if index <= len(shapes)]
-        if len(shapes) < c.choices - 1 or None in choices or (c.solid and not is_clear(figure)):
+        if len(shapes) < c.choices - 1 or None in choices:
             return None
         angle = ANGLE * int(rng.integers(24))
         angles = [0 if c.solid else (angle + ANGLE * int(rng.integers(3, 22))) % 360 for _ in choices]

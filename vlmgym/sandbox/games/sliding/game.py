@@ -67,7 +67,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Description:
         A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
-        moves, none of which undoes the previous one, so it can be solved.
+        moves, none of which undoes the previous one, and one more where they lead back to it. So it can be solved.
 
     Observation:
         The board as an RGB image.
@@ -108,6 +108,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
                 moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
                 last, source = moves[int(number * len(moves))]
                 tiles = _slid(tiles, source)
+            drawn = rng.random(1).tolist()  # one move more where the moves lead back to the goal
         return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
 
     def legal_actions(self, state: SlidingState) -> tuple[int, ...]:
@@ -129,7 +130,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         return "the tiles are in order" if state.tiles == self._goal else None
 
     def best_action(self, state: SlidingState) -> int | None:
-        """First move of a shortest solution; None if the board is too far from order to find it in time."""
+        """First move of a shortest solution, or None if it is not found within 40,000 boards."""
         return self._planner.move(state.tiles)
 
     def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

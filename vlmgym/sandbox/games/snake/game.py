@@ -201,7 +201,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
 
     def cell_words(self, cell: Hashable) -> str:
         assert isinstance(cell, tuple)
-        return str(cell[0])
+        return str(cell[0]).removeprefix("crashed ")
 
     def prompt(self, state: SnakeState) -> str:
         return self.fill_prompt(_PERCEPTION, "up, right, down or left")

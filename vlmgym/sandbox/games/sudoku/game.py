@@ -36,7 +36,8 @@ _PERCEPTION = "the grid, one line per row, numbers separated by commas, 0 for an
 _ANSWER = re.compile(r"\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)\s*([0-9]{1,4})")
 _CELL = r"[(\[]?\s*(?:row\s*)?([0-9]{1,4})(?:\s*,\s*|\s+)(?:col(?:umn)?\s*)?([0-9]{1,4})\s*[)\]]?"
 _SPELLINGS = (
-    re.compile(rf"{_CELL}\s*(?:,|:|=|->|\u2192)?\s*(?:number\s*)?([0-9]{{1,4}})\s*[)\]]?", re.IGNORECASE),
+    # The lookbehind keeps the digits of a number together.
+    re.compile(rf"{_CELL}\s*(?:,|:|=|->|\u2192)?\s*(?:number\s*)?(?<![0-9])([0-9]{{1,4}})\s*[)\]]?", re.IGNORECASE),
     re.compile(rf"(?:write\s+|place\s+|put\s+)?(?P<number>[0-9]{{1,4}})\s+(?:at|in|into)\s+{_CELL}", re.IGNORECASE),
 )
 
@@ -46,7 +47,7 @@ class SudokuConfig(BoardConfig):
 
     rows: int = config_field("reasoning", 9, "Rows of the board: 4, 6 or 9.", ge=4, le=9)
     columns: int = config_field("reasoning", 9, "Columns of the board, as many as rows.", ge=4, le=9)
-    clues: int = config_field("reasoning", 45, "Number of clues; more if fewer have several solutions.", ge=0, le=80)
+    clues: int = config_field("reasoning", 45, "Number of clues; more if no more can be removed.", ge=0, le=80)
     search: bool = config_field(
         "reasoning", False, "Deal puzzles that need more than the only number of a cell or the only cell of a number."
     )
@@ -112,7 +113,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     Arguments:
         `rows`, `columns`: 4, 6 or 9.
-        `clues`: Number of clues.
+        `clues`: Number of clues; more if no more can be removed.
         `search`: Deal puzzles that the two rules do not solve.
         `mistakes`: Mistakes that end the game.
 

@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vlmgym.errors import GenerationError
+
+MAX_DEALS = 50
+"""Maximum attempts to deal a puzzle that needs a search; the hardest level takes two on average."""
+
 
 class Layout(NamedTuple):
     """Cells of each unit (rows, columns and boxes), and the indices of the units of each cell."""
@@ -91,6 +96,18 @@ class Puzzle:
         empty.sort(key=lambda cell: self.candidates(cell).bit_count() > 1)
         return next(filter(None, (self.single(cell, solution[cell]) for cell in empty)), None)
 
+    def is_simple(self, solution: Sequence[int]) -> bool:
+        """Return whether steps of logic alone fill the grid."""
+        rest = Puzzle(self.numbers, self.side)
+        empty, before = [cell for cell, number in enumerate(self.numbers) if not number], None
+        while empty != before:
+            before = empty
+            for cell in empty:
+                if rest.single(cell, solution[cell]):
+                    rest.put(cell, solution[cell])
+            empty = [cell for cell in empty if not rest.numbers[cell]]
+        return not empty
+
     def solutions(self, rng: np.random.Generator | None = None) -> Iterator[tuple[int, ...]]:
         """Yield all solutions, in random order if a generator is given."""
         fewest, chosen = self.side + 1, None
@@ -127,10 +144,25 @@ def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...
     Args:
         side: Numbers per row.
         clues: Number of clues; more are left if no more can be removed.
-        search: Also remove clues that only a search finds again. Otherwise singles alone solve the puzzle.
+        search: Also remove clues that only a search finds again, and deal until singles alone do not solve the puzzle.
+            Otherwise they do.
         seed: Seed of the puzzle.
+
+    Raises:
+        GenerationError: No puzzle that needs a search was found.
     """
     rng = np.random.default_rng(seed)
+    for _ in range(MAX_DEALS):
+        puzzle, solution = _deal(side, clues, search, rng)
+        if not (search and puzzle.is_simple(solution)):
+            return tuple(puzzle.numbers), solution
+    raise GenerationError(
+        f"sudoku: no {side} x {side} puzzle with {clues} clues that needs a search was found in {MAX_DEALS} attempts; "
+        "choose fewer clues or search=false"
+    )
+
+
+def _deal(side: int, clues: int, search: bool, rng: np.random.Generator) -> tuple[Puzzle, tuple[int, ...]]:
     solution = next(Puzzle([0] * side * side, side).solutions(rng))
     puzzle, left = Puzzle(solution, side), side * side
     order = rng.permutation(side * side).tolist()
@@ -143,4 +175,4 @@ def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...
                     left -= 1
                 else:
                     puzzle.put(cell, number)
-    return tuple(puzzle.numbers), solution
+    return puzzle, solution

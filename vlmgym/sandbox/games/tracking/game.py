@@ -46,6 +46,9 @@ class TrackingConfig(TaskConfig):
     speed: int = config_field(
         "reasoning", 200, "Maximum distance that a ball moves per image, in thousandths of its side.", ge=50, le=400
     )
+    number_size: float = config_field(
+        "perception", 0.9, "Height of the numbers relative to the radius of a ball.", ge=0.3, le=1.2
+    )
     counting: bool = config_field("reasoning", True, "Half of the questions ask how many balls have changed sides.")
 
     levels = with_task_perception(
@@ -55,7 +58,8 @@ class TrackingConfig(TaskConfig):
             3: {},
             4: {"choices": 5, "frames": 5},
             5: {"choices": 6, "frames": 6, "speed": 240},
-        }
+        },
+        {1: {"number_size": 1.0}, 2: {"number_size": 0.95}},
     )
 
 
@@ -90,6 +94,7 @@ class Tracking(ChoiceTask[TrackingState]):
 
     Arguments:
         `choices`, `frames`, `speed`: Number of balls and of images, and the speed of the balls.
+        `number_size`: Height of the numbers in the last image.
         `counting`: Also ask counting questions.
 
     Version history:
@@ -133,7 +138,7 @@ class Tracking(ChoiceTask[TrackingState]):
 
     def _paint_frame(self, state: TrackingState, index: int) -> ImageArray:
         unit, last = self.config.size / 1000, len(state.path) - 1
-        frame = self._background.copy()
+        frame: ImageArray = self._background.copy()
         for ball, (x, y) in enumerate(state.path[index]):
             marked = ball == 0 and index == 0 and state.kind == "follow"
             left, top = int((x - RADIUS) * unit) - 1, int((y - RADIUS) * unit) - 1
@@ -142,7 +147,7 @@ class Tracking(ChoiceTask[TrackingState]):
             self._paint_line(canvas)
             canvas.circle(x * unit, y * unit, RADIUS * unit, COLOURS["red" if marked else "blue"])
             if index == last:
-                canvas.text(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit * 0.9, INK)
+                canvas.text(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit * self.config.number_size, INK)
             frame[top : top + side, left : left + side] = canvas.pixels()
         return frame
 
