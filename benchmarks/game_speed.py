@@ -1,4 +1,4 @@
-"""Speed of every game in the vector runner, relative to 2048, and the time of a fresh deal; for docs/environments.md.
+"""Measure the speed of every game in the vector runner, relative to 2048, for docs/environments.md.
 
 python -m benchmarks.game_speed
 
@@ -60,11 +60,11 @@ def main() -> None:
                 name,
                 f"{rate.median:,.0f}",
                 f"{rate.median / rates[REFERENCE].median:.2f}",
-                f"{1000 * _deal_seconds(games[name]):.2g}",
+                f"{1000 * _first_seconds(games[name]):.2g}",
             )
             for name, rate in sorted(rates.items(), key=lambda item: -item[1].median)
         ]
-        text = table(("game", "steps/s", "relative to 2048", "fresh deal (ms)"), rows)
+        text = table(("game", "steps/s", "relative to 2048", "new episode (ms)"), rows)
         if options.game:
             print(text)
         else:
@@ -73,10 +73,11 @@ def main() -> None:
             replace_file(page, written.encode())
 
 
-def _deal_seconds(game: Game[Any, Any], deals: int = 20) -> float:
+def _first_seconds(game: Game[Any, Any], deals: int = 20) -> float:
+    """Measure the seconds to deal a new episode and draw its first images."""
     start = time.perf_counter()
     for seed in range(10_000, 10_000 + deals):
-        game.start(np.random.default_rng(seed))
+        game.images(game.start(np.random.default_rng(seed)))
     return (time.perf_counter() - start) / deals
 
 

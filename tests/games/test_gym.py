@@ -309,7 +309,7 @@ gymnasium.register("Screen-v0", entry_point=cast(Any, Screen), disable_env_check
 
 @pytest.mark.parametrize("sticky", [0.0, 0.5])
 def test_copies_of_states_are_complete(sticky: float) -> None:
-    config = {"size": 64, "options": f"sticky={sticky}"}
+    config: dict[str, Any] = {"size": 64, "options": f"sticky={sticky}"}
     game = make_game("gym:Screen-v0", running=1, **config)
     episodes = [Episode(game, seed) for seed in (1, 2, 1)]
     for index in range(10):

@@ -103,12 +103,13 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         c = self.config
         tiles, last = self._goal, -1
         drawn = rng.random(c.shuffle).tolist()
-        while tiles == self._goal:
+        while drawn:
             for number in drawn:
                 moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
                 last, source = moves[int(number * len(moves))]
                 tiles = _slid(tiles, source)
-            drawn = rng.random(1).tolist()  # one move more where the moves lead back to the goal
+            # One more move where they lead back to the goal.
+            drawn = rng.random(int(tiles == self._goal)).tolist()
         return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
 
     def legal_actions(self, state: SlidingState) -> tuple[int, ...]:
