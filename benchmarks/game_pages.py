@@ -91,7 +91,7 @@ def _documentation(docstring: str) -> Iterator[str]:
     yield SECTION.sub("", text).strip()
     for title, body in SECTION.findall(text):
         yield f"## {title}"
-        yield re.sub(r"^(?=`)", "\n- ", inspect.cleandoc(body), flags=re.MULTILINE).strip()
+        yield re.sub(r"^(?=`[^\n]*`:)", "\n- ", inspect.cleandoc(body), flags=re.MULTILINE).strip()
 
 
 def _measured(name: str) -> str:

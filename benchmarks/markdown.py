@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 
@@ -17,10 +18,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def wrapped(page: str) -> str:
     """Wrap the paragraphs of a page."""
     parts = page.rstrip("\n").split("\n\n")
-    prose = [
-        part
-        if part.startswith(("#", "|", "!", "    "))
-        else fill(part, WIDTH, break_long_words=False, break_on_hyphens=False)
-        for part in parts
-    ]
+    prose = [part if part.startswith(("#", "|", "!", "    ")) else _filled(part) for part in parts]
     return "\n\n".join(prose) + "\n"
+
+
+def _filled(paragraph: str) -> str:
+    """Wrap a paragraph, but not before a number and a full stop, which would begin a list."""
+    text = re.sub(r" (?=[0-9]+\. )", "\0", " ".join(paragraph.split()))
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")

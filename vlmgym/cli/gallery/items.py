@@ -13,6 +13,9 @@ from vlmgym.sandbox.registry import game_class, load_games, make_game
 
 AnyGame = Game[Any, Any]
 
+LONGEST = 60
+"""Maximum number of moves of an oracle's game, half of which is shown."""
+
 
 @dataclass(frozen=True)
 class GalleryItem:
@@ -26,7 +29,7 @@ class GalleryItem:
         overrides: Config fields that are the same at every level.
         without: Config fields without effect here.
         seed: Seed of the state at level 3; reasoning levels use neighbouring seeds.
-        moves: Oracle moves before the shown state; fewer if the game would end.
+        moves: Oracle moves before the shown state, fewer if the game would end; None: half of an oracle's game.
         words: Caption for a state.
     """
 
@@ -37,7 +40,7 @@ class GalleryItem:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     seed: int = 7
-    moves: int = 0
+    moves: int | None = None
     words: Callable[[AnyGame, Any], str] | None = None
 
     def at(self, size: int, perception: int = 3, reasoning: int = 3) -> AnyGame:
@@ -47,13 +50,13 @@ class GalleryItem:
     def position(self, game: AnyGame, later: int = 0) -> Any:
         """Return a state that has not ended; `later` is added to the seed."""
         episode = Episode(game, self.seed + later)
-        state = episode.state
-        for _ in range(self.moves):
-            action = game.best_action(state)
+        states = [episode.state]
+        while len(states) <= (LONGEST if self.moves is None else self.moves):
+            action = game.best_action(states[-1])
             if action is None or episode.act(action).terminated:
                 break
-            state = episode.state
-        return state
+            states.append(episode.state)
+        return states[len(states) // 2 if self.moves is None else -1]
 
 
 ITEMS = (
@@ -75,7 +78,7 @@ ITEMS = (
         without=("colours", "shapes", "similarity"),
         moves=4,
     ),
-    GalleryItem("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up."),
+    GalleryItem("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up.", moves=0),
     GalleryItem(
         "geospot",
         "Geospot",
