@@ -232,12 +232,14 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
     """Find the suite of a run, or else the one that has most of its games in the same configuration, reduced to them.
 
+    Of suites with equal games, it is the one with the most similar turn limit.
+
     Returns:
         Name and suite; None if no suite has any of the games.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)
-    best: tuple[str, Suite] | None = None
+    found = []
     for name in suite_names():
         suite = read_suite(name)
         levels = suite.perception, suite.reasoning
@@ -246,9 +248,9 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
             for game in run.games
             if game.id in suite.games and game.game().fingerprint == make_game(game.id, *levels).fingerprint
         }
-        if len(same) > (0 if best is None else len(best[1].games)):
-            best = name, suite.model_copy(update={"games": same})
-    return best
+        if same:
+            found.append((name, suite.model_copy(update={"games": same})))
+    return max(found, key=lambda one: (len(one[1].games), -abs(one[1].max_turns - run.max_turns)), default=None)
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
