@@ -73,7 +73,7 @@ COMMANDS = {
         "vlmgym.evaluation.export",
         "ExportConfig",
         "export",
-        "Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face.",
+        "Export turns of a saved run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect.",
     ),
     "verify": Command(
         "vlmgym.evaluation.verify",

@@ -1,4 +1,4 @@
-"""`vlmgym export RUN`: convert the turns of a saved run to training data with images."""
+"""`vlmgym export RUN`: convert the turns of a saved run to training data, or its results to other formats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -17,6 +17,10 @@ from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.results.eval_results import write_eval_results
+from vlmgym.evaluation.results.every_eval_ever import write_every_eval_ever
+from vlmgym.evaluation.results.inspect_log import write_inspect_logs
+from vlmgym.evaluation.results.results import Results
 from vlmgym.records.episode import versions
 from vlmgym.records.files import replace_file, writing
 from vlmgym.records.output_folder import new_folder
@@ -28,7 +32,11 @@ from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers, num_workers_for
 from vlmgym.workers.pool import ProcessPool
 
-ROWS: dict[Format, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
+ResultFormat = Literal["eval-results", "every-eval-ever", "inspect"]
+FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
+"""Options that choose episodes and turns."""
+
+ROWS: dict[str, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
 """Name of the file of rows; Hugging Face ImageFolder requires this one."""
 
 TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
@@ -37,13 +45,14 @@ TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "s
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Export the turns of a saved run as SFT data for LLaMA-Factory or Hugging Face."""
+    """Export turns of a saved run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    format: Format
-    """sharegpt: for LLaMA-Factory (data.jsonl, dataset_info.json). hf: for datasets.load_dataset and TRL
-    (metadata.jsonl)."""
+    format: Format | ResultFormat
+    """SFT data as sharegpt: for LLaMA-Factory (data.jsonl, dataset_info.json), or hf: for datasets.load_dataset and TRL
+    (metadata.jsonl). Results as inspect: logs with images for inspect view; of a submission also as eval-results: YAML
+    for the repository of a model on the Hugging Face Hub, or every-eval-ever: JSON of its schema 0.3.0."""
     output_dir: Path
     """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
@@ -56,6 +65,10 @@ class ExportConfig:
     """Number of episodes of each game to export, best first; ties go to lower seeds."""
     top_fraction: float | None = None
     """Fraction of the episodes of each game to export, best first; above 0 and at most 1, rounded up."""
+    dataset: str | None = None
+    """Benchmark dataset on the Hugging Face Hub to which the results belong (eval-results)."""
+    source_url: str | None = None
+    """Address at which the submission is published (eval-results)."""
     unfinished: bool = False
     """Include episodes without a result (stopped or failed)."""
     workers: int | None = None
@@ -77,6 +90,13 @@ class ExportConfig:
                 "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
             )
         check_num_workers("workers", self.workers)
+        for_results = self.format in get_args(ResultFormat)
+        if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
+            raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
+        if (self.dataset is None) == (self.format == "eval-results"):
+            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark; other formats have none")
+        if self.source_url is not None and self.format != "eval-results":
+            raise UsageError("only eval-results have a --source-url")
 
 
 def export(config: ExportConfig) -> None:
@@ -84,6 +104,9 @@ def export(config: ExportConfig) -> None:
     run = open_run(config.run)
     for game in run.config.games:
         game.game()  # raises if it is not installed
+    if config.format in get_args(ResultFormat):
+        _export_results(run, config)
+        return
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
@@ -130,6 +153,22 @@ def export(config: ExportConfig) -> None:
     console.print(f"load    {how}", soft_wrap=True, markup=False, highlight=False)
 
 
+def _export_results(run: StoredRun, config: ExportConfig) -> None:
+    """Write the results of a run and print their paths."""
+    results, console = Results.of(run), make_console()
+    with new_folder(config.output_dir) as folder:
+        if config.dataset is not None:
+            paths = write_eval_results(folder, results, config.dataset, config.source_url)
+        elif config.format == "every-eval-ever":
+            paths = write_every_eval_ever(folder, results)
+        else:
+            with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
+                paths = write_inspect_logs(folder, results, workers, make_console(stderr=True))
+        names = [path.relative_to(folder) for path in paths]
+    for name in names:
+        console.print(f"results {config.output_dir.absolute() / name}", soft_wrap=True, markup=False, highlight=False)
+
+
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
     """Return the episodes that pass the filters, in order."""
     if config.unfinished:
@@ -169,8 +208,7 @@ def _dataset_info(out: Path) -> dict[str, Any]:
 
 def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
     """Describe the source and filters of the export, without local paths."""
-    names = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
-    filters = {name: getattr(config, name) for name in names}
+    filters = {name: getattr(config, name) for name in FILTERS}
     config_data = run.config.model_dump(mode="json", exclude={"options"})
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}
 

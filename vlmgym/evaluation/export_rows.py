@@ -71,7 +71,7 @@ class Rows:
 
 
 def export_episode(
-    stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: Format, folder: Path
+    stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: str, folder: Path
 ) -> Rows:
     """Write the new images of an episode into the folder of the export, and return its rows."""
     record = stored.read()
@@ -112,7 +112,7 @@ def _hf(names: Sequence[str], messages: Sequence[Message]) -> dict[str, Any]:
     return {**({"file_names": names} if names else {}), "messages": written}
 
 
-FORMATS: dict[Format, Callable[[Sequence[str], Sequence[Message]], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}
+FORMATS: dict[str, Callable[[Sequence[str], Sequence[Message]], dict[str, Any]]] = {"sharegpt": _sharegpt, "hf": _hf}
 
 
 def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:

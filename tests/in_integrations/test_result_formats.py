@@ -1,0 +1,155 @@
+"""Exported results, read by the libraries and schemas of their formats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
+from inspect_ai.log import list_eval_logs, read_eval_log
+from jsonschema import Draft7Validator
+from PIL import Image
+
+from benchmarks.suites import FreezeConfig, freeze
+from vlmgym import make_game
+from vlmgym.cli.main import main
+from vlmgym.evaluation import open_run
+from vlmgym.evaluation.suite import read_suite
+
+SCHEMAS = Path(__file__).parents[1] / "data" / "every_eval_ever"
+POLICY = """
+from vlmgym.policies import Reply
+
+def right(images, prompts):
+    more = {"prompt_tokens": 10, "completion_tokens": 5, "finish_reason": "length", "reasoning": "It is."}
+    return [Reply("<answer>true</answer>", latency=0.5, **more) for _ in prompts]
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Pack a run of a small suite, and export it."""
+    root = tmp_path_factory.mktemp("suite")
+    (root / "policy.py").write_text(POLICY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
+        patch.setattr("benchmarks.suites.FOLDER", root)
+        patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
+        small: Any = {"description": "Small.", "episodes": 2, "max_turns": 3, "baseline_episodes": 20}
+        freeze(FreezeConfig(name="small-1", **small))
+        read_suite.cache_clear()
+        options = ["--videos", "0", "--no-report", "--workers", "0", "--price-in", "1", "--price-out", "2"]
+        run = ["--policy", f"{root / 'policy.py'}:right", "--output-dir", str(root / "run")]
+        main(["eval", "--suite", "small-1", *run, *options])
+        stated = ["--submitter", "A laboratory", "--model", "lab/tiny", "--weights", "open"]
+        main(["submit", "pack", str(root / "run"), "--output-dir", str(root / "packed"), "--workers", "0", *stated])
+        export(root, "packed", "eval-results", "--dataset", "org/games", "--source-url", "https://example.org/run")
+        export(root, "packed", "every-eval-ever")
+        export(root, "packed", "inspect")
+        yield root
+    read_suite.cache_clear()
+
+
+def export(root: Path, run: str, name: str, *options: str) -> None:
+    folder = str(root / name)
+    main(["export", str(root / run), "--format", name, "--output-dir", folder, "--workers", "0", *options])
+
+
+def test_the_hub_reads_eval_results(root: Path) -> None:
+    data = yaml.safe_load((root / "eval-results" / ".eval_results" / "small-1.yaml").read_text())
+    entries = parse_eval_result_entries(data)
+    assert eval_result_entries_to_yaml(entries) == data
+    suite = open_run(root / "packed").last_summary().suite
+    assert suite is not None
+    assert suite.score is not None
+    assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "swap-v0"]
+    assert entries[0].value == round(suite.score[0], 6)
+    assert {entry.dataset_id for entry in entries} == {"org/games"}
+    assert {entry.source_url for entry in entries} == {"https://example.org/run"}
+
+
+def test_every_eval_ever_is_valid_and_consistent(root: Path) -> None:
+    (path,) = (root / "every-eval-ever").rglob("*.json")
+    (samples,) = (root / "every-eval-ever").rglob("*.jsonl")
+    record, rows = json.loads(path.read_text()), [json.loads(line) for line in samples.read_text().splitlines()]
+    Draft7Validator(json.loads((SCHEMAS / "eval.schema.json").read_text())).validate(record)
+    for row in rows:
+        Draft7Validator(json.loads((SCHEMAS / "instance_level_eval.schema.json").read_text())).validate(row)
+    assert path.relative_to(root / "every-eval-ever").parts[:4] == ("data", "small-1", "lab", "tiny")
+    details = record["detailed_evaluation_results"]
+    assert details["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
+    assert details["file_path"] == samples.relative_to(root / "every-eval-ever").as_posix()
+    assert details["total_rows"] == len(rows) == 4
+    for result in record["evaluation_results"][1:]:
+        own = [row for row in rows if row["evaluation_result_id"] == result["evaluation_result_id"]]
+        assert np.mean([row["evaluation"]["score"] for row in own]) == pytest.approx(result["score_details"]["score"])
+        for row in own:
+            assert row["evaluation_id"] == record["evaluation_id"]
+            for answer in row["answer_attribution"]:
+                single = row["interaction_type"] == "single_turn"
+                text = row["output"]["raw"][0] if single else row["messages"][answer["turn_idx"]]["content"]
+                assert text == "<answer>true</answer>"
+    assert {row["interaction_type"] for row in rows} == {"single_turn", "multi_turn"}
+
+
+def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> None:
+    logs = {info.task: info for info in list_eval_logs(str(root / "inspect"))}
+    assert sorted(logs) == ["nlvr2", "swap"]
+    header = read_eval_log(logs["swap"], header_only=True)
+    log = read_eval_log(logs["swap"], resolve_attachments=True)
+    run = open_run(root / "packed")
+    records = [episode for episode in run.read() if episode.game.id == "swap-v0"]
+    assert header.status == log.status == "success"
+    assert header.eval.model == "lab/tiny"
+    assert header.results is not None
+    assert log.samples is not None
+    metrics = header.results.scores[0].metrics
+    assert metrics["mean"].value == run.last_summary().games["swap-v0"].score_mean
+    assert {"stderr", "normalised", "normalised_stderr"} <= metrics.keys()
+    for sample, record in zip(log.samples, records, strict=True):
+        assert sample.scores is not None
+        assert sample.scores["game_score"].value == record.score
+        assert sample.output.stop_reason == "max_tokens"
+        assert sample.model_usage["lab/tiny"].total_tokens == 45
+        assert [message.role for message in sample.messages] == ["user", "assistant"] * 3
+        assert sample.messages[1].text == "<answer>true</answer>"
+        for message, turn in zip(sample.messages[::2], record.turns, strict=True):
+            assert message.text == turn.prompt
+            (image,) = make_game("swap").images(make_game("swap").from_data(turn.state))
+            seen = Image.open(BytesIO(b64decode(message.content[0].image.partition(",")[2])))
+            assert np.array_equal(np.asarray(seen.convert("RGB")), image)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "message"),
+    [
+        ("run", ["--format", "every-eval-ever"], "is not a submission"),
+        ("packed", ["--format", "eval-results"], "eval-results needs --dataset"),
+        ("packed", ["--format", "inspect", "--top", "1"], "remove --top"),
+        ("packed", ["--format", "inspect", "--source-url", "https://example.org"], "only eval-results"),
+    ],
+)
+def test_options_that_do_not_fit_are_rejected(root, run, options, message, tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", str(root / run), *options, "--output-dir", str(tmp_path / "new"), "--workers", "0"])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_runs_of_no_suite_have_logs(tmp_path: Path) -> None:
+    options = ["--episodes", "1", "--max-turns", "2", "--videos", "0", "--no-report", "--workers", "0"]
+    main(["eval", "2048", "--chat", *options, "--output-dir", str(tmp_path / "run")])
+    export(tmp_path, "run", "inspect")
+    (info,) = list_eval_logs(str(tmp_path / "inspect"))
+    log = read_eval_log(info)
+    assert log.samples is not None
+    assert [message.role for message in log.samples[0].messages] == ["system"] + ["user", "assistant"] * 2
+    assert log.eval.model == "random"

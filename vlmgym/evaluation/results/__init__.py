@@ -1,0 +1,1 @@
+"""Exports of results to formats of other projects."""

@@ -1,0 +1,52 @@
+"""Results for the Hugging Face Hub: a YAML file for `.eval_results/` in the repository of a model.
+
+Format: https://huggingface.co/docs/hub/eval-results
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vlmgym.evaluation.results.results import Results
+from vlmgym.records.files import replace_file
+
+
+def write_eval_results(folder: Path, results: Results, dataset: str, source: str | None) -> list[Path]:
+    """Write the score and the normalised score of each game as tasks of a benchmark dataset.
+
+    Args:
+        folder: Folder of the export.
+        results: Results of a submission.
+        dataset: Id of the benchmark dataset on the Hub; its tasks are named like the suite and the games.
+        source: URL of the submission, if it is published.
+    """
+    metadata, games, score = results.submission()
+    tasks = {metadata.suite: score} | {game: result.normalised for game, result in games.items()}
+    seen = results.run.config.prompts.observation
+    entries: list[dict[str, Any]] = [
+        {
+            "dataset": {"id": dataset, "task_id": task},
+            "value": round(value, 6),
+            "date": metadata.date.isoformat(),
+            **({} if source is None else {"source": {"url": source, "name": f"vlmgym, {metadata.submitter}"}}),
+            "notes": f"standard error {error:.2g}, observation {seen}",
+        }
+        for task, (value, error) in tasks.items()
+    ]
+    path = folder / ".eval_results" / f"{metadata.suite}.yaml"
+    path.parent.mkdir()
+    replace_file(path, "".join(map(_entry, entries)).encode())
+    return [path]
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    """Write an entry as YAML, whose strings and numbers look as in JSON."""
+    lines = []
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            lines += [f"{name}:", *(f"  {key}: {json.dumps(text)}" for key, text in value.items())]
+        else:
+            lines.append(f"{name}: {json.dumps(value)}")
+    return "- " + "\n  ".join(lines) + "\n"

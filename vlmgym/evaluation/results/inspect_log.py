@@ -1,0 +1,209 @@
+"""Logs of Inspect, one per game, for `inspect view` and `inspect_ai.log.read_eval_log`.
+
+Format: https://inspect.aisi.org.uk/eval-logs.html, version 2 as JSON. A sample is an episode, with the same score and
+metadata as in an evaluation by `inspect eval vlmgym/GAME`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.results.results import Results
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.records.files import writing
+from vlmgym.records.run import Summary
+from vlmgym.records.store import StoredEpisode, game_name
+from vlmgym.sandbox.rendering.encode import encode_png
+from vlmgym.workers.pool import ProcessPool
+
+SCORER = "game_score"
+STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
+"""Inspect's names of the finish reasons of the OpenAI API."""
+
+
+def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, console: Console) -> list[Path]:
+    """Write a log per game, with the images that the model saw."""
+    run, paths = results.run, []
+    for game, summary in results.summary.games.items():
+        header = _header(game, summary, results)
+        spec = header["eval"]
+        created = spec["created"].replace(":", "-")
+        path = folder / f"{created}_{game_name(game).replace('/', '-')}_{spec['task_id']}.json"
+        calls = [(one, run.config.games, results.model) for one in run.episodes if one.game == game]
+        with writing(path), path.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(header)[:-1] + ', "samples": [')
+            separator = "\n"
+
+            def take(sample: str) -> None:
+                nonlocal separator
+                file.write(separator + sample)  # called within this iteration
+                separator = ",\n"
+
+            call_in_order(workers, sample_json, calls, take, label=game, console=console)
+            file.write("\n]}\n")
+        paths.append(path)
+    return paths
+
+
+def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
+    """Make everything except the samples, which the log ends with."""
+    config, model = results.run.config, results.model
+    sampling = config.policy.options
+    started = datetime.fromisoformat(config.started)
+    run_id = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:22]
+    seeds = [episode.seed for episode in results.run.episodes if episode.game == game]
+    means = {"mean": summary.score_mean, "stderr": summary.score_stderr}
+    if results.summary.suite is not None and (found := results.summary.suite.games.get(game)) is not None:
+        means |= {"normalised": found.normalised[0], "normalised_stderr": found.normalised[1]}
+    metrics = {name: {"name": name, "value": value} for name, value in means.items() if value is not None}
+    score = {"name": SCORER, "scorer": SCORER, "scored_samples": summary.episodes, "metrics": metrics}
+    names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens"}
+    names |= {"sample_seed": "seed", "stop": "stop_seqs"}
+    generation = {theirs: sampling[own] for own, theirs in names.items() if sampling.get(own) not in (None, [])}
+    usage = _usage(summary.prompt_tokens, summary.completion_tokens, summary.cost)
+    return {
+        "version": 2,
+        "status": "success" if results.run.last_summary().stop_reason is None else "cancelled",
+        "eval": {
+            "run_id": run_id,
+            "created": config.started,
+            "task": f"vlmgym/{game_name(game)}",
+            "task_id": hashlib.sha256(f"{run_id} {game}".encode()).hexdigest()[:22],
+            "task_version": f"{game}, vlmgym {config.versions['vlmgym']}",
+            "dataset": {
+                "name": config.suite or game,
+                "samples": config.episodes_of(game),
+                "sample_ids": [f"{game}/{seed}" for seed in seeds],
+                "shuffled": False,
+            },
+            "model": model,
+            "model_generate_config": generation,
+            "config": {"epochs": 1},
+            "packages": {"vlmgym": config.versions["vlmgym"]},
+            "metadata": {
+                "suite": config.suite,
+                "max_turns": config.max_turns,
+                "seed": config.seed,
+                "observation": config.prompts.observation,
+            },
+        },
+        "plan": {"name": "plan", "steps": [{"solver": "vlmgym/play"}]},
+        "results": {
+            "total_samples": config.episodes_of(game),
+            "completed_samples": summary.episodes,
+            "scores": [score],
+        },
+        "stats": {
+            "started_at": config.started,
+            "completed_at": (started + timedelta(seconds=results.summary.seconds)).isoformat(),
+            "model_usage": {} if usage is None else {model: usage},
+        },
+    }
+
+
+def sample_json(stored: StoredEpisode, games: Sequence[GameRecord], model: str) -> str:
+    """Make the sample of an episode; runs in a worker, since it draws the images."""
+    episode = stored.read()
+    if episode.game not in games:
+        raise UsageError(f"{stored.location} has a game that is not in run.json")
+    with stored.named():
+        return json.dumps(_sample(episode, model))
+
+
+def _sample(episode: EpisodeRecord, model: str) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = []
+    attachments: dict[str, str] = {}
+    for turn in episode.turns:
+        if turn.system is not None and not messages:
+            messages.append({"role": "system", "content": turn.system})
+        images = _images(episode, turn, attachments)
+        messages += [{"role": "user", "content": [*images, _text(turn.prompt)]}, _assistant(turn, model)]
+    turns = [
+        {"outcome": turn.outcome.value, "reward": turn.reward.total, "feedback": turn.feedback}
+        for turn in episode.turns
+    ]
+    sample: dict[str, Any] = {
+        "id": f"{episode.game.id}/{episode.seed}",
+        "epoch": 1,
+        "input": episode.turns[0].prompt if episode.turns else "",
+        "target": "",
+        "messages": messages,
+        "output": _output(episode.turns[-1], model) if episode.turns else {},
+        "metadata": {"game": episode.game.id, "seed": episode.seed, **episode.metrics},
+        "attachments": attachments,
+        "started_at": episode.started,
+        "turn_count": len(turns),
+    }
+    if usage := _total_usage(episode.turns):
+        sample["model_usage"] = {model: usage}
+    latencies = [turn.latency for turn in episode.turns if turn.latency is not None]
+    if latencies:
+        sample |= {"total_time": sum(latencies), "working_time": sum(latencies)}
+    if episode.score is None:
+        error = f"{episode.status}: {episode.end_reason}"
+        return {**sample, "error": {"message": error, "traceback": error, "traceback_ansi": error}}
+    score = {
+        "value": episode.score,
+        "answer": episode.turns[-1].response if episode.turns else None,
+        "explanation": episode.end_reason,
+        "metadata": {"turns": turns, "reward": sum(turn.reward.total for turn in episode.turns)},
+    }
+    return {**sample, "scores": {SCORER: score}}
+
+
+def _images(episode: EpisodeRecord, turn: TurnRecord, attachments: dict[str, str]) -> list[dict[str, str]]:
+    """Draw the images of a turn into the attachments, and return references to them."""
+    if not episode.prompts.has_images:
+        return []
+    game, parts = episode.game.game(), []
+    for image in game.images(game.from_data(turn.state)):
+        png = encode_png(image)
+        name = hashlib.sha256(png).hexdigest()[:32]
+        attachments[name] = f"data:image/png;base64,{b64encode(png).decode()}"
+        parts.append({"type": "image", "image": f"attachment://{name}"})
+    return parts
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _assistant(turn: TurnRecord, model: str) -> dict[str, Any]:
+    thoughts = [] if turn.reasoning is None else [{"type": "reasoning", "reasoning": turn.reasoning}]
+    return {"role": "assistant", "content": [*thoughts, _text(turn.response)], "source": "generate", "model": model}
+
+
+def _output(turn: TurnRecord, model: str) -> dict[str, Any]:
+    stop = STOP_REASONS.get(turn.finish_reason or "stop", "unknown")
+    output = {
+        "model": turn.model or model,
+        "choices": [{"message": _assistant(turn, model), "stop_reason": stop}],
+        "completion": turn.response,
+    }
+    usage = _usage(turn.prompt_tokens, turn.completion_tokens, turn.cost)
+    return output if usage is None else {**output, "usage": usage}
+
+
+def _total_usage(turns: Sequence[TurnRecord]) -> dict[str, Any] | None:
+    parts = [(turn.prompt_tokens, turn.completion_tokens, turn.cost) for turn in turns]
+    totals = [[value for value in column if value is not None] for column in zip(*parts)] if parts else [[], [], []]
+    sent, written, costs = (sum(column) if column else None for column in totals)
+    return _usage(None if sent is None else int(sent), None if written is None else int(written), costs)
+
+
+def _usage(sent: int | None, written: int | None, cost: float | None) -> dict[str, Any] | None:
+    """Describe tokens and cost; None if tokens were not counted."""
+    if sent is None and written is None:
+        return None
+    counts = {"input_tokens": sent or 0, "output_tokens": written or 0, "total_tokens": (sent or 0) + (written or 0)}
+    return counts if cost is None else {**counts, "total_cost": cost}

@@ -1,0 +1,51 @@
+"""The results of a run, as all formats of results need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.submission.metadata import FILE, Metadata, read_metadata
+from vlmgym.evaluation.summary import updated_summary
+from vlmgym.records.run import Estimate, RunSummary, SuiteResult
+from vlmgym.records.store import StoredRun
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run and its results.
+
+    Attributes:
+        run: The run.
+        summary: Its summary, from its records.
+        metadata: Its metadata, if it is a submission.
+    """
+
+    run: StoredRun
+    summary: RunSummary
+    metadata: Metadata | None
+
+    @classmethod
+    def of(cls, run: StoredRun) -> Results:
+        """Summarise a run."""
+        folder = run.folder.folder
+        return cls(run, updated_summary(run), read_metadata(folder) if (folder / FILE).exists() else None)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.run.config.policy.label if self.metadata is None else self.metadata.model
+
+    def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Estimate]:
+        """Return the metadata, the results of the games, and the score of a submission.
+
+        Raises:
+            UsageError: The run is not a submission, or has no results.
+        """
+        suite = self.summary.suite
+        if self.metadata is None or suite is None or suite.score is None:
+            raise UsageError(
+                f"{self.run.folder.folder} is not a submission: make one with vlmgym submit pack, for its metadata"
+            )
+        return self.metadata, suite.games, suite.score
