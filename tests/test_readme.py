@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.api_server import Answer, ApiServer, Request, completion, well_behave
 from tests.commands import in_process
 from tests.doc_pages import blocks
 from tests.test_bench_model import streamed
+from tests.test_doc_code import PROJECT
 from vlmgym.cli.main import main
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.rollout.limits import Budget
@@ -143,6 +145,27 @@ def test_links_and_anchors_exist(page: Path) -> None:
             target = page.parent / path if path else page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+def test_badges_are_true() -> None:
+    assert f"Licence: {PROJECT['license']}]" in README
+    versions = [name.rpartition(" :: ")[2] for name in PROJECT["classifiers"] if " :: 3." in name]
+    assert f"Python: {versions[0]} to {versions[-1]}]" in README
+    badges = re.findall(r"\[!\[(\w+): (.*?)\]\(https://img\.shields\.io/badge/(.*?)-blue\)\]", README)
+    assert len(badges) == 2
+    for subject, value, shown in badges:
+        assert unquote(shown).replace("--", "-") == f"{subject.lower()}-{value}"
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 200
+
+
+def test_cited_sources_are_on_the_page_of_references() -> None:
+    page = (ROOT / "docs" / "references.md").read_text()
+    cited = re.findall(r"^    url: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert len(cited) > 5
+    assert [url for url in cited if f"({url})" not in page] == []
 
 
 def test_named_files_exist() -> None:
