@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ import pytest
 
 import vlmgym
 from tests.browser import Watched, chromium
+from vlmgym import curriculum, evaluation, policies, testing
 
 ROOT = Path(__file__).resolve().parents[1]
+ELSEWHERE = {"__version__", "ImageArray", "UsageError", "VlmgymError"}
+"""Names that are documented in another module, or have no page."""
 NARROW = 400
 """Width of a phone in pixels."""
 
@@ -33,13 +37,14 @@ def narrow() -> Iterator[Watched]:
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    text = (site / "reference.html").read_text()
-    for name in set(vlmgym.__all__) - {"__version__", "UsageError", "VlmgymError"}:
-        assert f'id="vlmgym.{name}"' in text, name
+    ids = set(re.findall(r'id="(vlmgym\.[\w.]+)"', (site / "reference.html").read_text()))
+    for package in (vlmgym, curriculum, evaluation, policies, testing):
+        names = set(package.__all__) - ELSEWHERE
+        assert {f"{package.__name__}.{name}" for name in names} <= ids
 
 
 def test_pages_fit_a_narrow_screen(site: Path, narrow: Watched) -> None:
-    for name in ("index", "reference", "evaluating", "protocols", "games/swap", "integrations/trl"):
+    for name in ("index", "reference", "evaluating", "suites", "protocols", "games/swap", "integrations/trl"):
         page = narrow.visit(site / f"{name}.html")
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, name
     narrow.check()

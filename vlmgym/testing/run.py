@@ -57,6 +57,7 @@ GAME_CHECKS: tuple[Check, ...] = (
 """Checks of a configured game."""
 
 CHECKS: tuple[Check, ...] = (*CLASS_CHECKS, *GAME_CHECKS)
+"""All checks."""
 
 
 def check_game(
