@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.leaderboard import Config, write
 from benchmarks.suites import FreezeConfig, freeze
 from tests.browser import Watched, chromium
 from vlmgym.cli.main import main
@@ -99,6 +100,15 @@ def test_submissions_have_their_stated_model_and_cost_and_reports(runs: Path, wa
     other.page.wait_for_selector(".pane .outcome")
     assert "swap-v0, seed 2026000" in other.page.inner_text(".stage h2")
     other.check()
+
+
+def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
+    write(Config(suite="small-1", docs=tmp_path, workers=0))
+    rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
+    assert [row[0] for row in rows[:1]] == ["| oracle"]
+    assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
+    assert [row[0] for row in rows[3:]] == ["| 2048-v0", "| nlvr2-v0", "| swap-v0"]
+    assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
 
 
 def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:

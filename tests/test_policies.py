@@ -73,9 +73,12 @@ def test_game_without_oracle():
         make_policy("oracle").check(NoOracle())
 
 
-def test_game_that_does_not_list_legal_actions():
-    with pytest.raises(UsageError, match="caption does not list its legal actions"):
-        make_policy("random-legal").check(vlmgym.make_game("caption"))
+def test_all_answers_are_legal_in_a_game_that_does_not_list_them():
+    game = vlmgym.make_game("caption", size=128)
+    state = game.start(np.random.default_rng(1))
+    responses = [make_policy(name).respond(game, state, policy_rng(1, 0)) for name in ("random", "random-legal")]
+    assert responses[0] == responses[1]
+    assert score_response(game, state, responses[1], np.random.default_rng(0)).outcome == "played"
 
 
 def test_policy_rng_depends_on_seed_and_turn_only():

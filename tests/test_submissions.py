@@ -164,6 +164,10 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "fewer turns": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(max_turns=3)), "max_turns is"),
     "no suite": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite=None)), "names no suite"),
+    "private seeds": (
+        lambda folder: edit_json(folder, "run.json", lambda run: run.update(private_salt="0" * 64, seed=5)),
+        "has private seeds",
+    ),
     "unknown suite": (
         lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite="best-1")),
         "unknown suite 'best-1'",

@@ -23,19 +23,15 @@ class RandomPolicy(StatePolicy):
 
 
 class RandomLegalPolicy(StatePolicy):
-    """Samples uniformly from the legal actions."""
+    """Samples uniformly from the legal actions, or from the action space of a game in which all actions are legal."""
 
     name = "random-legal"
 
-    def check(self, game: Game[Any, Any]) -> None:
-        """Check that the game lists its legal actions."""
-        if game.legal_actions(game.start(np.random.default_rng(0))) is None:
-            raise UsageError(f"{game.name} does not list its legal actions: choose another --policy")
-
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """Return an answer without perception and reasoning."""
-        legal = game.legal_actions(state) or ()
-        return answer_only(game.format(legal[int(rng.integers(len(legal)))]))
+        legal = game.legal_actions(state)
+        action = game.random_action(rng) if legal is None else legal[int(rng.integers(len(legal)))]
+        return answer_only(game.format(action))
 
 
 class OraclePolicy(StatePolicy):

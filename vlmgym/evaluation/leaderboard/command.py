@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.leaderboard.entry import make_entry, ranked
+from vlmgym.evaluation.leaderboard.entry import Entry, make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
 from vlmgym.evaluation.report import LabelledRun, write_page
 from vlmgym.evaluation.report.command import suite_tables
@@ -49,8 +49,11 @@ class LeaderboardConfig:
             raise UsageError("name the folders of one or more runs")
 
 
-def leaderboard(config: LeaderboardConfig) -> None:
+def leaderboard(config: LeaderboardConfig) -> list[Entry]:
     """Write the page.
+
+    Returns:
+        The entries, best first.
 
     Raises:
         UsageError: A run is not of the same suite or lacks a game, or a file not written by vlmgym is in the way.
@@ -64,7 +67,7 @@ def leaderboard(config: LeaderboardConfig) -> None:
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")
-    suite, entries = read_suite(name), []
+    suite, entries = read_suite(name), list[Entry]()
     for number, run in enumerate(runs):
         verified = verify_run(run, config.workers) if config.verify else None
         games = summarise_run(run) if verified is None or not verified.games else verified.games
@@ -73,8 +76,10 @@ def leaderboard(config: LeaderboardConfig) -> None:
         if config.reports and entry.report is None:
             entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
         entries.append(entry)
-    write_own_file(config.output, leaderboard_page(name, suite, ranked(entries), config.output.parent).encode())
+    entries = ranked(entries)
+    write_own_file(config.output, leaderboard_page(name, suite, entries, config.output.parent).encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
+    return entries
 
 
 def _write_report(

@@ -110,6 +110,8 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
         run = open_run(folder)
         if run.config.suite is None:
             raise UsageError("run.json names no suite")
+        if run.config.private_salt is not None:
+            raise UsageError("run.json has private seeds: submissions are played on the public seeds of a suite")
         found = verify_run(run, workers, replay_without_keys)
     except UsageError as error:
         return Submission([*faults, str(error)])

@@ -1,0 +1,96 @@
+"""The leaderboard of a suite, with the policies that need no model.
+
+python -m benchmarks.leaderboard
+
+Plays the policies, packs their runs into submissions, and writes `docs/leaderboard.md` and the page next to it. Further
+submissions are added with `--submission FOLDER ...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import tyro
+
+from benchmarks.markdown import table, wrapped
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
+from vlmgym.evaluation.leaderboard.entry import Entry
+from vlmgym.evaluation.submission.pack import PackConfig, pack
+from vlmgym.records.files import replace_file
+from vlmgym.records.run import Estimate
+
+POLICIES = ("oracle", "random-legal", "random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Play the policies without a model, and write the leaderboard of a suite."""
+
+    suite: str = "vlmgym-2026.1-lite"
+    """Name of the suite."""
+    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = ()
+    """Further submissions."""
+    docs: Path = Path("docs")
+    """Folder of the page."""
+    workers: int | None = None
+    """Worker processes. Default: one per core."""
+
+
+def write(config: Config) -> None:
+    """Play, verify and rank."""
+    page = config.docs / "leaderboard" / f"{config.suite}.html"
+    with TemporaryDirectory(prefix="vlmgym-leaderboard-") as root:
+        folders = [_play(policy, Path(root), config) for policy in POLICIES]
+        runs = (*folders, *config.submission)
+        entries = leaderboard(LeaderboardConfig(run=runs, output=page, workers=config.workers))
+    text = wrapped(_page(config.suite, entries, page.relative_to(config.docs)))
+    replace_file(config.docs / "leaderboard.md", text.encode())
+
+
+def _play(policy: str, root: Path, config: Config) -> Path:
+    """Play a policy and return its submission."""
+    options = EvalConfig(policy=policy, output_dir=root / policy, videos=0, report=False, workers=config.workers)
+    run_evaluation((), options, suite=config.suite)
+    folder = root / f"{policy}-submission"
+    pack(PackConfig(run=root / policy, output_dir=folder, submitter="vlmgym", workers=config.workers))
+    return folder
+
+
+def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
+    skills, games = list(entries[0].skills), list(entries[0].games)
+    models = [entry.label for entry in entries]
+    overall = [
+        [entry.label, entry.observation, _words(entry.mean), *(_words(entry.skills[skill]) for skill in skills)]
+        for entry in entries
+    ]
+    parts = [
+        "# Leaderboard",
+        f"Results in [{suite}](suites.md), verified by replaying every response: the mean normalised score with its "
+        "standard error, 0 for the random policy and 1 for the oracle on 200 episodes per game, and its mean over the "
+        f"games that test each skill. [A page]({page.as_posix()}) that opens from disk sorts by every column and has "
+        "intervals, invalid responses, tokens and cost. [Submit results](submitting.md) to add a model.",
+        table(["model", "observation", "score", *skills], overall),
+        "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. Scores of "
+        "`random` and `oracle` differ from 0 and 1 because the suite has fewer episodes per game than its baselines. "
+        "The [tiny models](learning/whole_games.md) of this project are not ranked: each has learned one game, in "
+        "images of 128 pixels and with a short prompt.",
+        "## Games",
+        table(["game", *models], [[game, *(_words(entry.games[game]) for entry in entries)] for game in games]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _words(value: Estimate) -> str:
+    return f"{value[0]:.3f} ± {value[1]:.3f}"
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        write(parse_options(Config, None, "benchmarks.leaderboard"))
