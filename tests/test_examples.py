@@ -40,6 +40,13 @@ def test_a_model_behind_an_api_is_compared_with_random() -> None:
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["random", "tiny"]
 
 
+def test_tasks_are_written_for_lmms_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--folder", str(tmp_path / "tasks"), "--games", "vqa", "--rows", "2", "--size", "160"]
+    monkeypatch.setattr(sys, "argv", ["export_to_lmms_eval.py", *options])
+    runpy.run_path(str(EXAMPLES / "export_to_lmms_eval.py"), run_name="__main__")
+    assert (tmp_path / "tasks" / "vlmgym_vqa.yaml").exists()
+
+
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = json.loads((EXAMPLES / "quick_start.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
