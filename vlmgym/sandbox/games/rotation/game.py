@@ -149,7 +149,7 @@ class Rotation(ChoiceTask[RotationState]):
 
     def paint(self, state: RotationState) -> list[ImageArray]:
         drawn = [faces(figure, angle, self.config.solid) for figure, angle in zip(state.figures, state.angles)]
-        edge = self._side * 0.72 / max(map(extent, drawn))
+        edge = self._side * 0.68 / max(map(extent, drawn))
         image = self._background.copy()
         for number, ((x, y), figure) in enumerate(zip(self._centres, drawn)):
             reach = edge * extent(figure) / 2 + edge / 16 + 1
@@ -232,5 +232,5 @@ class Rotation(ChoiceTask[RotationState]):
     def _label(self, number: int) -> tuple[float, float]:
         """Centre of the number of a choice."""
         x, y = self._centres[number]
-        inset = self.config.size / 16
+        inset = self.config.size / 22
         return x - self.config.size / self._columns / 2 + inset, y - self._side / 2 + inset
