@@ -53,6 +53,21 @@ def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     assert verify_run(run, 0).problems == []
 
 
+def test_reports_of_other_runs_of_its_games_have_a_profile_of_skills(suite, tmp_path, watched):
+    options = ["--episodes", "3", "--max-turns", "4", "--workers", "0", "--videos", "0"]
+    main(["eval", "swap", "nlvr2", "2048", "--policy", "oracle", *options, "--output-dir", str(tmp_path / "run")])
+    table = watched.visit(tmp_path / "run" / "report.html").get_by_role("region", name="Skills")
+    rows = [row.inner_text().split("\t") for row in table.get_by_role("row").all()[1:]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("perception", "swap-v0, nlvr2-v0"),
+        ("search", "swap-v0"),
+        ("spatial", "nlvr2-v0"),
+    ]
+    assert all(float(row[-2].split()[0]) == pytest.approx(1, abs=0.3) for row in rows)
+    assert table.get_by_role("img").count() == 3
+    watched.check()
+
+
 @pytest.mark.parametrize("option", [["--seed", "4"], ["--perception", "1"], ["--config", "size=320"], ["--strict"]])
 def test_options_that_a_suite_determines_are_rejected(suite, option, tmp_path, capsys):
     with pytest.raises(SystemExit):

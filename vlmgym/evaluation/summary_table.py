@@ -12,6 +12,10 @@ from vlmgym.evaluation.suite import suite_rows
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 SUITE_COLUMNS = ("", "score", "random", "oracle", "normalised")
+MANY = 6
+"""Number of games above which titles count them, and the table in the terminal has a row for each."""
+SHORT = ("mean score", "95% interval", "illegal", "unparsable")
+"""Columns of this table."""
 ALL_STAGES = ", all stages together"
 """Marks a mean over stages of different difficulty, which has no interval."""
 
@@ -19,7 +23,9 @@ ALL_STAGES = ", all stages together"
 def run_title(config: RunRecord) -> str:
     """Return games, difficulty levels, policy, model, and version of vlmgym."""
     levels = f" ({', '.join(_levels(config))})" if config.difficulty is not None else ""
-    return f"{', '.join(config.game_ids)}{levels}: {config.policy.label}, {vlmgym_version(config)}"
+    ids = config.game_ids
+    games = ", ".join(ids) if len(ids) <= MANY else f"{len(ids)} games"
+    return f"{games}{levels}: {config.policy.label}, {vlmgym_version(config)}"
 
 
 def vlmgym_version(config: RunRecord) -> str:
@@ -42,8 +48,13 @@ def game_words(config: RunRecord, game: str, summary: Summary) -> dict[str, str]
 
 
 def summary_table(config: RunRecord, run: RunSummary) -> Table:
-    """Make a table with one column per game."""
+    """Make a table with one column per game, or of many games a shorter one with one row each."""
     games = {game: game_words(config, game, summary) for game, summary in run.games.items()}
+    if len(games) > MANY:
+        table = Table("", *SHORT, title=run_title(config), title_justify="left")
+        for game, words in games.items():
+            table.add_row(game, *(words.get(name, "") for name in SHORT))
+        return table
     table = Table(title=run_title(config), title_justify="left", show_header=len(games) > 1)
     table.add_column(style="bold")
     for game in games:
