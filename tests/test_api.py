@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vlmgym
-from vlmgym import Episode, RewardConfig, StateConfig, make_dataset, make_game, reward_fn, score, to_hf_dataset
+from vlmgym import (
+    Episode,
+    RewardConfig,
+    StateConfig,
+    make_dataset,
+    make_episodes,
+    make_game,
+    reward_fn,
+    score,
+    to_hf_dataset,
+)
 from vlmgym.errors import EpisodeEnded, StateError, UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.policies import Prompt, random_response
@@ -138,6 +148,22 @@ def test_sampled_states_are_reproducible_and_informative() -> None:
         assert len({score(snapshot, f"<answer>{move}</answer>").total for move in moves}) > 1
 
 
+def test_episodes_are_those_of_the_rows() -> None:
+    options: dict[str, Any] = {"states": {"moves": [0, 9]}, "reward": {"illegal": -1.0}, **SMALL}
+    rows = make_dataset(["2048", "2048"], 4, 1, "validation", **options)
+    episodes = make_episodes(["2048", "2048"], 4, 1, "validation", **options)
+    assert [episode.snapshot() for episode in episodes] == [row["snapshot"] for row in rows]
+    typed = {**options, "states": StateConfig(moves=(0, 9)), "reward": RewardConfig(illegal=-1.0)}
+    assert rows[0]["snapshot"] == make_dataset("2048", 1, 1, "validation", **typed)[0]["snapshot"]
+
+
+def test_outcomes_are_counted() -> None:
+    episode = Episode("2048", 3, **SMALL)
+    for response in ("none", f"<answer>{episode.answer()}</answer>", "none"):
+        episode.respond(response)
+    assert Episode.restore(episode.snapshot()).outcomes == {"played": 1, "illegal": 0, "unparsable": 2}
+
+
 @pytest.mark.parametrize("states", [None, StateConfig()])
 def test_questions_of_validation_are_never_trained_on(states: StateConfig | None, tmp_path: Path) -> None:
     Image.new("RGB", (64, 64)).save(tmp_path / "image.png")
@@ -174,7 +200,7 @@ def test_hf_datasets_keep_pixels_and_columns() -> None:
         (lambda: Episode("2048", -1), "seed must be an integer of at least 0, got -1"),
         (lambda: Episode("2048", max_turns=0), "max_turns must be an integer of at least 1, got 0"),
         (lambda: Episode("2048", history_images=1), "history_images must be at most history, got 1 and 0"),
-        (lambda: Episode("2048", reward=1), "reward must be a RewardConfig, got 1"),  # type: ignore[arg-type]
+        (lambda: Episode("2048", reward=1), "reward: input should be a valid dictionary or inst"),  # type: ignore[arg-type]
         (lambda: Episode("2048").respond(None), "response must be a str, got None"),  # type: ignore[arg-type]
         (lambda: Episode("2048").messages("png"), "images must be url, pil or bytes, got 'png'"),  # type: ignore[arg-type]
         (lambda: Episode.restore(5), "snapshot must be a str, got 5"),  # type: ignore[arg-type]
@@ -183,7 +209,9 @@ def test_hf_datasets_keep_pixels_and_columns() -> None:
         (lambda: make_dataset("2048", 0), "n must be an integer of at least 1, got 0"),
         (lambda: make_dataset("2048", 1, split="test"), "split must be train or validation"),  # type: ignore[arg-type]
         (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
-        (lambda: make_dataset("2048", 1, states={}), "states must be a StateConfig, got"),  # type: ignore[arg-type]
+        (lambda: make_dataset("2048", 1, states=5), "states: input should be a dictionary or an"),  # type: ignore[arg-type]
+        (lambda: make_dataset("2048", 1, states={"move": 1}), "states: move: unexpected keyword argument (got 1)"),
+        (lambda: make_dataset("2048", 1, states={"moves": (2, 1)}), "moves must be a minimum and a maximum"),
         (lambda: Episode(make_game("2048"), size=64), "levels and config fields cannot be combined with a Game"),
         (lambda: make_dataset([make_game("2048")], 1, reasoning=4), "levels and config fields cannot be"),
         (lambda: make_dataset([], 1), "games must not be empty"),

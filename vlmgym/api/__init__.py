@@ -1,7 +1,7 @@
 """The public interface for trainers and evaluators, documented in docs/api.md; import its names from `vlmgym`."""
 
 from vlmgym.api.card import dataset_card
-from vlmgym.api.dataset import Row, make_dataset, to_hf_dataset
+from vlmgym.api.dataset import Row, make_dataset, make_episodes, to_hf_dataset
 from vlmgym.api.episode import Episode
 from vlmgym.api.rewards import reward_fn, score
 from vlmgym.rollout.states import StateConfig
@@ -16,6 +16,7 @@ __all__ = [
     "StateConfig",
     "dataset_card",
     "make_dataset",
+    "make_episodes",
     "reward_fn",
     "score",
     "to_hf_dataset",

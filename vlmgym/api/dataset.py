@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from PIL import Image
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vlmgym.api.episode import Episode, episode_config
-from vlmgym.checks import as_int, check_instance, check_int
-from vlmgym.errors import UsageError, missing_extra, short_repr
+from vlmgym.api.episode import Episode, episode_configs
+from vlmgym.checks import as_int, check_int
+from vlmgym.errors import UsageError, describe_validation_error, missing_extra, short_repr
 from vlmgym.rollout.states import (
     FIRST_VALIDATION_SEED,
     VALIDATION_STREAM,
@@ -19,15 +21,16 @@ from vlmgym.rollout.states import (
 )
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
+from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import encode_png
 
 if TYPE_CHECKING:
     import datasets
 
 Split = Literal["train", "validation"]
+States = StateConfig | Mapping[str, Any] | None
+_STATES: TypeAdapter[StateConfig | None] = TypeAdapter(StateConfig | None, config=ConfigDict(extra="forbid"))
 
 
 class Row(TypedDict):
@@ -56,13 +59,13 @@ def make_dataset(
     seed: int = 0,
     split: Split = "train",
     *,
-    states: StateConfig | None = None,
+    states: States = None,
     max_turns: int = 100,
     observation: ObservationType = "image",
     chat: bool = False,
     history: int | None = None,
     history_images: int = 0,
-    reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+    reward: RewardConfig | Mapping[str, Any] = RewardConfig(),  # noqa: B008 - frozen
     perception: int = 3,
     reasoning: int = 3,
     **overrides: Any,
@@ -78,13 +81,14 @@ def make_dataset(
         n: Number of rows.
         seed: Seed of the first row, or with `states` of all of them.
         split: `train` or `validation`; they have no seeds in common.
-        states: Distribution of states after some moves. Default: initial states.
+        states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: initial
+            states.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         observation: Show states as `image`, as `text` (the game's description) or as `both`.
         chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
         history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
         history_images: Number of those turns that include images.
-        reward: Weights and shaping of the reward.
+        reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         overrides: Config fields that override the levels, e.g. `size=320`.
@@ -92,26 +96,40 @@ def make_dataset(
     Raises:
         UsageError: An argument is invalid.
     """
-    n, seed = as_int(n), as_int(seed)
-    check_int("n", n, 1)
-    check_int("seed", seed, 0)
-    if split not in ("train", "validation"):
-        raise UsageError(f"split must be train or validation, got {short_repr(split)}")
-    if states is not None:
-        check_instance("states", states, StateConfig)
-    made = make_games(games, perception, reasoning, **overrides)
-    prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
-    configs = [episode_config(game, reward, max_turns, prompts) for game in made]
-    rows = []
-    for i in range(n):
-        index, which = divmod(i, len(configs))
-        config = configs[which]
-        if states is None:
-            live = LiveEpisode.start(config, _seed(config.game, seed + index, split))
-        else:
-            live = LiveEpisode.at(config, _sample(config, seed, index, split, states))
-        rows.append(_row(live))
-    return rows
+    starts = _starts(
+        games,
+        n,
+        seed,
+        split,
+        states=states,
+        max_turns=max_turns,
+        observation=observation,
+        chat=chat,
+        history=history,
+        history_images=history_images,
+        reward=reward,
+        perception=perception,
+        reasoning=reasoning,
+        **overrides,
+    )
+    return [_row(live) for live in starts]
+
+
+def make_episodes(
+    games: object,
+    n: int,
+    seed: int = 0,
+    split: Split = "train",
+    *,
+    states: States = None,
+    **settings: Any,
+) -> Iterator[Episode]:
+    """Start the episodes of the rows of `make_dataset`, which has the same arguments, one by one and without images.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+    return map(Episode.of, _starts(games, n, seed, split, states=states, **settings))
 
 
 def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
@@ -138,6 +156,42 @@ def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
     return Dataset.from_list(rows, features=features)
 
 
+def _starts(
+    games: object, n: int, seed: int, split: Split, *, states: States, **settings: Any
+) -> Iterator[LiveEpisode]:
+    n, seed = as_int(n), as_int(seed)
+    check_int("n", n, 1)
+    check_int("seed", seed, 0)
+    if split not in ("train", "validation"):
+        raise UsageError(f"split must be train or validation, got {short_repr(split)}")
+    distribution = state_config(states)
+    configs = episode_configs(games, **settings)
+    return (start(configs[i % len(configs)], seed, i // len(configs), split, distribution) for i in range(n))
+
+
+def state_config(states: States) -> StateConfig | None:
+    """Check a distribution of states.
+
+    Raises:
+        UsageError: It is invalid.
+    """
+    try:
+        return _STATES.validate_python(states)
+    except ValidationError as error:
+        raise UsageError(f"states: {describe_validation_error(error)}") from None
+
+
+def start(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig | None) -> LiveEpisode:
+    """Start the episode of a row, counted per game."""
+    if states is None:
+        return LiveEpisode.start(config, _seed(config.game, seed + index, split))
+    validation = split == "validation"
+    stream = seed + VALIDATION_STREAM if validation else seed
+    return LiveEpisode.at(
+        config, sample_state(config.game, stream, index, states, config.reward, validation=validation)
+    )
+
+
 def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
     """Return the seed of an initial state."""
     questions = split_questions(game, StateConfig().validation_fraction)
@@ -149,12 +203,6 @@ def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
     if index >= FIRST_VALIDATION_SEED:
         raise UsageError(f"seeds of split train must be below {FIRST_VALIDATION_SEED:,}, got {index:,}")
     return index
-
-
-def _sample(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig) -> Any:
-    validation = split == "validation"
-    stream = seed + VALIDATION_STREAM if validation else seed
-    return sample_state(config.game, stream, index, states, config.reward, validation=validation)
 
 
 def _row(live: LiveEpisode) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from PIL import Image
@@ -66,7 +67,7 @@ class Episode:
         chat: bool = False,
         history: int | None = None,
         history_images: int = 0,
-        reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
+        reward: RewardConfig | Mapping[str, Any] = RewardConfig(),  # noqa: B008 - frozen
         perception: int = 3,
         reasoning: int = 3,
         **overrides: Any,
@@ -81,7 +82,7 @@ class Episode:
             chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
             history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
             history_images: Number of those turns that include images.
-            reward: Weights and shaping of the reward.
+            reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
             overrides: Config fields that override the levels, e.g. `size=320`.
@@ -91,10 +92,19 @@ class Episode:
         """
         if not isinstance(game, str | Game):
             raise UsageError(f"game must be an id, a name or a Game, got {short_repr(game)}")
-        (made,) = make_games(game, perception, reasoning, **overrides)
-        prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
-        config = episode_config(made, reward, max_turns, prompts)
-        self._live = LiveEpisode(config, CoreEpisode(made, seed, reward))
+        (config,) = episode_configs(
+            game,
+            max_turns=max_turns,
+            observation=observation,
+            chat=chat,
+            history=history,
+            history_images=history_images,
+            reward=reward,
+            perception=perception,
+            reasoning=reasoning,
+            **overrides,
+        )
+        self._live = LiveEpisode(config, CoreEpisode(config.game, seed, config.reward))
 
     @classmethod
     def of(cls, live: LiveEpisode) -> Episode:
@@ -179,6 +189,11 @@ class Episode:
     def score(self) -> float:
         """Sum of the game's own rewards so far."""
         return self._live.episode.score
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Number of turns per outcome: `played`, `illegal` and `unparsable`."""
+        return {outcome.value: count for outcome, count in self._live.episode.outcomes.items()}
 
     @property
     def done(self) -> bool:
@@ -271,13 +286,28 @@ class Episode:
             raise EpisodeEnded(f"this episode of {self.game.name} has ended ({self.end_reason}): start another")
 
 
-def episode_config(game: Game[Any, Any], reward: RewardConfig, max_turns: int, prompts: PromptConfig) -> EpisodeConfig:
-    """Check the settings of an episode without drawing its first image."""
-    check_instance("reward", reward, RewardConfig)
+def episode_configs(
+    games: object,
+    *,
+    max_turns: int = 100,
+    reward: RewardConfig | Mapping[str, Any] = RewardConfig(),  # noqa: B008 - frozen
+    observation: ObservationType = "image",
+    chat: bool = False,
+    history: int | None = None,
+    history_images: int = 0,
+    perception: int = 3,
+    reasoning: int = 3,
+    **overrides: Any,
+) -> list[EpisodeConfig]:
+    """Check the settings of episodes without drawing their first images; one config per game."""
+    made = make_games(games, perception, reasoning, **overrides)
+    prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
+    reward = RewardConfig.model_validate(reward)
     max_turns = as_int(max_turns)
     check_int("max_turns", max_turns, 1)
-    prompts.check(game)
-    return EpisodeConfig(game, reward, max_turns, prompts)
+    for game in made:
+        prompts.check(game)
+    return [EpisodeConfig(game, reward, max_turns, prompts) for game in made]
 
 
 def _part(image: ImageArray, form: ImageForm) -> dict[str, Any]:
