@@ -19,7 +19,7 @@ from vlmgym.records.episode import versions
 
 
 def card_of(games: Any, **options: Any) -> DatasetCard:
-    return DatasetCard(dataset_card(make_dataset(games, 4, 5, size=128, **options)))
+    return DatasetCard(dataset_card({"train": make_dataset(games, 4, 5, size=128, **options)}, seed=5))
 
 
 def test_the_card_describes_how_rows_were_made() -> None:
@@ -29,7 +29,7 @@ def test_the_card_describes_how_rows_were_made() -> None:
     assert (data["license"], data["task_categories"]) == ("apache-2.0", ["image-text-to-text"])
     assert data["pretty_name"] == "vlmgym: 2048-v0, nlvr2-v0"
     made = data["vlmgym"]
-    assert (made["versions"], made["seeds"]) == (versions(), [5, 6])
+    assert (made["versions"], made["seed"], made["splits"], made["states"]) == (versions(), 5, {"train": 4}, None)
     assert [used["game"]["id"] for used in made["settings"]] == ["2048-v0", "nlvr2-v0"]
     for used in made["settings"]:
         assert used["game"]["config"] == vlmgym.make_game(used["game"]["id"], size=128).config.model_dump(mode="json")
@@ -38,6 +38,38 @@ def test_the_card_describes_how_rows_were_made() -> None:
     for column in make_dataset("2048", 1)[0]:
         assert f"`{column}`" in card.text
     assert "Sources of images" not in card.text
+
+
+def test_rows_can_be_made_again_from_the_card() -> None:
+    states = vlmgym.StateConfig(moves=(2, 9), mover="oracle", informative=True)
+    rows = {
+        split: make_dataset(["2048", "swap"], 4, 3, split, states=states, size=128) for split in ("train", "validation")
+    }
+    made = DatasetCard(dataset_card(rows, seed=3, states=states)).data.to_dict()["vlmgym"]
+    games = [vlmgym.make_game(each["game"]["id"], **each["game"]["config"]) for each in made["settings"]]
+    for split, count in made["splits"].items():
+        again = make_dataset(games, count, made["seed"], split, states=vlmgym.StateConfig(**made["states"]))
+        assert [row["snapshot"] for row in again] == [row["snapshot"] for row in rows[split]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "message"),
+    [
+        (
+            {"train": make_dataset("2048", 1)},
+            {"seed": 1},
+            "the first row of split train is not that of make_dataset with seed=1",
+        ),
+        ({"train": make_dataset("2048", 1)}, {"states": vlmgym.StateConfig()}, "with seed=0 and states=StateConfig"),
+        ({"validation": make_dataset("2048", 1)}, {}, "the first row of split validation is not"),
+        ({"train": []}, {}, "^split train has no rows$"),
+        (make_dataset("2048", 1), {}, "^rows must be a mapping from train, validation or both to rows"),
+        ({"test": make_dataset("2048", 1)}, {}, "^rows must be a mapping from train, validation or both to rows"),
+    ],
+)
+def test_cards_of_other_rows_are_refused(rows: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(vlmgym.UsageError, match=message):
+        dataset_card(rows, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +100,7 @@ import datasets, numpy, vlmgym
 repo = "me/boards"
 create_repo(repo, repo_type="dataset", exist_ok=True)
 rows = {split: vlmgym.make_dataset("2048", 3, split=split, size=64) for split in ("train", "validation")}
-DatasetCard(vlmgym.dataset_card(rows["train"])).push_to_hub(repo)
+DatasetCard(vlmgym.dataset_card(rows)).push_to_hub(repo)
 for split, own in rows.items():
     vlmgym.to_hf_dataset(own).push_to_hub(repo, split=split)
 
@@ -99,7 +131,7 @@ def test_datasets_are_pushed_and_loaded_with_their_card(tmp_path: Path) -> None:
     *outcomes, card = done.stdout.splitlines()
     assert outcomes == ["played", "played"]
     data = json.loads(card)
-    assert (data["license"], data["vlmgym"]["seeds"]) == ("apache-2.0", [0, 2])
+    assert (data["license"], data["vlmgym"]["splits"]) == ("apache-2.0", {"train": 3, "validation": 3})
     (config,) = data["configs"]
     assert [file["split"] for file in config["data_files"]] == ["train", "validation"]
     assert {"name": "answer", "dtype": "string"} in data["dataset_info"]["features"]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, get_args
 
-from vlmgym.api.dataset import Row
+from vlmgym.api.dataset import Row, Split, States, start, state_config
 from vlmgym.api.episode import Episode
+from vlmgym.errors import UsageError
 from vlmgym.records.episode import versions
+from vlmgym.rollout.states import StateConfig
 
 BODY = """\
 # {title}
 
-{rows:,} states with seeds {first:,} to {last:,}, made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of \
-this card has the settings of the episodes.
+States of games ({rows}), made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of this card has its \
+arguments.
 
 | column | |
 |---|---|
@@ -38,35 +41,65 @@ SOURCES = """
 """
 
 
-def dataset_card(rows: Sequence[Row]) -> str:
-    """Write the dataset card of rows of `make_dataset`: a README.md with licence, games, episode settings and versions.
+def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: States = None) -> str:
+    """Write a dataset card: a README.md with licence, games, versions, and the arguments of `make_dataset`.
 
     The licence is vlmgym's own, or `other` with a list of sources if images show something that it did not generate.
 
+    Args:
+        rows: Splits with their rows, in the order in which `make_dataset` returned them.
+        seed: Argument of `make_dataset`, as for all splits.
+        states: Argument of `make_dataset`, as for all splits.
+
     Raises:
-        StateError: A row has no valid snapshot.
+        UsageError: `rows` is no such mapping, or its rows were made with other arguments.
     """
+    if not isinstance(rows, Mapping) or not rows or not {*rows} <= {*get_args(Split)}:
+        raise UsageError("rows must be a mapping from train, validation or both to rows of make_dataset")
+    distribution = state_config(states)
     settings: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
-    for row in rows:
-        game, stored = Episode.restore(row["snapshot"]).game, json.loads(row["snapshot"])
-        used = {name: stored[name] for name in ("game", "max_turns", "reward", "prompts")}
-        settings.setdefault(json.dumps(used), used)
-        if game.image_source is not None:
-            sources[game.id] = game.image_source
+    for split, own in rows.items():
+        _check(split, own, seed, distribution)
+        for row in own:
+            game, stored = Episode.restore(row["snapshot"]).game, json.loads(row["snapshot"])
+            used = {name: stored[name] for name in ("game", "max_turns", "reward", "prompts")}
+            settings.setdefault(json.dumps(used), used)
+            if game.image_source is not None:
+                sources[game.id] = game.image_source
     games = ", ".join(dict.fromkeys(used["game"]["id"] for used in settings.values()))
-    seeds = [row["seed"] for row in rows]
-    has_images = any(row["images"] for row in rows)
+    has_images = any(row["images"] for own in rows.values() for row in own)
     title, now = f"vlmgym: {games}", versions()
+    counts = {split: len(own) for split, own in rows.items()}
+    made = {
+        "seed": seed,
+        "splits": counts,
+        "states": distribution and asdict(distribution),
+        "settings": [*settings.values()],
+    }
     metadata = {
         "license": "other" if sources else "apache-2.0",
         "pretty_name": title,
         "task_categories": ["image-text-to-text" if has_images else "text-generation"],
         "tags": ["vlmgym", "games", "reinforcement-learning"],
-        "vlmgym": {"versions": now, "seeds": [min(seeds), max(seeds)], "settings": [*settings.values()]},
+        "vlmgym": {"versions": now, **made},
     }
     head = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())  # JSON is YAML
-    body = BODY.format(title=title, rows=len(rows), first=min(seeds), last=max(seeds), version=now["vlmgym"])
+    listed = ", ".join(f"{split}: {count:,}" for split, count in counts.items())
+    body = BODY.format(title=title, rows=listed, version=now["vlmgym"])
     if sources:
         body += SOURCES + "".join(f"- {game}: {source}\n" for game, source in sources.items())
     return f"---\n{head}---\n\n{body}"
+
+
+def _check(split: Any, rows: Sequence[Row], seed: int, states: StateConfig | None) -> None:
+    """Check that the first row is that of `make_dataset` with these arguments."""
+    if not rows:
+        raise UsageError(f"split {split} has no rows")
+    first = rows[0]["snapshot"]
+    live = start(Episode.restore(first)._live.config, seed, 0, split, states)
+    if Episode.of(live).snapshot() != first:
+        raise UsageError(
+            f"the first row of split {split} is not that of make_dataset with seed={seed} and states={states}: "
+            "give seed and states as you did there, and all rows in their order"
+        )
