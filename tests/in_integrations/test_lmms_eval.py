@@ -64,7 +64,7 @@ def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
         assert len(scores) == (1 if game == "vqa" else 2)
         assert reported["score,none"] == pytest.approx(np.mean(scores))
         assert reported["failed,none"] == (0.5 if game == "vqa" else 0.0)
-    assert results["vlmgym_nlvr2"]["played,none"] == 0.5
+    assert [results["vlmgym_nlvr2"][f"{each},none"] for each in ("played", "illegal", "unparsable")] == [0.5, 0.0, 0.5]
     assert np.mean(answered["nlvr2"]) == 0.5
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import verifiers.v1 as vf
 from pydantic import ValidationError
+from pydantic_config import cli
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
 from tests.api_server import ApiServer, Behaviour, refusal, well_behaved
-from vlmgym import Episode
+from vlmgym import Episode, make_dataset
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,7 +84,7 @@ def test_vf_eval_runs_the_example_on_this_machine_only(tmp_path: Path) -> None:
 
 
 def test_rollouts_of_a_task_share_their_state(tmp_path: Path) -> None:
-    episodes, _ = evaluate(tmp_path, episodes=1, split="validation", reward={"unparsable": -1.0})
+    episodes, _ = evaluate(tmp_path, episodes=1, split="validation")
     first, second = (episode.traces[0] for episode in episodes)
     assert first.task.data.id == second.task.data.id == "2048-v0/1000000"
     assert first.messages == second.messages  # the server's responses depend only on the request
@@ -105,14 +106,34 @@ def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
         assert episode.traces[0].rewards == {}
 
 
-def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(ValidationError, match="sise"):
-        vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {"sise": 64}}})
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sise": 64}, "2048: unknown config field 'sise'"),
+        ({"reward": {"ilegal": 1}}, "reward: ilegal: extra inputs are not permitted"),
+        ({"states": {"move": 1}}, "states: move: unexpected keyword argument"),
+    ],
+)
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": settings}})
 
 
-@pytest.mark.parametrize("name", ["games", "n", "reward", "seed", "split"])
+def test_tasks_are_the_rows_of_a_dataset() -> None:
+    settings: dict[str, Any] = {
+        **SMALL,
+        "states": {"moves": [2, 9], "informative": True},
+        "reward": {"unparsable": -1.0},
+    }
+    config = {"id": "vlmgym-verifiers", "games": ["2048", "nlvr2"], "episodes": 3, "seed": 4, "split": "validation"}
+    env = vf.load_environment(vf.resolve_env_config({"taskset": {**config, "settings": settings}}))
+    rows = make_dataset(["2048", "nlvr2"], 3, 4, "validation", **settings)
+    assert [task.data.snapshot for task in env.taskset.load()] == [row["snapshot"] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["games", "n", "seed", "split"])
 def test_settings_of_the_taskset_itself_are_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"settings must not contain {name}: games, episodes, seed, split and "):
+    with pytest.raises(ValidationError, match=f"settings must not contain {name}: games, episodes, seed and split are"):
         vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {name: 1}}})
 
 
@@ -123,11 +144,23 @@ def test_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'end_reason': 'turn limit'" in capsys.readouterr().out
 
 
-def test_configuration_of_prime_rl_names_a_valid_environment() -> None:
-    config = tomllib.loads((EXAMPLES / "prime_rl.toml").read_text())
-    (source,) = config["orchestrator"]["train"]["source"]
-    env = vf.load_environment(vf.resolve_env_config(source["env"]))
-    (task,) = env.taskset.take(1)
+def play_with_prime_rl_settings(env: Any) -> None:
+    (task,) = vf.load_environment(env).taskset.take(1)
     episode = Episode.restore(task.data.snapshot)
     assert episode.max_turns == 10
     assert episode.respond("").total == -1.0
+
+
+def test_configuration_of_prime_rl_names_a_valid_environment() -> None:
+    config = tomllib.loads((EXAMPLES / "prime_rl.toml").read_text())
+    (source,) = config["orchestrator"]["train"]["source"]
+    play_with_prime_rl_settings(vf.resolve_env_config(source["env"]))
+
+
+def test_prime_rl_accepts_its_configuration() -> None:
+    """Validate with prime-rl's own classes; docs/integrations/verifiers.md has the command."""
+    rl = pytest.importorskip("prime_rl.configs.rl")
+    config = cli(rl.RLConfig, args=["@", str(EXAMPLES / "prime_rl.toml")])
+    assert config.trainer.model.name == "Qwen/Qwen3.5-4B"
+    (source,) = config.orchestrator.train.source
+    play_with_prime_rl_settings(source.env)

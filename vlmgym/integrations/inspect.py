@@ -65,7 +65,7 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
         game: Id or name of the game.
         episodes: Number of samples.
         seed: Seed of the first episode.
-        settings: Other arguments of `Episode`, such as `max_turns=10` and `size=320`; `reward` may be a mapping.
+        settings: Other arguments of `Episode`, such as `max_turns=10` and `size=320`.
 
     Raises:
         UsageError: An argument is invalid.
@@ -73,8 +73,6 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
     for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
         if type(value) is not int or value < least:
             raise UsageError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if "reward" in settings:
-        settings["reward"] = vlmgym.RewardConfig.model_validate(settings["reward"])
     played = [vlmgym.Episode(game, each, **settings) for each in range(seed, seed + episodes)]
     samples = [
         Sample(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmgym import Outcome, Row, score, to_hf_dataset
+from vlmgym import Episode, Row, to_hf_dataset
 from vlmgym.errors import UsageError
 
 NOT_RESPONSES = ("[LMMS_EVAL_REQUEST_FAILED", "[LMMS_EVAL_BUDGET_EXCEEDED]")
@@ -29,17 +30,15 @@ generation_kwargs:
   do_sample: false
   until: []
 metric_list:
-  - metric: score
-    aggregation: mean
-    higher_is_better: true
-  - metric: played
-    aggregation: mean
-    higher_is_better: true
-  - metric: failed
-    aggregation: mean
-    higher_is_better: false
-metadata:
+{metrics}metadata:
   version: {version}
+"""
+METRICS = {"score": True, "played": True, "illegal": False, "unparsable": False, "failed": False}
+"""Metrics, and whether higher is better."""
+METRIC = """\
+  - metric: {name}
+    aggregation: mean
+    higher_is_better: {higher}
 """
 FUNCTIONS = """\
 from vlmgym.integrations.lmms_eval import doc_to_target, doc_to_text, doc_to_visual, process_results
@@ -74,7 +73,8 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
         name, _, version = game.rpartition("-v")
         data = folder / "data" / name
         DatasetDict(test=table).save_to_disk(data)
-        task = TASK.format(name=name, data=data, max_tokens=max_tokens, version=version)
+        metrics = "".join(METRIC.format(name=name, higher=json.dumps(higher)) for name, higher in METRICS.items())
+        task = TASK.format(name=name, data=data, max_tokens=max_tokens, version=version, metrics=metrics)
         (folder / f"vlmgym_{name}.yaml").write_text(task, encoding="utf-8")
         names.append(f"vlmgym_{name}")
     (folder / "vlmgym_functions.py").write_text(FUNCTIONS, encoding="utf-8")
@@ -98,12 +98,13 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Score a response: the game's own reward, and whether it was played.
+    """Score a response: the game's own reward, and its outcome.
 
     A failed request has neither, and so does not count in their means.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):
         return {"failed": 1.0}
-    scored = score(doc["snapshot"], response)
-    return {"score": scored.game, "played": float(scored.outcome is Outcome.PLAYED), "failed": 0.0}
+    episode = Episode.restore(doc["snapshot"])
+    episode.respond(response)
+    return {"score": episode.score, **episode.outcomes, "failed": 0.0}

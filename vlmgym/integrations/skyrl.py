@@ -41,7 +41,6 @@ class GameEnvironment(BaseTextEnv):
             raise UsageError(
                 f"generator.max_turns must be at least the max_turns of make_dataset, {self.max_turns}, got {limit}"
             )
-        self._invalid = 0
 
     def init(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the messages of the first turn; the row's prompt has no images and only serves to filter by length."""
@@ -51,7 +50,6 @@ class GameEnvironment(BaseTextEnv):
         """Take a turn with the model's response."""
         scored = self._episode.respond(action)
         self.turns = self._episode.turn
-        self._invalid += scored.outcome != "played"
         return BaseTextEnvStepOutput(
             observations=[] if self._episode.done else self._episode.messages()[-1:],
             reward=scored.total,
@@ -60,8 +58,8 @@ class GameEnvironment(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the score of the game, and the number of turns and of invalid ones; SkyRL logs their means."""
-        return {"score": self._episode.score, "turns": self.turns, "invalid_turns": self._invalid}
+        """Return the score of the game, and the number of turns, also per outcome; SkyRL logs their means."""
+        return {"score": self._episode.score, "turns": self.turns, **self._episode.outcomes}
 
 
 skyrl_gym.register(id="vlmgym", entry_point=GameEnvironment)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from vlmgym import Episode, Row, score
+from vlmgym import Episode, Row, Scored, score
 from vlmgym.errors import EpisodeEnded, UsageError
 
 INSTRUCTIONS = (
@@ -25,11 +25,15 @@ class GameEnvironment:
 
     The dataset must come from `vlmgym.make_dataset`. Its snapshots give all rollouts of a group the same initial state
     and randomness. The reward of a rollout is the sum of `Scored.total` over its turns.
+
+    Attributes:
+        episode: The episode, for reward functions, which TRL gives the `environments`.
+        turns: Results of its turns.
     """
 
     def __init__(self) -> None:
-        self._episode: Episode | None = None
-        self._reward = 0.0
+        self.episode: Episode | None = None
+        self.turns: list[Scored[Any, Any]] = []
 
     def reset(self, snapshot: str | None = None, **columns: Any) -> str:
         """Start the episode of a row; the images of the row are shown by the trainer.
@@ -42,7 +46,7 @@ class GameEnvironment:
                 "train_dataset has no column snapshot: make it with vlmgym.make_dataset, so that the rollouts of a "
                 "group start in the same state"
             )
-        self._episode, self._reward = Episode.restore(snapshot), 0.0
+        self.episode, self.turns = Episode.restore(snapshot), []
         return INSTRUCTIONS
 
     def respond(self, response: str) -> list[dict[str, Any]]:
@@ -58,7 +62,7 @@ class GameEnvironment:
         episode = self._running()
         if episode.done:
             raise EpisodeEnded("The episode has ended. Do not call this tool again.")
-        self._reward += episode.respond(response).total
+        self.turns.append(episode.respond(response))
         if episode.done:
             return [_text(f"The episode has ended: {episode.end_reason}. Do not call this tool again.")]
         content: list[dict[str, Any]] = episode.messages("pil")[-1]["content"]
@@ -67,11 +71,12 @@ class GameEnvironment:
     def get_reward(self) -> float:
         """Return the reward of the rollout; one that ends before the episode does has another, unparsable response."""
         episode = self._running()
-        return self._reward + (0.0 if episode.done else score(episode.snapshot(), "").total)
+        penalty = 0.0 if episode.done else score(episode.snapshot(), "").total
+        return penalty + sum(scored.total for scored in self.turns)
 
     def _running(self) -> Episode:
-        assert self._episode is not None, "the trainer resets first"
-        return self._episode
+        assert self.episode is not None, "the trainer resets first"
+        return self.episode
 
 
 def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: int) -> dict[str, int]:

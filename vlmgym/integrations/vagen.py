@@ -7,7 +7,7 @@ from typing import Any
 
 from vagen.envs.gym_image_env import GymImageEnv
 
-from vlmgym import Episode, RewardConfig
+from vlmgym import Episode
 from vlmgym.errors import UsageError
 
 IMAGE = "<image>"
@@ -18,9 +18,8 @@ class GameEnvironment(GymImageEnv):
     """An environment of VAGEN, whose actions are responses.
 
     Args:
-        env_config: `config` of an environment in VAGEN's files: the arguments of `Episode` except `seed`, with `reward`
-            as a mapping, and `success_score`, the score from which an ended episode counts as a success. Without it,
-            no episode does.
+        env_config: `config` of an environment in VAGEN's files: the arguments of `Episode` except `seed`, and
+            `success_score`, the score from which an ended episode counts as a success. Without it, no episode does.
 
     Raises:
         UsageError: An argument is invalid.
@@ -28,7 +27,7 @@ class GameEnvironment(GymImageEnv):
 
     def __init__(self, env_config: dict[str, Any]) -> None:
         super().__init__(env_config)
-        settings = {**env_config, "reward": RewardConfig(**env_config.get("reward", {}))}
+        settings = dict(env_config)
         if "game" not in settings:
             raise UsageError("config needs game, such as game: '2048'")
         self._success_score = settings.pop("success_score", float("inf"))

@@ -40,26 +40,23 @@ class GameTasksetConfig(vf.TasksetConfig):
     """Number of tasks; they alternate between the games."""
     seed: int = Field(0, ge=0)
     split: Literal["train", "validation"] = "train"
-    reward: vlmgym.RewardConfig = vlmgym.RewardConfig()
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Other arguments of `vlmgym.make_dataset`, except `states`, such as `{"max_turns": 10, "size": 320}`."""
+    """Other arguments of `vlmgym.make_dataset`, such as `{"max_turns": 10, "reward": {"illegal": -1}}`."""
 
     @model_validator(mode="after")
     def _check(self) -> GameTasksetConfig:
-        if own := {"games", "n", "seed", "split", "reward"} & self.settings.keys():
-            options = "games, episodes, seed, split and reward are options of the taskset"
+        if own := {"games", "n", "seed", "split"} & self.settings.keys():
+            options = "games, episodes, seed and split are options of the taskset"
             raise ValueError(f"settings must not contain {', '.join(sorted(own))}: {options}")
         try:
-            for game in self.games:
-                self.row(game, 0)
+            next(self.starts())
         except vlmgym.UsageError as error:
             raise ValueError(str(error)) from None
         return self
 
-    def row(self, game: str, index: int) -> vlmgym.Row:
-        """Make a row of one game."""
-        (row,) = vlmgym.make_dataset(game, 1, self.seed + index, self.split, reward=self.reward, **self.settings)
-        return row
+    def starts(self) -> Iterator[vlmgym.Episode]:
+        """Start the episodes of all tasks, one by one."""
+        return vlmgym.make_episodes(self.games, self.episodes, self.seed, self.split, **self.settings)
 
 
 class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
@@ -67,10 +64,9 @@ class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
 
     def load(self) -> Iterator[GameTask]:
         """Make the tasks lazily."""
-        for i in range(self.config.episodes):
-            index, which = divmod(i, len(self.config.games))
-            row = self.config.row(self.config.games[which], index)
-            data = GameData(id=f"{row['game']}/{row['seed']}", name=row["game"], snapshot=row["snapshot"])
+        for episode in self.config.starts():
+            game = episode.game.id
+            data = GameData(id=f"{game}/{episode.seed}", name=game, snapshot=episode.snapshot())
             yield GameTask(data, self.config.task)
 
 
@@ -140,11 +136,10 @@ class GameEnv(vf.Env[GameEnvConfig]):
                 turns.append(await asyncio.to_thread(episode.respond, segment.last_reply))
         trace = interaction.trace
         if trace.ok:
-            outcomes = [scored.outcome.value for scored in turns]
-            trace.record_reward("game", sum(scored.total for scored in turns))
-            trace.record_metrics({"score": episode.score, "truncated": episode.truncated})
-            trace.record_metrics({outcome.value: outcomes.count(outcome.value) for outcome in vlmgym.Outcome})
-            trace.info |= {"outcomes": outcomes, "rewards": [scored.total for scored in turns]}
+            rewards = [scored.total for scored in turns]
+            trace.record_reward("game", sum(rewards))
+            trace.record_metrics({"score": episode.score, "truncated": episode.truncated, **episode.outcomes})
+            trace.info |= {"outcomes": [scored.outcome.value for scored in turns], "rewards": rewards}
             trace.info["end_reason"] = episode.end_reason
 
 

@@ -48,7 +48,8 @@ class GameAgentLoop(AgentLoopBase):
         mask: list[int] = []
         logprobs: list[float] | None = None
         metrics: dict[str, Any] = {"num_preempted": 0}
-        request, reward, invalid = uuid4().hex, 0.0, 0
+        request = uuid4().hex
+        rewards: list[float] = []
         extra: dict[str, Any] = {}
         while True:
             limit = min(self._response_tokens or room, room - len(mask))
@@ -69,8 +70,7 @@ class GameAgentLoop(AgentLoopBase):
             tokens = merged.token_ids
             response = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
             scored = await asyncio.to_thread(episode.respond, response)
-            reward += scored.total
-            invalid += scored.outcome != "played"
+            rewards.append(scored.total)
             if episode.done:
                 break
             before = [*messages, {"role": "assistant", "content": response}]
@@ -80,17 +80,17 @@ class GameAgentLoop(AgentLoopBase):
                 break  # An image must never be cut: verl would pair its features with the wrong tokens.
             messages, images = [*before, turn], [*images, *_images([turn])]
             tokens, mask, logprobs = merged.token_ids, longer, padded
-        facts = {"score": episode.score, "finished": float(episode.done), "invalid_turns": float(invalid)}
+        facts = {"score": episode.score, "finished": float(episode.done), **episode.outcomes}
         return AgentLoopOutput(
             prompt_ids=tokens[: len(tokens) - len(mask)],
             response_ids=tokens[len(tokens) - len(mask) :],
             response_mask=mask,
             response_logprobs=logprobs,
             multi_modal_data={"images": images} if images else {},
-            reward_score=reward,
+            reward_score=sum(rewards),
             num_turns=2 * episode.turn,
             metrics=metrics,
-            extra_fields={**extra, "turn_scores": [], "tool_rewards": [], "reward_extra_info": facts},
+            extra_fields={**extra, "turn_scores": rewards, "tool_rewards": [], "reward_extra_info": facts},
         )
 
 
