@@ -1,4 +1,4 @@
-"""Every adapter gives the prompts, images, outcomes and rewards of `vlmgym.Episode` for the same responses.
+"""Every adapter gives the texts, images, outcomes, rewards and score of `vlmgym.Episode` for the same responses.
 
 An adapter is added to `DRIVERS` with a function that plays a case through it, if possible through the framework's own
 entry point. Cases are skipped where the framework is not installed.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,8 +38,17 @@ class Case:
     script: tuple[str, ...]
 
     @property
+    def episode(self) -> vlmgym.Episode:
+        return vlmgym.Episode(self.game, self.seed, **self.options)
+
+    @property
+    def row(self) -> vlmgym.Row:
+        (row,) = vlmgym.make_dataset(self.game, 1, self.seed, **self.options)
+        return row
+
+    @property
     def responses(self) -> list[str]:
-        episode, responses = vlmgym.Episode(self.game, self.seed, **self.options), []
+        episode, responses = self.episode, []
         while not episode.done:
             response = self.script[episode.turn]
             responses.append(f"<answer>{episode.answer()}</answer>" if response is ORACLE else response)
@@ -45,33 +56,46 @@ class Case:
         return responses
 
 
+Message = tuple[str, list[str]]
+"""Role and parts; images are hashes of their pixels."""
+
+
 @dataclass
 class Played:
-    """Everything that a model and a trainer see of an episode; None where the framework does not show it."""
+    """Everything that a model and a trainer see of an episode: per turn its messages, or in a conversation new ones."""
 
-    images: list[list[np.ndarray[Any, Any]]] = field(default_factory=list)
-    prompts: Any = None
-    outcomes: Any = None
-    rewards: Any = None
-    reward: float | None = None
-    score: float | None = None
+    turns: list[list[Message]] = field(default_factory=list)
+    outcomes: Any = field(default_factory=list)
+    rewards: Any = field(default_factory=list)
+    score: float = 0.0
 
 
-SIZE = {"size": 64}
+REWARD = {"shaping": "log2", "illegal": -1.0, "unparsable": -2.0, "format_weight": 0.5}
+SIZE = {"size": 64, "reward": REWARD}
 LEFT = "<answer>left</answer>"
 FAR = "<answer>(1, 1) (8, 1)</answer>"
 UNPARSABLE = "I cannot see it."
-CASES = [
-    Case("2048", 3, {"max_turns": 7, **SIZE}, (ORACLE, LEFT, LEFT, LEFT, LEFT, UNPARSABLE, ORACLE)),
-    Case("2048", 4, {"max_turns": 50, "rows": 3, "columns": 3, "goal": 8, **SIZE}, (ORACLE,) * 50),
-    Case("shisensho", 5, {"max_turns": 4, "observation": "both", "size": 160}, (ORACLE, UNPARSABLE, FAR, ORACLE)),
-    Case("nlvr2", 6, SIZE, (ORACLE,)),
-    Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
-]
+ALL_OUTCOMES = (ORACLE, LEFT, LEFT, LEFT, LEFT, UNPARSABLE, ORACLE)
+CASES = {
+    "image": Case("2048", 3, {"max_turns": 7, **SIZE}, ALL_OUTCOMES),
+    "game over": Case("2048", 4, {"max_turns": 50, "rows": 3, "columns": 3, "goal": 8, **SIZE}, (ORACLE,) * 50),
+    "text": Case("2048", 3, {"max_turns": 7, "observation": "text", **SIZE}, ALL_OUTCOMES),
+    "both": Case(
+        "shisensho", 5, {"max_turns": 4, "observation": "both", "size": 160}, (ORACLE, UNPARSABLE, FAR, ORACLE)
+    ),
+    "history": Case("2048", 3, {"max_turns": 4, "history": 2, "history_images": 1, **SIZE}, ALL_OUTCOMES),
+    "several images": Case("tracking", 2, {"size": 64}, (ORACLE,)),
+    "correct": Case("nlvr2", 6, SIZE, (ORACLE,)),
+    "unparsable": Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
+    "chat": Case("2048", 3, {"max_turns": 4, "chat": True, "history_images": 9, **SIZE}, (ORACLE, LEFT, "", ORACLE)),
+    "chat with fewer images": Case(
+        "2048", 3, {"max_turns": 4, "chat": True, "history": 2, "history_images": 1, **SIZE}, (ORACLE, LEFT, "", ORACLE)
+    ),
+}
 
 
 def pixels(image: Any) -> np.ndarray[Any, Any]:
-    """Decode an image: PIL, a PNG file, or base64 with or without the head of a data URL."""
+    """Decode an image: an array, PIL, a PNG file, or base64 with or without the head of a data URL."""
     if isinstance(image, str):
         image = base64.b64decode(image.partition("base64,")[2] or image)
     if isinstance(image, bytes):
@@ -79,33 +103,85 @@ def pixels(image: Any) -> np.ndarray[Any, Any]:
     return np.asarray(image)
 
 
-def by_hand(case: Case) -> Played:
-    episode, played = vlmgym.Episode(case.game, case.seed, **case.options), Played(prompts=[], outcomes=[], rewards=[])
-    for response in case.responses:
-        parts = [part for message in episode.messages() for part in message["content"]]
-        played.images.append([pixels(part["image_url"]["url"]) for part in parts if "image_url" in part])
-        played.prompts.append(parts[-1]["text"])
+def parts(content: Any) -> list[str]:
+    """Convert the content of a message; an image becomes a hash of its shape and pixels."""
+    if isinstance(content, str):
+        return [content]
+    found = []
+    for part in content:
+        if part["type"] == "text":
+            found.append(part["text"])
+        else:
+            image = pixels(part["image_url"]["url"] if part["type"] == "image_url" else part["image"])
+            found.append(f"{image.shape} {image.dtype} {sha256(image.tobytes()).hexdigest()}")
+    return found
+
+
+def read(messages: Iterable[Any]) -> list[Message]:
+    return [(message["role"], parts(message["content"])) for message in messages]
+
+
+def with_images(prompt: Sequence[Any], images: Sequence[Any]) -> list[Message]:
+    """Put the images of a row before the text of its last message, as trainers do."""
+    *before, last = read(prompt)
+    return [*before, (last[0], parts([{"type": "image", "image": image} for image in images]) + last[1])]
+
+
+def by_hand(case: Case, turns: int | None = None, whole: bool = False) -> Played:
+    """Play with `Episode`; `whole` gives all messages of each turn."""
+    episode, played = case.episode, Played()
+    for response in case.responses[:turns]:
+        messages = read(episode.messages())
+        played.turns.append(messages if whole or not played.turns else messages[-1:])
         scored = episode.respond(response)
         played.outcomes.append(scored.outcome.value)
         played.rewards.append(scored.total)
-    played.reward, played.score = sum(played.rewards), episode.score
+    played.score = episode.score
     return played
 
 
 def trl(case: Case) -> Played:
     """Call the tool as GRPOTrainer does; tests/in_training/test_trl.py does so through the trainer."""
-    (row,) = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
     environment = GameEnvironment()
-    environment.reset(**row)
-    played = Played(images=[[pixels(image) for image in row["images"]]], prompts=[row["prompt"][-1]["content"]])
+    environment.reset(**case.row)
+    played = Played([with_images(case.row["prompt"], case.row["images"])])
     for response in case.responses:
-        *images, text = environment.respond(response)
-        played.images.append([pixels(part["image"]) for part in images])
-        played.prompts.append(text["text"])
-    assert played.images.pop() == []
-    assert played.prompts.pop().startswith("The episode has ended")
-    played.reward = environment.get_reward()
+        played.turns.append([("user", parts(environment.respond(response)))])
+    ((_, (end,)),) = played.turns.pop()
+    assert end.startswith("The episode has ended")
+    played.outcomes = [scored.outcome.value for scored in environment.turns]
+    played.rewards = [scored.total for scored in environment.turns]
+    assert environment.episode is not None
+    played.score = environment.episode.score
+    assert environment.get_reward() == sum(played.rewards)
     return played
+
+
+def trl_moves(case: Case) -> Played:
+    """Score a response with the reward function of single moves, as GRPOTrainer does with a row of the dataset."""
+    (row,) = vlmgym.to_hf_dataset([case.row])
+    response = case.responses[0]
+    scored = vlmgym.score(row["snapshot"], response)
+    columns = {name: [row[name]] for name in row if name != "prompt"}
+    rewards = vlmgym.reward_fn([row["prompt"]], [[{"role": "assistant", "content": response}]], **columns)
+    return Played([with_images(row["prompt"], row["images"])], [scored.outcome.value], rewards, scored.game)
+
+
+def lmms_eval(case: Case) -> Played:
+    """Read a row with lmms-eval's loader, and score the response with its task."""
+    tasks = pytest.importorskip("lmms_eval.tasks")
+    from vlmgym.integrations.lmms_eval import write_tasks
+
+    with TemporaryDirectory() as folder:
+        names = write_tasks(folder, [case.row])
+        manager = tasks.TaskManager(include_path=folder, include_defaults=False)
+        task = tasks.get_task_dict(names, manager, task_type="chat")[names[0]]
+        (doc,) = task.test_docs()
+        ((message),) = task.doc_to_messages(doc)
+        content = [{**part, "image": part.get("url")} for part in message["content"]]
+        result = task.process_results(doc, case.responses[:1])
+    outcomes = [outcome for outcome in vlmgym.Outcome if result[outcome]]
+    return Played([read([{**message, "content": content}])], outcomes, None, result["score"])
 
 
 def inspect(case: Case) -> Played:
@@ -115,12 +191,11 @@ def inspect(case: Case) -> Played:
 
     from vlmgym.integrations.inspect import make_task
 
-    responses, played = iter(case.responses), Played(prompts=[])
+    responses, played = iter(case.responses), Played()
 
     def respond(messages: Any, *_: Any) -> Any:
-        parts = [part for message in messages for part in message.content]
-        played.images.append([pixels(part.image) for part in parts if part.type == "image"])
-        played.prompts.append(parts[-1].text)
+        contents = [each.content if isinstance(each.content, str) else map(vars, each.content) for each in messages]
+        played.turns.append([(each.role, parts(content)) for each, content in zip(messages, contents)])
         usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else it downloads a tokenizer
         return ModelOutput.from_content("mockllm/model", next(responses)).model_copy(update={"usage": usage})
 
@@ -128,7 +203,8 @@ def inspect(case: Case) -> Played:
     (log,) = inspect_ai.eval(make_task(case.game, 1, case.seed, **case.options), model=model, display="none")
     score = log.samples[0].scores["game_score"]
     played.outcomes, played.rewards = ([turn[key] for turn in score.metadata["turns"]] for key in ("outcome", "reward"))
-    played.reward, played.score = score.metadata["reward"], score.value
+    played.score = score.value
+    assert score.metadata["reward"] == sum(played.rewards)
     assert log.results.scores[0].metrics["mean"].value == score.value
     return played
 
@@ -136,26 +212,22 @@ def inspect(case: Case) -> Played:
 def openenv(case: Case) -> Played:
     """Play over a WebSocket session of a running server."""
     pytest.importorskip("openenv")
-    from openenv import GenericEnvClient
-
     from tests.in_integrations.test_openenv import serve
-    from vlmgym.integrations.openenv import make_app
+    from vlmgym.integrations.openenv import GameAction, GameClient, make_app
 
-    played = Played(prompts=[], outcomes=[], rewards=[])
+    played = Played()
     with (
         serve(make_app([case.game], **case.options)) as url,
-        GenericEnvClient(base_url=url, message_timeout_s=60).sync() as client,
+        GameClient(base_url=url, message_timeout_s=60).sync() as client,
     ):
         turn = client.reset(seed=case.seed)
         for response in case.responses:
-            played.images.append([pixels(image["data"]) for image in turn.observation["images"]])
-            played.prompts.append(turn.observation["text"])
-            turn = client.step({"response": response})
-            played.outcomes.append(turn.observation["outcome"])
+            played.turns.append(read(turn.observation.messages()))
+            turn = client.step(GameAction(response=response))
+            played.outcomes.append(turn.observation.outcome.value)
             played.rewards.append(turn.reward)
         assert turn.done
-        played.score = turn.observation["score"]
-    played.reward = sum(played.rewards)
+        played.score = turn.observation.score
     return played
 
 
@@ -164,19 +236,19 @@ def skyrl(case: Case) -> Played:
     skyrl_gym = pytest.importorskip("skyrl_gym")
     import vlmgym.integrations.skyrl
 
-    (row,) = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
-    environment = skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": row["snapshot"]})
-    played = Played(prompts=[], outcomes=[], rewards=[])
-    (message,), _ = environment.init(row["prompt"])
+    environment = skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": case.row["snapshot"]})
+    played = Played()
+    new, _ = environment.init(case.row["prompt"])
     for response in case.responses:
-        played.images.append([pixels(part["image_url"]["url"]) for part in message["content"][:-1]])
-        played.prompts.append(message["content"][-1]["text"])
+        played.turns.append(read(new))
         output = environment.step(response)
         played.outcomes.append(output["metadata"]["outcome"])
         played.rewards.append(output["reward"])
-        (message,) = output["observations"] or (None,)
+        new = output["observations"]
     assert output["done"]
-    played.reward, played.score = sum(played.rewards), environment.get_metrics()["score"]
+    metrics = environment.get_metrics()
+    assert [metrics[outcome] for outcome in vlmgym.Outcome] == [*map(played.outcomes.count, vlmgym.Outcome)]
+    played.score = metrics["score"]
     return played
 
 
@@ -185,20 +257,27 @@ def vagen(case: Case) -> Played:
     pytest.importorskip("vagen.envs.gym_image_env")
     from vagen.evaluate.utils.mm_utils import compile_text_images_for_order, extract_images
 
+    from vlmgym.integrations.vagen import SYSTEM_PROMPT
     from vlmgym.integrations.vagen import GameEnvironment as Environment
 
-    environment = Environment({"game": case.game, **case.options})
-    played = Played(prompts=[], outcomes=[], rewards=[])
+    def new(observation: Any) -> Message:
+        found = compile_text_images_for_order(observation["obs_str"], extract_images(observation))
+        return "user", parts([{"type": kind, kind: value} for kind, value in found])
+
+    environment, played = Environment({"game": case.game, **case.options}), Played()
     observation, _ = asyncio.run(environment.reset(case.seed))
+    system = asyncio.run(environment.system_prompt())["obs_str"]
     for response in case.responses:
-        *images, (_, text) = compile_text_images_for_order(observation["obs_str"], extract_images(observation))
-        played.images.append([pixels(image) for _, image in images])
-        played.prompts.append(text)
+        played.turns.append([new(observation)])
         observation, reward, done, info = asyncio.run(environment.step(response))
         played.outcomes.append(info["outcome"])
         played.rewards.append(reward)
     assert done
-    played.reward, played.score = sum(played.rewards), info["score"]
+    if case.options.get("chat"):
+        played.turns[0].insert(0, ("system", [system]))
+    else:
+        assert system == SYSTEM_PROMPT  # VAGEN always has one
+    played.score = info["score"]
     return played
 
 
@@ -214,70 +293,92 @@ def verifiers(case: Case) -> Played:
         env = {"taskset": {"id": "vlmgym-verifiers", **taskset}}
         (episode,) = asyncio.run(run_eval(EvalConfig(env=env, model="tiny", client=client, rich=None)))
     (trace,) = episode.traces
-    return Played(
-        images=[[pixels(image["url"]) for image in request.images] for request in server.requests],
-        prompts=[request.texts[-1] for request in server.requests],
-        outcomes=trace.info["outcomes"],
-        rewards=trace.info["rewards"],
-        reward=trace.reward,
-        score=trace.metrics["score"],
+    played = Played(
+        [read(request.body["messages"]) for request in server.requests],
+        trace.info["outcomes"],
+        trace.info["rewards"],
+        trace.metrics["score"],
     )
+    assert trace.reward == sum(played.rewards)
+    assert [trace.metrics[each] for each in vlmgym.Outcome] == [*map(played.outcomes.count, vlmgym.Outcome)]
+    return played
 
 
 def verl(case: Case) -> Played:
-    """Play a row with verl's worker and a stub of the model's server."""
+    """Play a row with verl's worker and a stub of the model's server; verl has outcomes only as counts."""
     pytest.importorskip("verl.experimental.agent_loop.agent_loop")
     from tests.in_integrations.test_verl import roll_out
     from tests.in_training.tiny import make_checkpoint
     from vlmgym.integrations.verl import to_verl
 
     with TemporaryDirectory() as folder:
-        rows = vlmgym.make_dataset(case.game, 1, case.seed, **case.options)
-        output, server = roll_out(make_checkpoint(Path(folder)), to_verl(rows), responses=case.responses)
-    played, seen = Played(), 0
+        output, server = roll_out(make_checkpoint(Path(folder)), to_verl([case.row]), responses=case.responses)
+    facts, played, seen, read_so_far = output.non_tensor_batch, Played(), 0, 0
     for request in next(iter(server.requests.values())):
-        played.images.append([pixels(image) for image in request["image_data"][seen:]])
-        seen = len(request["image_data"])
-    played.reward = float(output.batch["rm_scores"].sum())
-    played.score = output.non_tensor_batch["score"][0]
+        images = [{"type": "image", "image": image} for image in (request["image_data"] or [])[seen:]]
+        seen += len(images)
+        text = re.sub(
+            r"<\|vision_start\|>(<\|image_pad\|>)+<\|vision_end\|>", "", server.tokenizer.decode(request["prompt_ids"])
+        )
+        found = re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", text, re.DOTALL)
+        new = [(role, [text]) for role, text in found[read_so_far:]]
+        read_so_far = len(found) + 1  # and the response
+        played.turns.append([*new[:-1], (new[-1][0], [*parts(images), *new[-1][1]])])
+    played.outcomes = {outcome.value: facts[outcome][0] for outcome in vlmgym.Outcome}
+    played.rewards, played.score = facts["turn_scores"][0], facts["score"][0]
+    assert float(output.batch["rm_scores"].sum()) == pytest.approx(sum(played.rewards))
     return played
 
 
 DRIVERS: dict[str, Callable[[Case], Played]] = {
     "inspect": inspect,
+    "lmms_eval": lmms_eval,
     "openenv": openenv,
     "skyrl": skyrl,
     "trl": trl,
+    "trl_moves": trl_moves,
     "vagen": vagen,
     "verifiers": verifiers,
     "verl": verl,
 }
-
-
-CHAT = Case("2048", 3, {"max_turns": 4, "chat": True, "history_images": 1, **SIZE}, (ORACLE, LEFT, "", ORACLE))
-WITH_CHAT = ("inspect", "verifiers")
+SINGLE_MOVES = ("lmms_eval", "trl_moves")
+WHOLE_REQUESTS = ("inspect", "verifiers")
+"""Send all messages of `Episode.messages` in each turn; the others keep the conversation and add what is new."""
+PLAYED = [
+    (adapter, name)
+    for adapter in DRIVERS
+    for name, case in CASES.items()
+    if not (adapter == "lmms_eval" and case.options.get("chat"))  # refused, as its test shows
+]
 
 
 def test_cases_have_all_outcomes_and_ends() -> None:
-    played = [by_hand(case) for case in CASES]
-    for game in ("2048", "shisensho"):
-        outcomes = {outcome for case, each in zip(CASES, played) if case.game == game for outcome in each.outcomes}
-        assert outcomes == {"played", "illegal", "unparsable"}
-    assert any(1 < len(each.images) < case.options.get("max_turns", 1) for case, each in zip(CASES, played))
+    played = {name: by_hand(case) for name, case in CASES.items()}
+    for name in ("image", "text", "both"):
+        assert {*played[name].outcomes} == {"played", "illegal", "unparsable"}
+    assert 1 < len(played["game over"].turns) < CASES["game over"].options["max_turns"]
+    assert len(played["several images"].turns[0][0][1]) > 2
+    assert all(len(content) == 1 for turn in played["text"].turns for _, content in turn)
+    assert any(case.episode.messages()[0]["role"] == "system" for case in CASES.values())
 
 
-@pytest.mark.parametrize(
-    ("adapter", "case"),
-    [*((adapter, case) for adapter in DRIVERS for case in CASES), *((adapter, CHAT) for adapter in WITH_CHAT)],
-    ids=lambda each: each if isinstance(each, str) else f"{each.game}-{'chat' if each is CHAT else each.seed}",
-)
-def test_adapters_play_as_episode(adapter: str, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_is_what_conversations_add_up_to() -> None:
+    case = CASES["chat"]
+    conversation: list[Message] = []
+    for new, whole, response in zip(by_hand(case).turns, by_hand(case, whole=True).turns, case.responses):
+        conversation += new
+        assert conversation == whole
+        conversation.append(("assistant", [response]))
+
+
+@pytest.mark.parametrize(("adapter", "name"), PLAYED)
+def test_adapters_play_as_episode(adapter: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where frameworks write logs
-    expected, played = by_hand(case), DRIVERS[adapter](case)
-    assert len(played.images) == len(expected.images)
-    for shown, same in zip(played.images, expected.images):
-        assert len(shown) == len(same)
-        assert all(map(np.array_equal, shown, same))
-    for name in ("prompts", "outcomes", "rewards", "score"):
-        assert getattr(played, name) in (None, getattr(expected, name)), name
-    assert played.reward == pytest.approx(expected.reward)
+    case = CASES[name]
+    played = DRIVERS[adapter](case)
+    expected = by_hand(case, 1 if adapter in SINGLE_MOVES else None, adapter in WHOLE_REQUESTS)
+    if adapter == "lmms_eval":  # evaluates by the score alone
+        expected.rewards = None
+    if adapter == "verl":
+        expected.outcomes = {outcome.value: expected.outcomes.count(outcome) for outcome in vlmgym.Outcome}
+    assert played == expected

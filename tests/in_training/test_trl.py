@@ -50,6 +50,13 @@ def load(folder: Path) -> torch.nn.Module:
     return model
 
 
+def load_processor(folder: Path, kind: Kind) -> Any:
+    """Load a processor, with the chat template of the real model."""
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.chat_template = (TEMPLATES / f"{kind}.jinja").read_text()
+    return processor
+
+
 def without_vision_tokens(processor: Any) -> dict[str, Any]:
     """Options of generation: an image token in a response fails in the forward pass, and tiny models generate them."""
     names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
@@ -74,7 +81,7 @@ def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) 
         seen.extend(zip(columns["snapshot"], (completion[0]["content"] for completion in completions), rewards))
         return rewards
 
-    processor = AutoProcessor.from_pretrained(folder)
+    processor = load_processor(folder, kind)
     options = {"temperature": 0.5, "generation_kwargs": without_vision_tokens(processor)}
     trainer = GRPOTrainer(
         model=load(folder),
@@ -97,7 +104,7 @@ def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) 
 @pytest.mark.slow
 def test_the_reward_of_single_moves_rises(tmp_path: Path) -> None:
     folder = make_move_model(tmp_path / "model", "qwen2_5_vl")
-    processor = AutoProcessor.from_pretrained(folder)
+    processor = load_processor(folder, "qwen2_5_vl")
     reward = RewardConfig(shaping="sign", illegal=-1.0, unparsable=-1.0)
     states = StateConfig(moves=(0, 10), informative=True)
     options = {"per_device_train_batch_size": 32, "num_generations": 8, "lr_scheduler_type": "constant"}
@@ -127,22 +134,27 @@ def test_the_reward_of_single_moves_rises(tmp_path: Path) -> None:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Qwen3-VL with the chat template of the real one."""
     folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-    processor = AutoProcessor.from_pretrained(folder)
-    processor.chat_template = (TEMPLATES / "qwen3_vl.jinja").read_text()
-    processor.save_pretrained(folder)
+    load_processor(folder, "qwen3_vl").save_pretrained(folder)
     return folder
 
 
-def respond_by_hand(snapshot: str, always: str | None) -> tuple[list[str], list[Any], float]:
-    """Play an episode and return responses, images and reward; `always` replaces the oracle."""
+def respond_by_hand(snapshot: str, always: str | None) -> tuple[list[str], list[Any], list[str], float]:
+    """Play an episode and return responses, images, texts and reward; `always` replaces the oracle."""
     episode = Episode.restore(snapshot)
     responses: list[str] = []
-    images, reward = [*episode.images], 0.0
+    images: list[Any] = []
+    texts = [message["content"][-1]["text"] for message in episode.messages()[:-1]]
+    reward = 0.0
     while not episode.done:
+        images += episode.images
+        texts.append(episode.prompt)
         responses.append(always or f"<answer>{episode.answer()}</answer>")
         reward += episode.respond(responses[-1]).total
-        images += [] if episode.done else episode.images
-    return responses, images, reward
+    return responses, images, texts, reward
+
+
+def has_in_order(text: str, texts: list[str]) -> bool:
+    return re.search(".*".join(map(re.escape, texts)), text, re.DOTALL) is not None
 
 
 @needs_environments
@@ -163,7 +175,7 @@ def test_episodes_equal_those_played_by_hand(chat: bool, checkpoint: Path, tmp_p
     ]
     responses = [[played[0] for played in group] for group in expected]
     calls = 0
-    steps: list[tuple[list[Any], list[Any]]] = []
+    steps: list[tuple[list[Any], list[Any], list[str]]] = []
 
     def generate(prompt_ids: Any, images: Any, fields: Any, num_generations: int, has_tool_images: bool = False) -> Any:
         """Call the tool once per turn, and once more after the end."""
@@ -171,32 +183,34 @@ def test_episodes_equal_those_played_by_hand(chat: bool, checkpoint: Path, tmp_p
         calls = calls + 1 if has_tool_images else 0
         ids = []
         for i, environment in enumerate(trainer.environments):
-            mine = responses[environment._episode.seed][i % 2]
+            mine = responses[environment.episode.seed][i % 2]
             response = mine[calls] if calls < len(mine) else "<answer>up</answer>"
             call = f'{{"name": "respond", "arguments": {{"response": "{response}"}}}}'
             text = f"<tool_call>\n{call}\n</tool_call>{processor.tokenizer.eos_token}"
             ids.append(processor.tokenizer(text, add_special_tokens=False)["input_ids"])
         if calls == TURNS:
-            episodes = [environment._episode for environment in trainer.environments]
+            episodes = [environment.episode for environment in trainer.environments]
             rewards = [environment.get_reward() for environment in trainer.environments]
             facts = [(each.seed, each.turn, reward) for each, reward in zip(episodes, rewards)]
-            steps.append((facts, [list(map(np.asarray, shown)) for shown in images]))
+            prompts = processor.tokenizer.batch_decode(prompt_ids)
+            steps.append((facts, [list(map(np.asarray, shown)) for shown in images], prompts))
         return ids, None
 
     monkeypatch.setattr(trainer, "_generate_single_turn", generate)
     before = parameters(trainer.model)
     trainer.train()
     assert len(steps) == 2
-    for facts, shown in steps:
+    for facts, shown, prompts in steps:
         assert [seed for seed, *_ in facts] in ([0, 0, 1, 1], [1, 1, 0, 0])
         for i, (seed, turn, reward) in enumerate(facts):
-            taken, images, total = expected[seed][i % 2]
+            taken, images, texts, total = expected[seed][i % 2]
             assert (turn, reward) == (len(taken), pytest.approx(total))
             assert len(shown[i]) == len(images)
             assert all(map(np.array_equal, shown[i], images))
-    assert min(len(taken) for taken, _, _ in chain(*expected)) < TURNS  # a game ended before the limit
+            assert has_in_order(prompts[i], texts)
+    assert min(len(taken) for taken, *_ in chain(*expected)) < TURNS  # a game ended before the limit
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
-    mean = np.mean([total for _, _, total in chain(*expected)])
+    mean = np.mean([total for *_, total in chain(*expected)])
     assert [entry["reward"] for entry in logged] == [pytest.approx(mean)] * 2
     assert not torch.equal(before, parameters(trainer.model))
 
