@@ -1,9 +1,11 @@
 """The lock of GPU machines satisfies what vlmgym and training ask for."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,9 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "training" / "requirements"
 PYTHONS = ("3.11", "3.12")
 """Versions that setup.sh accepts on GPU machines."""
+PAGES = ROOT.glob("docs/integrations/*.md")
+DOCUMENTED = {extras for page in PAGES for extras in re.findall(r"install -e '[^']*\[(.+?)\]'", page.read_text())}
+"""Extras that the pages of integrations install together."""
 
 
 def requirements(path: Path) -> list[Requirement]:
@@ -60,21 +65,35 @@ def test_flash_attention_is_built_for_every_python() -> None:
     assert len(builds) == len(PYTHONS)
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) -> None:
-    """Resolve the direct requirements again, with the lock as the only accepted versions."""
+def resolve(python: str, *args: str) -> list[str]:
+    """Resolve requirements for a Python on Linux, without installing them."""
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if uv is None:
         lacking("uv is not installed")
-    pins = [line for line in (FOLDER / "gpu.txt").read_text().splitlines() if "==" in line]
-    (tmp_path / "pins.txt").write_text("\n".join(pins))
-    command = [uv, "pip", "compile", "--no-annotate", "--no-header", "--quiet"]
-    command += ["--constraint", str(tmp_path / "pins.txt")]
-    command += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # of which no wheel exists
+    command = [uv, "pip", "compile", "--no-annotate", "--no-header", "--quiet", "pyproject.toml", *args]
     command += ["--python-platform", "x86_64-manylinux_2_28", "--python-version", python]
-    command += ["--extra", "openai", "--extra", "tasks", "--extra", "train", "pyproject.toml", str(FOLDER / "gpu.in")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
     if done.returncode == 2:
         lacking(f"the package index does not respond: {done.stderr}")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == sorted(pins)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) -> None:
+    """Resolve the direct requirements again, with the lock as the only accepted versions."""
+    pins = [line for line in (FOLDER / "gpu.txt").read_text().splitlines() if "==" in line]
+    (tmp_path / "pins.txt").write_text("\n".join(pins))
+    args = ["--constraint", str(tmp_path / "pins.txt"), "--extra", "openai", "--extra", "tasks", "--extra", "train"]
+    args += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # of which no wheel exists
+    assert sorted(resolve(python, *args, str(FOLDER / "gpu.in"))) == sorted(pins)
+
+
+@pytest.mark.slow
+def test_extras_of_integrations_can_be_installed_as_documented() -> None:
+    cases = [(extras.split(","), python) for extras in sorted(DOCUMENTED) for python in PYTHONS]
+    with ThreadPoolExecutor(len(cases)) as pool:  # they wait for the package index
+        found = [pool.submit(resolve, python, *(f"--extra={name}" for name in names)) for names, python in cases]
+    for (names, _), pins in zip(cases, found):
+        wanted = {canonicalize_name(each.name) for each in project(*names) if not each.marker}
+        assert wanted <= {pin.partition("==")[0] for pin in pins.result()}
