@@ -40,7 +40,7 @@ NEEDED = {
     "test_openenv": ("openenv", ".venv-integrations"),
     "test_skyrl": ("skyrl_gym", ".venv-integrations"),
     "test_vagen": ("vagen", "PYTHONPATH=VAGEN .venv-integrations"),
-    "test_verl": ("verl", ".venv-verl"),
+    "test_verl": ("verl.experimental.agent_loop", ".venv-verl"),  # EasyR1's package is also called verl
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
 }
 """The module that tests of a folder or file need, and the environment that has it."""
@@ -50,6 +50,13 @@ if find_spec("torch") is not None:
 
 def needed(path: Path) -> tuple[str, str]:
     return NEEDED.get(path.parent.name) or NEEDED.get(path.stem) or ("vlmgym", ".venv")
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is missing
+        return False
 
 
 class Skipped(pytest.File):
@@ -63,7 +70,7 @@ class Skipped(pytest.File):
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Report test files of other environments as skipped."""
     module, _ = needed(module_path)
-    return Skipped.from_parent(parent, path=module_path) if find_spec(module) is None else None
+    return None if is_installed(module) else Skipped.from_parent(parent, path=module_path)
 
 
 def pytest_configure(config: pytest.Config) -> None:
