@@ -56,16 +56,16 @@ RUNS = {
     START: Run(None, True, []),
     G1: Run(START, False, ["--algorithm", "grpo"]),
     "SFT only": Run(START, True, MORE),
-    "SFT only, perfect player": Run(START, True, ["--sft.accuracy", "1", *MORE]),
     FORM: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
     "G0, GRPO": Run(FORM, False, ["--algorithm", "grpo"]),
 }
+PERFECT = {"SFT only, perfect player": Run(START, True, ["--sft.accuracy", "1", *MORE])}
 PPO = {
     "G1, PPO": Run(START, False, ["--algorithm", "ppo"]),
     "G0, PPO": Run(FORM, False, ["--algorithm", "ppo"]),
 }
 GAMES = {
-    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PPO}),
+    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
     "shisensho": Game(
         "Shisen-Sho on 4x4",
         shlex.split(
@@ -76,7 +76,7 @@ GAMES = {
         "played",
         "pairs removed, of 8",
         6,
-        1500,
+        1200,
         200,
         RUNS,
     ),
@@ -85,12 +85,12 @@ GAMES = {
         shlex.split(
             "--config rows=5 columns=5 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, tiles in a line, and a swap.' --size 160 --states.moves 0 20 "
-            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260"
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1"
         ),
         "played",
         "legal swaps in 100 turns",
         60,
-        3000,
+        1300,
         200,
         RUNS,
     ),

@@ -25,14 +25,14 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
-A Qwen3-VL of 0.3 million random weights learns to play from images alone, on a CPU. *{start}*: it imitates an imperfect
-player, writing the board, the reasons and a move; the player follows a simple rule in three quarters of the cases and
-moves at random in the others. *G1* continues with reinforcement learning (RL), *SFT only* with more demonstrations,
-each for the same number of updates. *G0* has the same RL, but starts from demonstrations on grey images, which teach
-nothing but the form of a response ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT
-only* without random moves. All play {episodes} whole games of up to {turns} turns on held-out seeds, sampled at
-temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game.
-Means over games with 95% intervals, for each seed of training.
+A Qwen3-VL of 0.3 million random weights learns to play from images alone, on a CPU. *{start}*: it imitates a player,
+writing the board, the reasons and a move; the player follows a simple rule, but in 2048 and Shisen-Sho makes a quarter
+of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more demonstrations, each for
+the same number of updates. *G0* has the same RL, but starts from demonstrations on grey images, which teach nothing but
+the form of a response ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only* without
+random moves. All play {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1,
+without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game. Means over games
+with 95% intervals, for each seed of training.
 
 ![whole games by arm]({name}.png)
 
