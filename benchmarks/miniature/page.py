@@ -43,7 +43,8 @@ other move is substituted. Perception: share of cells read correctly. Minutes: w
 and one that prepares batches, on two cores shared with other work.
 
 Settings were chosen on seed 0 of 2048, partly by looking at 80 of its held-out games as an earlier model played them,
-and kept for the other seeds. [The log](../log.md#whole-games-of-2048-small-steps-of-reasoning) has what did not work.
+and kept for the other seeds; the other games have fewer batches and updates. [The
+log](../log.md#whole-games-of-2048-small-steps-of-reasoning) has what did not work.
 
 ## Seeing and playing
 
@@ -103,9 +104,10 @@ def _table(game: str, found: Results, results: Path) -> str:
 
 
 def _mean(numbers: Sequence[float]) -> str:
-    interval = confidence_interval(numbers, unit_interval=False)
-    shown = "" if interval is None else f" ({interval[0]:.0f} to {interval[1]:.0f})"
-    return f"{np.mean(numbers):.0f}{shown}"
+    mean, interval = float(np.mean(numbers)), confidence_interval(numbers, unit_interval=False)
+    digits = 0 if mean >= 100 else 1
+    shown = "" if interval is None else f" ({interval[0]:.{digits}f} to {interval[1]:.{digits}f})"
+    return f"{mean:.{digits}f}{shown}"
 
 
 def _invalid(one: Mapping[str, Any]) -> float:
@@ -121,17 +123,22 @@ def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str])
         if CONTROLLED in found and name == CONTROLLED.game:
             bars += [(G1, images) for images in ("blank", "shuffled")]
         for place, (run, images) in enumerate(bars):
-            ones = [result[images] for cell, result in found.items() if (cell.game, cell.run) == (name, run)]
+            ones = [result[images] for cell, result in found.items()
+                    if (cell.game, cell.run) == (name, run) and images in result]  # fmt: skip
             for shift, one in enumerate(ones):
                 mean, interval = np.mean(one[game.measure]), confidence_interval(one[game.measure], unit_interval=False)
                 x = place + 0.14 * (shift - (len(ones) - 1) / 2)
                 colour = COLOURS[0 if run.startswith("G1") and images == "true" else 1 if "G0" in run else 4]
                 axes.errorbar(x, mean, 0 if interval is None else interval[1] - mean, fmt="o", ms=4, color=colour)
+        lines: dict[float, list[str]] = {}
         for policy, one in policies_of(name, results).items():
-            _line(axes, float(np.mean(one[game.measure])), policy)
+            lines.setdefault(float(np.mean(one[game.measure])), []).append(policy)
+        for value, policies in lines.items():
+            _line(axes, value, ", ".join(policies))
         _line(axes, game.goal, "goal", "tab:red")
         axes.set_xticks(range(len(bars)), [run if images == "true" else f"{run}, {images}" for run, images in bars],
                         rotation=40, ha="right", fontsize=8)  # fmt: skip
+        axes.set_xlim(-0.5, len(bars) - 0.5)
         axes.set_title(f"{game.title}: {game.label}", loc="left", fontsize=10, weight="bold")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
