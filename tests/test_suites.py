@@ -169,6 +169,14 @@ def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(sui
     assert "that the private seeds derive from the salt" in capsys.readouterr().out
     main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(salt)])
     assert "private" not in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    rank = ["leaderboard", str(tmp_path / "run"), "--workers", "0", "--output", str(page)]
+    with pytest.raises(SystemExit):
+        main(rank)
+    assert "runs on private seeds are verified with --private-salt" in capsys.readouterr().err
+    main([*rank, "--private-salt", str(salt)])
+    assert f"private seeds of the salt with the SHA-256 {run.config.private_salt}" in page.read_text()
+    assert "2026000" not in page.read_text()
     other = salt_file(tmp_path, secret[::-1])
     with pytest.raises(SystemExit):
         main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(other)])

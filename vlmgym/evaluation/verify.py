@@ -82,16 +82,15 @@ def verify(config: VerifyConfig) -> None:
     """
     run = open_run(config.run)
     console = make_console()
-    found = verify_run(run, config.workers)
-    if config.private_salt is not None:
-        found.problems += PrivateSalt.read(config.private_salt).differences(run.config)
+    salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
+    found = verify_run(run, config.workers, salt=salt)
     for problem in found.problems[:SHOWN]:
         console.print(problem, soft_wrap=True, markup=False)
     if found.problems:
         count = len(found.problems)
         reasons = [f"{count:,} difference{'s' * (count != 1)} in {run.folder.folder}", version_changes(run.config)]
         raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
-    private = run.config.private_salt is not None and config.private_salt is None
+    private = run.config.private_salt is not None and salt is None
     unchecked = "; and that the private seeds derive from the salt (--private-salt)" if private else ""
     console.print(
         f"Scoring verified: {found.episodes:,} episodes ({found.turns:,} turns) of {', '.join(run.config.game_ids)} "
@@ -105,6 +104,7 @@ def verify_run(
     run: StoredRun,
     num_workers: int | None = None,
     replay: Callable[[StoredEpisode, RunRecord], Replay] | None = None,
+    salt: PrivateSalt | None = None,
 ) -> Verification:
     """Replay every episode of a run, and check that its episodes and summary are those that `run.json` promises.
 
@@ -112,11 +112,14 @@ def verify_run(
         run: The run.
         num_workers: Number of worker processes. Default: one per core.
         replay: Function that replays an episode in a worker. Default: `replay_episode`.
+        salt: Salt from which private seeds must derive. Default: private seeds are not checked.
 
     Raises:
         UsageError: A file of the run cannot be read.
     """
     result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
+    if salt is not None:
+        result.problems += salt.differences(run.config)
     if result.problems:
         return result  # configs other than those of the suite may take any time to replay
     result.problems += _episode_problems(run)

@@ -15,7 +15,7 @@ from vlmgym.evaluation.leaderboard.page import leaderboard_page
 from vlmgym.evaluation.report import LabelledRun, write_page
 from vlmgym.evaluation.report.command import suite_tables
 from vlmgym.evaluation.submission.metadata import FILE, read_metadata
-from vlmgym.evaluation.suite import read_suite, suite_summary
+from vlmgym.evaluation.suite import PrivateSalt, read_suite, suite_summary
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import run_title
 from vlmgym.evaluation.verify import verify_run
@@ -40,6 +40,8 @@ class LeaderboardConfig:
     """Write the report of each run that has none into a folder next to the page, for links into episodes."""
     verify: bool = True
     """Replay the responses of every run, as vlmgym verify does, and show the result."""
+    private_salt: Path | None = None
+    """Salt of runs on private seeds, to verify that they derive from it."""
     workers: int | None = None
     """Worker processes that verify, at most 8 per core; 0 verifies in the main process. Default: one per core."""
 
@@ -62,14 +64,18 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
     runs = [open_run(folder) for folder in config.run]
     names = list(dict.fromkeys(run.config.suite for run in runs))
     name = names[0]
-    if len({run.config.private_salt for run in runs}) > 1:
+    digest, *others = {run.config.private_salt for run in runs}
+    if others:
         raise UsageError("all runs must be on public seeds, or on private seeds of the same salt")
+    if digest is not None and config.verify and config.private_salt is None:
+        raise UsageError("runs on private seeds are verified with --private-salt; or add --no-verify")
+    salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")
     suite, entries = read_suite(name), list[Entry]()
     for number, run in enumerate(runs):
-        verified = verify_run(run, config.workers) if config.verify else None
+        verified = verify_run(run, config.workers, salt=salt) if config.verify else None
         games = summarise_run(run) if verified is None or not verified.games else verified.games
         metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
         entry = make_entry(run, games, None if verified is None else len(verified.problems), metadata)
@@ -77,7 +83,7 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
             entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
         entries.append(entry)
     entries = ranked(entries)
-    write_own_file(config.output, leaderboard_page(name, suite, entries, config.output.parent).encode())
+    write_own_file(config.output, leaderboard_page(name, suite, entries, config.output.parent, digest).encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
     return entries
 

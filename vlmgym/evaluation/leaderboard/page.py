@@ -20,8 +20,13 @@ WIDTH = 180
 """Width of a bar in SVG units, for a normalised score from 0 to 1."""
 
 
-def leaderboard_page(name: str, suite: Suite, entries: Sequence[Entry], folder: Path) -> str:
-    """Build the page of a suite in a folder, to which links are relative."""
+def leaderboard_page(
+    name: str, suite: Suite, entries: Sequence[Entry], folder: Path, private_salt: str | None = None
+) -> str:
+    """Build the page of a suite in a folder, to which links are relative; `private_salt` as in `RunRecord`."""
+    seeds = f"seeds {suite.seed} to {suite.seed + suite.episodes - 1}"
+    if private_salt is not None:
+        seeds = f"private seeds of the salt with the SHA-256 {private_salt}"
     assets = files(__package__) / "assets"
     style = asset("base.css") + (assets / "leaderboard.css").read_text(encoding="utf-8")
     script = (assets / "leaderboard.js").read_text(encoding="utf-8")
@@ -33,9 +38,8 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[Entry], folder: 
         suite=escape(name),
         description=escape(suite.description),
         settings=escape(
-            f"{len(suite.games)} games, {suite.episodes} episodes each with at most {suite.max_turns} turns, seeds "
-            f"{suite.seed} to {suite.seed + suite.episodes - 1}, perception {suite.perception}, reasoning "
-            f"{suite.reasoning}."
+            f"{len(suite.games)} games, {suite.episodes} episodes each with at most {suite.max_turns} turns, "
+            f"{seeds}, perception {suite.perception}, reasoning {suite.reasoning}."
         ),
         heads="".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
         rows="".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
