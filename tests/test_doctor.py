@@ -10,6 +10,7 @@ import pytest
 from vlmgym.cli.doctor import EXTRAS, missing
 from vlmgym.cli.main import main
 
+QUICK_START = (Path(__file__).parents[1] / "docs" / "quick_start.md").read_text()
 PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text()
 FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 
@@ -17,6 +18,10 @@ FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 def test_every_extra_for_users_is_listed() -> None:
     section = PROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     assert set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - FOR_DEVELOPERS == set(EXTRAS)
+
+
+def test_extras_are_documented() -> None:
+    assert "".join(f"| `{name}` | {adds} |\n" for name, adds in EXTRAS.items()) in QUICK_START
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
