@@ -64,25 +64,27 @@ def _play(policy: str, root: Path, config: Config) -> Path:
 
 
 def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
-    skills, games = list(entries[0].skills), list(entries[0].games)
-    models = [entry.label for entry in entries]
-    overall = [
-        [entry.label, entry.observation, _words(entry.mean), *(_words(entry.skills[skill]) for skill in skills)]
-        for entry in entries
-    ]
+    head = ["", *(entry.label for entry in entries)]
+    skills = [[skill, *(_words(entry.skills[skill]) for entry in entries)] for skill in entries[0].skills]
+    games = [[game, *(_words(entry.games[game]) for entry in entries)] for game in entries[0].games]
     parts = [
         "# Leaderboard",
-        f"Results in [{suite}](suites.md), verified by replaying every response: the mean normalised score with its "
-        "standard error, 0 for the random policy and 1 for the oracle on 200 episodes per game, and its mean over the "
-        f"games that test each skill. [A page]({page.as_posix()}) that opens from disk sorts by every column and has "
-        "intervals, invalid responses, tokens and cost. [Submit results](submitting.md) to add a model.",
-        table(["model", "observation", "score", *skills], overall),
-        "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. Scores of "
-        "`random` and `oracle` differ from 0 and 1 because the suite has fewer episodes per game than its baselines. "
-        "The [tiny models](learning/whole_games.md) of this project are not ranked: each has learned one game, in "
-        "images of 128 pixels and with a short prompt.",
+        f"Results in [{suite}](suites.md), verified by replaying every response: means of normalised scores, 0 for the "
+        f"random policy and 1 for the oracle, with standard errors. [The page]({page.as_posix()}) opens from disk, "
+        "sorts by every column, and has intervals, invalid responses, tokens and cost. [Submit results](submitting.md) "
+        "to add a model.",
+        table(
+            ["model", "observation", "score"],
+            [[entry.label, entry.observation, _words(entry.mean)] for entry in entries],
+        ),
+        "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
+        "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines. The "
+        "[tiny models](learning/whole_games.md) of this project are not ranked: each has learned one game, in images "
+        "of 128 pixels and with a short prompt.",
+        "## Skills",
+        table(head, skills),
         "## Games",
-        table(["game", *models], [[game, *(_words(entry.games[game]) for entry in entries)] for game in games]),
+        table(head, games),
     ]
     return "\n\n".join(parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from benchmarks.leaderboard import Config, write
 from benchmarks.suites import FreezeConfig, freeze
 from tests.browser import Watched, chromium
 from vlmgym.cli.main import main
+from vlmgym.evaluation.leaderboard.entry import Entry, ranked
 from vlmgym.evaluation.suite import read_suite
 
 PRICES = ("--price-in", "1", "--price-out", "2")
@@ -107,8 +109,19 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
     assert [row[0] for row in rows[:1]] == ["| oracle"]
     assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
-    assert [row[0] for row in rows[3:]] == ["| 2048-v0", "| nlvr2-v0", "| swap-v0"]
+    assert [row[0] for row in rows[-3:]] == ["| 2048-v0", "| nlvr2-v0", "| swap-v0"]
+    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:-3]}
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
+
+
+def test_the_perception_gap_is_the_score_with_text_minus_that_with_images() -> None:
+    known: Any = {"label": "a", "date": "", "games": {}, "skills": {}, "illegal": 0.0, "unparsable": 0.0, "seed": 0}
+    unknown: Any = dict.fromkeys(("perception_gap", "tokens", "cost", "problems", "report"))
+    image = Entry(observation="image", mean=(0.3, 0.03), **known, **unknown)
+    text = replace(image, observation="text", mean=(0.5, 0.04))
+    other = replace(image, label="b", mean=(0.1, 0.01))
+    gaps = [entry.perception_gap for entry in ranked([other, image, text])]
+    assert gaps == [None, pytest.approx((0.2, 0.05)), None]
 
 
 def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:

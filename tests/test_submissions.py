@@ -264,6 +264,14 @@ def test_options_that_contradict_are_rejected(root, options, message, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
+def test_the_service_that_ran_a_model_must_be_named(root: Path, tmp_path: Path, capsys) -> None:
+    run = shutil.copytree(root / "run", tmp_path / "run")
+    edit_json(run, "run.json", lambda config: config["policy"].update(name="openai"))
+    with pytest.raises(SystemExit):
+        pack(run, tmp_path / "new")
+    assert "name the service that ran the model with --provider, or self-hosted" in capsys.readouterr().err
+
+
 def test_a_run_with_faults_is_not_packed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(root / "run", tmp_path / "run")
     lines = (run / "episodes.jsonl").read_text().splitlines()

@@ -51,7 +51,7 @@ def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
             "source_organization_name": metadata.submitter,
             "evaluator_relationship": metadata.relationship.replace("-", "_"),
         },
-        "eval_library": {"name": "vlmgym", "version": results.run.config.versions["vlmgym"]},
+        "eval_library": {"name": "vlmgym", "version": results.run.config.versions.get("vlmgym", "unknown")},
         "model_info": _model_info(metadata, results.run.config.policy.name),
         "evaluation_results": [
             _result(metadata, metadata.suite, score, None),

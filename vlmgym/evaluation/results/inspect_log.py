@@ -89,7 +89,7 @@ def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
             "model": model,
             "model_generate_config": generation,
             "config": {"epochs": 1},
-            "packages": {"vlmgym": config.versions["vlmgym"]},
+            "packages": {"vlmgym": config.versions.get("vlmgym", "unknown")},
             "metadata": {
                 "suite": config.suite,
                 "max_turns": config.max_turns,

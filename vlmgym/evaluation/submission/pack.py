@@ -84,6 +84,8 @@ def pack(config: PackConfig) -> None:
     run = open_run(config.run)
     if run.config.suite is None:
         raise UsageError(f"{run.folder.folder} is of no suite: play one with vlmgym eval --suite")
+    if config.provider is None and run.config.policy.name == "openai":
+        raise UsageError(f"name the service that ran the model with --provider, or {SELF_HOSTED}")
     policy = PolicyRecord(
         name=without_folders(run.config.policy.name),
         options={name: without_folders(value) for name, value in run.config.policy.options.items()},
@@ -116,8 +118,6 @@ def pack(config: PackConfig) -> None:
 
 def make_metadata(config: PackConfig, run: RunRecord, cost: float | None) -> Metadata:
     """Make the metadata from options and the public `run.json`."""
-    if config.provider is None and run.policy.name == "openai":
-        raise UsageError(f"name the service that ran the model with --provider, or {SELF_HOSTED}")
     if None not in (config.cost, cost) and config.cost != cost:
         raise UsageError(f"cost is {config.cost}, but the run has {cost}: remove --cost")
     model = config.model or run.policy.model or run.policy.name
