@@ -56,7 +56,8 @@ def page(name: str) -> str:
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [
         f"# {found.title or name}",
-        *_documentation(found.__doc__ or ""),
+        *documentation(found.__doc__ or ""),
+        _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
         f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
         "## Levels",
@@ -85,13 +86,23 @@ def readme_list() -> str:
     return wrapped(", ".join(links)).rstrip("\n")
 
 
-def _documentation(docstring: str) -> Iterator[str]:
+def documentation(docstring: str) -> Iterator[str]:
     """Convert a docstring in Google style to Markdown."""
     text = inspect.cleandoc(docstring) + "\n"
     yield SECTION.sub("", text).strip()
     for title, body in SECTION.findall(text):
         yield f"## {title}"
-        yield re.sub(r"^(?=`[^\n]*`:)", "\n- ", inspect.cleandoc(body), flags=re.MULTILINE).strip()
+        parts = inspect.cleandoc(body).split("\n\n")
+        if title == "Arguments":
+            parts = ["- " + item for part in parts for item in re.split(r"\n(?=`)", part)]
+        yield "\n\n".join(" ".join(part.split()) for part in parts)
+
+
+def _history(turns: int) -> str:
+    """Say which earlier turns prompts repeat by default."""
+    if not turns:
+        return ""
+    return f"The game needs memory: by default, prompts repeat {turns} earlier turns with their images (`--history`)."
 
 
 def _measured(name: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 WIDTH = 100
+ITEM = re.compile(r" (?=([0-9]+[.)]|[-+*>#]+)( |$))")
+"""Space before a word that begins an item, a quotation or a heading at the start of a line."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -23,6 +25,6 @@ def wrapped(page: str) -> str:
 
 
 def _filled(paragraph: str) -> str:
-    """Wrap a paragraph, but not before a number and a full stop, which would begin a list."""
-    text = re.sub(r" (?=[0-9]+\. )", "\0", " ".join(paragraph.split()))
+    """Wrap a paragraph, but not before a word that would begin a list or a quotation."""
+    text = ITEM.sub("\0", " ".join(paragraph.split()))
     return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
