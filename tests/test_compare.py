@@ -162,7 +162,7 @@ def test_other_differences_are_noted(runs, tmp_path, capsys):
         "swap-v0 is left out: only in baseline",
         "reward settings differ (illegal: -1.0 in other, None in baseline), so only scores are compared; "
         "vlmgym rescore can apply the same settings",
-        "history is 1 in other and 0 in baseline",
+        "history is 1 in other and each game's default in baseline",
     )
     assert "reward" not in found.games["2048-v0"].metrics
     out = " ".join(capsys.readouterr().out.split())

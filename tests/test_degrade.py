@@ -140,6 +140,6 @@ def test_a_state_has_one_image_before_and_after_the_answer() -> None:
     state = game.start(np.random.default_rng(0))
     (image,) = game.draw(state)
     assert np.array_equal(image, Vqa(game.config).draw(game.from_json(game.to_json(state)))[0])
-    assert np.array_equal(image, game.draw(game.on_invalid(state))[0])
+    assert np.array_equal(image, game.draw(game.on_invalid(state, np.random.default_rng(0)).state)[0])
     other = game.start(np.random.default_rng(1))
     assert not np.array_equal(image, game.draw(other)[0])

@@ -314,7 +314,7 @@ def test_metrics():
         "within 200 km": 0.0,
         "within 750 km": 1.0,
     }
-    missed = game.metrics(game.on_invalid(state), [{}])
+    missed = game.metrics(game.on_invalid(state, np.random.default_rng(0)).state, [{}])
     assert "distance km" not in missed
     assert set(missed.values()) == {0.0}
 

@@ -36,10 +36,10 @@ class PlayConfig(PromptConfig):
         super().__post_init__()
         check_int("max_turns", self.max_turns, 1)
 
-    @property
-    def past_turns(self) -> int:
-        """Maximum number of earlier turns in a prompt."""
-        return self.max_turns - 1 if self.history is None else self.history
+    def past_turns(self, needed: int) -> int:
+        """Maximum number of earlier turns in a prompt of a game whose `history` is `needed`."""
+        history, longest = self.of(needed).history, self.max_turns - 1
+        return longest if history is None else history if self.history is not None else min(history, longest)
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:

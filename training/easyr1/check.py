@@ -111,21 +111,24 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
-    tokens = images = 0
+    tokens = images = longest = most = 0
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
         alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
         picks = alone.picks(alone.begin(), data.seed, range(4))
         for episode in start_rollouts(picks, data.seed, 1, *options):
             first = episode.observation
             length = int(encoder.encode(first.messages, first.images)["attention_mask"].sum())
+            past = play.past_turns(stage.game.history)
+            with_images = min(past, play.of(stage.game.history).image_turns)
+            shown = past if play.chat and play.has_descriptions else with_images
             tokens, images = max(tokens, length), max(images, len(first.images))
+            longest = max(longest, length * (1 + shown) + past * data.max_response_length)
+            most = max(most, len(first.images) * (1 + with_images))
     facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
-    shown = play.past_turns if play.chat and play.has_descriptions else play.history_images
-    total = tokens * (1 + shown) + play.past_turns * data.max_response_length
-    if total > data.max_prompt_length:
-        yield f"prompts have up to {total:,} tokens, but data.max_prompt_length is {data.max_prompt_length:,}"
-    if rollout.limit_images and (shown := images * (1 + play.history_images)) > rollout.limit_images:
-        yield f"prompts have {shown} images, but worker.rollout.limit_images is {rollout.limit_images}"
+    if longest > data.max_prompt_length:
+        yield f"prompts have up to {longest:,} tokens, but data.max_prompt_length is {data.max_prompt_length:,}"
+    if rollout.limit_images and most > rollout.limit_images:
+        yield f"prompts have {most} images, but worker.rollout.limit_images is {rollout.limit_images}"
     if rollout.max_num_batched_tokens < (needed := data.max_prompt_length + data.max_response_length):
         yield f"worker.rollout.max_num_batched_tokens must be at least {needed}, the longest prompt and response"
 

@@ -55,9 +55,10 @@ class Demonstrations:
         """Create a demonstration, possibly after random turns, so that prompts with history and feedback occur."""
         config, sft = self.config, self.config.sft
         seed = config.seed + SFT_STREAM
-        before = max(sft.random_turns, min(config.play.max_turns - 1, config.play.past_turns + 1))
-        play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         picks = self.curriculum.picks(self.progress, seed, [index])
+        past = config.play.past_turns(picks[index].game.history)
+        before = max(sft.random_turns, min(config.play.max_turns - 1, past + 1))
+        play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         args = (picks, seed, 1, play, config.states, config.reward)
         episode = next(start_rollouts(*args, transform=config.transform))
         game, state, observation = episode.pick.game, episode.live.episode.state, episode.observation

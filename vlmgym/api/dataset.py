@@ -64,7 +64,7 @@ def make_dataset(
     observation: ObservationType = "image",
     chat: bool = False,
     history: int | None = None,
-    history_images: int = 0,
+    history_images: int | None = None,
     reward: RewardConfig | Mapping[str, Any] = RewardConfig(),  # noqa: B008 - frozen
     perception: int = 3,
     reasoning: int = 3,
@@ -86,8 +86,8 @@ def make_dataset(
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         observation: Show states as `image`, as `text` (the game's description) or as `both`.
         chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
-        history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
-        history_images: Number of those turns that include images.
+        history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
+        history_images: Number of those turns that include images. Default: `game.history`.
         reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.

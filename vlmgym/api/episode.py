@@ -66,7 +66,7 @@ class Episode:
         observation: ObservationType = "image",
         chat: bool = False,
         history: int | None = None,
-        history_images: int = 0,
+        history_images: int | None = None,
         reward: RewardConfig | Mapping[str, Any] = RewardConfig(),  # noqa: B008 - frozen
         perception: int = 3,
         reasoning: int = 3,
@@ -80,8 +80,8 @@ class Episode:
             max_turns: Turn limit; illegal and unparsable responses count.
             observation: Show states as `image`, as `text` (the game's description) or as `both`.
             chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
-            history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
-            history_images: Number of those turns that include images.
+            history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
+            history_images: Number of those turns that include images. Default: `game.history`.
             reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
@@ -294,7 +294,7 @@ def episode_configs(
     observation: ObservationType = "image",
     chat: bool = False,
     history: int | None = None,
-    history_images: int = 0,
+    history_images: int | None = None,
     perception: int = 3,
     reasoning: int = 3,
     **overrides: Any,

@@ -179,7 +179,9 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             "settings"
         )
     changed = [*changes(asdict(first.prompts), asdict(second.prompts))]
-    notes += [f"{name} is {before} in {labels[0]} and {after} in {labels[1]}" for name, before, after in changed]
+    for name, *values in changed:
+        before, after = ("each game's default" if value is None else value for value in values)
+        notes.append(f"{name} is {before} in {labels[0]} and {after} in {labels[1]}")
     seen = [{before, after} for name, before, after in changed if name == "observation"]
     if seen == [{"image", "text"}] and len(changed) == 1 and first.policy == second.policy:
         notes.append("the policy is the same, so the difference of scores is the perception gap")

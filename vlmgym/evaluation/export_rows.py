@@ -21,8 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmgym.errors import StateError, UsageError
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.errors import UsageError
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_states
 from vlmgym.records.files import writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
@@ -80,6 +80,8 @@ def export_episode(
     game, prompts = record.game.game(), record.prompts
     images, each = _Images(game, folder), len(game.image_shapes)
     rows, before = Rows(), tuple[Message, ...]()
+    with stored.named():
+        states = recorded_states(game, record)
     for i, turn in enumerate(record.turns):
         if (reason := turns.reason_to_skip(turn)) is not None:
             rows.left_out[reason] += 1
@@ -90,11 +92,8 @@ def export_episode(
             continue
         asked = prompts.messages(each, turn.system, [(one.prompt, one.response) for one in past], turn.prompt)
         messages = (*asked, Message("assistant", turn.response))
-        shown = prompts.shown_states([one.state for one in past], turn.state)
-        try:
-            names = [name for state in shown for name in images.of(state)]
-        except StateError as error:
-            raise UsageError(f"{stored.location}, turn {turn.turn}: {error}") from None
+        shown = prompts.shown_states(prompts.window(states[:i]), states[i])
+        names = [name for state in shown for name in images.of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
             rows.lines.pop()  # this row begins with all of it
         before = messages
@@ -136,11 +135,9 @@ class _Images:
 
     def of(self, state: Any) -> list[str]:
         """Return relative paths of the images of a state, drawing each state once per episode."""
-        text = json.dumps(state)
+        text = json.dumps(self._game.to_record(state))
         if text not in self._names:
-            self._names[text] = [
-                self._write(encode_png(image)) for image in self._game.images(self._game.from_json(text))
-            ]
+            self._names[text] = [self._write(encode_png(image)) for image in self._game.images(state)]
         return self._names[text]
 
     def _write(self, png: bytes) -> str:

@@ -24,8 +24,8 @@ from vlmgym.workers.pool import ProcessPool
 
 SHOWN = 10
 """Maximum number of differences that are printed."""
-SHARED = ("policy", "reward", "prompts", "max_turns")
-"""Fields that all episodes share with their run."""
+SHARED = ("policy", "reward", "max_turns")
+"""Fields that all episodes share with their run, apart from the prompts, which may depend on the game."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,10 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
     """Compare an episode with its run, then with its replay; return the first difference, from which others follow."""
     if episode.game not in run.games:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
-    if other := [name for name in SHARED if getattr(episode, name) != getattr(run, name)]:
+    other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
+    if episode.prompts != run.prompts.of(episode.game.history):
+        other.append("prompts")
+    if other:
         return [f"{name} differs from run.json" for name in other]
     config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
     live = LiveEpisode.start(config, episode.seed)

@@ -99,7 +99,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         episode = Episode.restore(row["snapshot"])
         prompts = json.loads(row["snapshot"])["prompts"]
         if prompts["history"] and not prompts["chat"]:
-            raise UsageError("the conversation already keeps earlier turns: leave out history")
+            raise UsageError("the conversation already keeps earlier turns: set history=0")
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:

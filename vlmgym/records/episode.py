@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
-from vlmgym.errors import StateError, UsageError, describe_validation_error
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
@@ -63,7 +64,7 @@ class TurnRecord(_Record):
 
     Attributes:
         turn: Number of the turn, from 1.
-        state: State before the turn, as written by the game's `to_json`.
+        state: State before the turn, as written by the game's `to_json`; for a Gymnasium environment, only a digest.
         system: System prompt of a chat; None for a single prompt.
         prompt: Text of the prompt, in a chat of the last user message.
         response: Unchanged response of the policy.
@@ -103,15 +104,22 @@ class TurnRecord(_Record):
 
 
 class GameRecord(_Record):
-    """A game: its id and its full configuration."""
+    """A game.
+
+    Attributes:
+        id: Id.
+        config: Full configuration.
+        history: Number of earlier turns, with images, that its prompts repeat by default.
+    """
 
     id: str
     config: dict[str, JsonValue]
+    history: int = 0
 
     @classmethod
     def of(cls, game: Game[object, object]) -> GameRecord:
         """Record a game."""
-        return cls(id=game.id, config=game.config.model_dump(mode="json"))
+        return cls(id=game.id, config=game.config.model_dump(mode="json"), history=game.history)
 
     def game(self) -> Game[Any, Any]:
         """Make the game; equal records share one object, which caches its sprites.
@@ -266,8 +274,10 @@ def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
     """Restore the state before each turn, and the final state.
 
     Raises:
-        UsageError: A state is invalid; the message names the turn.
+        UsageError: A state is invalid, or does not follow from the earlier turns; the message names the turn.
     """
+    if game.replayed:
+        return [*_replayed_states(game, episode)]
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
     restored = []
     for where, state in states:
@@ -276,6 +286,25 @@ def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
         except StateError as error:
             raise UsageError(f"{where}: {error}") from None
     return restored
+
+
+def _replayed_states(game: Game[Any, Any], episode: EpisodeRecord) -> Iterator[Any]:
+    """Replay the turns of an episode."""
+    rng = np.random.default_rng(episode.seed)
+    state = game.start_at(episode.seed, rng)
+    for turn in episode.turns:
+        if game.to_record(state) != turn.state:
+            raise UsageError(f"turn {turn.turn}: this is not the state that the earlier turns lead to")
+        yield state
+        try:
+            played = turn.outcome is Outcome.PLAYED
+            action = game.action_from_data(turn.action) if played else None
+            state = (game.step(state, action, rng) if played else game.on_invalid(state, rng)).state
+        except (UsageError, IllegalAction, StateError) as error:
+            raise UsageError(f"turn {turn.turn}: {error}") from None
+    if game.to_data(state) != episode.final_state:
+        raise UsageError("final_state: this is not the state that the turns lead to")
+    yield state
 
 
 def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:

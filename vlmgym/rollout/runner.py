@@ -63,7 +63,7 @@ def evaluate(
     observation: ObservationType = "image",
     chat: bool = False,
     history: int | None = None,
-    history_images: int = 0,
+    history_images: int | None = None,
     reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
     budget: Budget = Budget(),  # noqa: B008 - frozen
     resume: Iterable[EpisodeRecord] = (),
@@ -84,8 +84,8 @@ def evaluate(
         backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
         observation: Show states as `image`, as `text` or as `both`.
         chat: Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message.
-        history: Number of earlier turns in each prompt. Default: none, or all with `chat`.
-        history_images: Number of those turns that include images; see `PromptConfig`.
+        history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
+        history_images: Number of those turns that include images. Default: `game.history`; see `PromptConfig`.
         reward: Weights and shaping.
         budget: Token prices and spending limits; `resume` counts towards them.
         resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
@@ -199,10 +199,11 @@ def check_policy(policy: Policy, games: Sequence[Game[Any, Any]], prompts: Promp
     for game in games:
         policy.check(game)
         prompts.check(game)
-    if isinstance(policy, ModelPolicy) and not policy.supports_prompts(prompts):
-        raise UsageError(
-            f"{policy.name} shows the image of each turn by itself: remove --observation, --chat and --history-images"
-        )
+        if isinstance(policy, ModelPolicy) and not policy.supports_prompts(prompts.of(game.history)):
+            raise UsageError(
+                f"{policy.name} shows the image of each turn by itself: remove --observation and --chat, and set "
+                "--history-images 0"
+            )
     if budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
 

@@ -29,7 +29,7 @@ class EpisodeConfig:
         game: The game.
         reward: Weights and shaping.
         max_turns: Turn limit.
-        prompts: Contents of prompts.
+        prompts: Contents of prompts; what is not set is what the game needs.
         transform: Applied to each image before the policy gets it; None: no images are drawn.
     """
 
@@ -38,6 +38,9 @@ class EpisodeConfig:
     max_turns: int
     prompts: PromptConfig = PromptConfig()  # noqa: RUF009 - frozen
     transform: Transform | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompts", self.prompts.of(self.game.history))
 
 
 class Observation(NamedTuple):
@@ -124,7 +127,7 @@ class LiveEpisode:
         perception = scored.perception
         return TurnRecord(
             turn=self.episode.turn,
-            state=self.config.game.to_data(before),
+            state=self.config.game.to_record(before),
             system=observation.system,
             prompt=observation.prompt,
             response=response,

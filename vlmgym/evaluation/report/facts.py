@@ -12,6 +12,7 @@ from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.summary_table import bias_note, game_words
 from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.store import StoredRun
+from vlmgym.sandbox.core.prompt import PromptConfig
 
 OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
 """Words for `PromptConfig.observation`."""
@@ -126,10 +127,18 @@ def _episodes(config: RunRecord) -> str:
 
 
 def _history(config: RunRecord) -> str:
-    prompts = config.prompts
+    games: dict[str, list[str]] = {}
+    for game in config.games:
+        games.setdefault(_history_of(config.prompts.of(game.history)), []).append(game.id)
+    if len(games) == 1:
+        return next(iter(games))
+    return "; ".join(f"{', '.join(ids)}: {words}" for words, ids in games.items())
+
+
+def _history_of(prompts: PromptConfig) -> str:
     where = "conversation" if prompts.chat else "prompt"
     if prompts.history == 0:
         return f"no earlier turns in the {where}"
     turns = "all" if prompts.history is None else f"{prompts.history:,}"
     shown = "images" if prompts.has_images or prompts.chat else "descriptions"
-    return f"{turns} earlier turns in the {where}, at most {prompts.history_images} of them with {shown}"
+    return f"{turns} earlier turns in the {where}, at most {prompts.image_turns} of them with {shown}"

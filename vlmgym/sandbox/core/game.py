@@ -10,7 +10,6 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import contains
@@ -26,7 +25,7 @@ from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.config import Criterion, GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
-from vlmgym.sandbox.core.spaces import ImageSpace
+from vlmgym.sandbox.core.spaces import ImageSpace, sample_value, value_ranges
 
 StateT = TypeVar("StateT")
 ActionT = TypeVar("ActionT")
@@ -77,14 +76,22 @@ class Game(ABC, Generic[StateT, ActionT]):
     Config: ClassVar[type[GameConfig]] = GameConfig
     State: ClassVar[type[Any]]
     """A frozen dataclass of JSON-serialisable fields."""
-    illegal_reward: ClassVar[float] = 0.0
+    illegal_reward: float = 0.0
     """The game's own reward for an illegal or unparsable turn."""
+    invalid_waits: bool = True
+    """False if an illegal or unparsable turn changes the state; see `on_invalid`."""
     longest_answer: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
     hides: bool = False
     """True if images do not show everything that decides what a move does, such as mines."""
-    reward_is_hint: ClassVar[bool] = False
-    """True if rewards tell which moves were right, so that trial could replace sight; prompts leave them out."""
+    fair_oracle: ClassVar[bool] = False
+    """True if the oracle of a game that hides something uses only what the current image shows."""
+    history: int = 0
+    """Number of earlier turns, with images, that prompts repeat by default, for games that need memory."""
+    reward_is_hint: bool = False
+    """True if rewards tell which actions are best: prompts leave them out, and questions accept all such actions."""
+    replayed: ClassVar[bool] = False
+    """True if a state contains all actions since the start; records then replay them, and have only `to_record`."""
     prompt_template: ClassVar[str]
     """Text of the prompt for `fill_prompt`."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -122,9 +129,9 @@ class Game(ABC, Generic[StateT, ActionT]):
         """
         return self.start(rng)
 
-    def on_invalid(self, state: StateT) -> StateT:
-        """State after an invalid response: unchanged, except that one-turn tasks terminate."""
-        return state
+    def on_invalid(self, state: StateT, rng: np.random.Generator) -> Step[StateT]:
+        """Effect of an invalid response: the state stays unchanged, except that one-turn tasks terminate."""
+        return Step(state, self.illegal_reward, False)
 
     @abstractmethod
     def legal_actions(self, state: StateT) -> Sequence[ActionT] | None:
@@ -308,29 +315,14 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @cached_property
     def _action_ranges(self) -> tuple[range, ...]:
-        """Valid values of each number in an action; empty unless the action space is `Discrete` or `MultiDiscrete`."""
-        space = self.action_space
-        if isinstance(space, spaces.Discrete):
-            return (range(int(space.start), int(space.start + space.n)),)
-        if isinstance(space, spaces.MultiDiscrete):
-            return tuple(map(range, space.start.tolist(), (space.start + space.nvec).tolist()))
-        return ()
+        return value_ranges(self.action_space)
 
     def _invalid_action(self, value: object) -> UsageError:
         return UsageError(f"an action of {self.name} must be in {self.action_space}, got {short_repr(value)}")
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
         """Sample uniformly from the whole action space, including illegal actions."""
-        space = self.action_space
-        if isinstance(space, spaces.Discrete):
-            drawn = space.start + rng.integers(space.n)
-        elif isinstance(space, spaces.MultiDiscrete):
-            drawn = space.start + rng.integers(space.nvec)
-        else:
-            own = deepcopy(space)  # sampling mutates a space
-            own.seed(int(rng.integers(2**31)))
-            drawn = own.sample()
-        return cast(ActionT, self.to_action(drawn))
+        return cast(ActionT, self.to_action(sample_value(self.action_space, rng)))
 
     # States as JSON -------------------------------------------------------------------------------------------------
 
@@ -350,6 +342,10 @@ class Game(ABC, Generic[StateT, ActionT]):
     def to_data(self, state: StateT) -> Any:
         """Convert a state to plain data, equal to the JSON of `to_json`."""
         return self._adapter.dump_python(state, mode="json")
+
+    def to_record(self, state: StateT) -> Any:
+        """Convert a state to plain data for the record of a turn; if `replayed`, anything that identifies it."""
+        return self.to_data(state)
 
     def from_data(self, data: Any) -> StateT:
         """Parse a state from `to_data`; raise `StateError` if it does not fit this game and config."""

@@ -37,25 +37,39 @@ class PromptConfig:
     chat: bool = False
     """Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message."""
     history: int | None = None
-    """Number of earlier turns in each prompt. Default: none, or all with chat."""
-    history_images: int = 0
-    """Number of those turns that include images or, in a single prompt without images, descriptions."""
+    """Number of earlier turns in each prompt. Default: those that the game needs, usually none, or all with chat."""
+    history_images: int | None = None
+    """Number of those turns that include images or, in a single prompt without images, descriptions. Default: those
+    that the game needs."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
             raise UsageError(f"observation must be image, text or both, got {short_repr(self.observation)}")
         check_instance("chat", self.chat, bool)
-        object.__setattr__(self, "history", 0 if self.history is None and not self.chat else as_int(self.history))
+        object.__setattr__(self, "history", as_int(self.history))
         object.__setattr__(self, "history_images", as_int(self.history_images))
         check_int("history", self.history, 0, optional=True)
-        check_int("history_images", self.history_images, 0)
-        if self.history is not None and self.history_images > self.history:
+        check_int("history_images", self.history_images, 0, optional=True)
+        if self.history is not None and self.image_turns > self.history:
             raise UsageError(f"history_images must be at most history, got {self.history_images} and {self.history}")
 
     @property
     def prompts(self) -> PromptConfig:
         """These settings as a plain `PromptConfig`."""
         return PromptConfig(**{field.name: getattr(self, field.name) for field in fields(PromptConfig)})
+
+    def of(self, needed: int) -> PromptConfig:
+        """Fill in what is not set for a game that needs so many earlier turns, which is its `history`."""
+        history = self.history if self.history is not None or self.chat else needed
+        images = self.history_images
+        if images is None:
+            images = needed if history is None else min(needed, history)
+        return PromptConfig(observation=self.observation, chat=self.chat, history=history, history_images=images)
+
+    @property
+    def image_turns(self) -> int:
+        """`history_images`, or 0 if it is not set."""
+        return self.history_images or 0
 
     @property
     def has_images(self) -> bool:
@@ -68,7 +82,8 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if prompts need descriptions, but a game has none or they give away the answer."""
+        """Raise `UsageError` if a game has too little history, or no descriptions that leave the answer open."""
+        self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
 
@@ -78,7 +93,7 @@ class PromptConfig:
 
     def shown_states(self, past: Sequence[T], state: T) -> list[T]:
         """Select the states that images show, oldest first, from those before each past turn and the current one."""
-        return [*_last(past, self.history_images), state] if self.has_images else []
+        return [*_last(past, self.image_turns), state] if self.has_images else []
 
     def messages(
         self, images: int, system: str | None, past: Sequence[tuple[str, str]], prompt: str
@@ -93,9 +108,9 @@ class PromptConfig:
         """
         images = images if self.has_images else 0
         if system is None:
-            return (Message("user", prompt, images * (1 + min(len(past), self.history_images))),)
+            return (Message("user", prompt, images * (1 + min(len(past), self.image_turns))),)
         messages = [Message("system", system)]
-        for i, (asked, response) in enumerate(past, self.history_images - len(past)):
+        for i, (asked, response) in enumerate(past, self.image_turns - len(past)):
             messages += [Message("user", asked, images if i >= 0 else 0), Message("assistant", response)]
         return (*messages, Message("user", prompt, images))
 
@@ -153,7 +168,7 @@ def turn_prompt(
     parts = [game.instructions(state)]
     if past:
         each = len(game.image_shapes)
-        unseen = len(past) - min(len(past), config.history_images)
+        unseen = len(past) - min(len(past), config.image_turns)
         if unseen < len(past) and config.has_images:
             last = "The last image shows" if each == 1 else f"The last {each} images show"
             parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
@@ -166,7 +181,7 @@ def turn_prompt(
     if config.has_descriptions:
         parts.append(_description(game, state, config))
     if feedback:
-        parts.append(_not_played(feedback, config))
+        parts.append(_not_played(game, feedback, config))
     return "\n\n".join(parts)
 
 
@@ -181,7 +196,7 @@ def _chat_prompt(
     """Build the user message of a turn: result of the last turn, and description."""
     text = f"Turn {turn}."
     if feedback:
-        text += f" {_not_played(feedback, config)}"
+        text += f" {_not_played(game, feedback, config)}"
     elif past:
         text += f" Your last response was played{_reward(game, past[-1])}."
     return f"{text}\n\n{_description(game, state, config)}" if config.has_descriptions else text
@@ -191,9 +206,10 @@ def _description(game: Game[StateT, object], state: StateT, config: PromptConfig
     return f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}"
 
 
-def _not_played(feedback: str, config: PromptConfig) -> str:
+def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig) -> str:
     what = "image" if config.has_images else "description"
-    return f"Your last response was not played: {feedback}. The {what} has not changed."
+    unchanged = f" The {what} has not changed." if game.invalid_waits else ""
+    return f"Your last response was not played: {feedback}.{unchanged}"
 
 
 _DESCRIPTION = {

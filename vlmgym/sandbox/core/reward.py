@@ -74,7 +74,7 @@ class Scored(Generic[StateT, ActionT]):
         perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
             without a ground truth.
         action: None if unparsable.
-        next_state: `game.on_invalid(state)` unless played.
+        next_state: That of `game.on_invalid` unless played.
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
     """
@@ -109,7 +109,7 @@ def score_response(
     try:
         action = game.parse(response)
     except ParseError as error:
-        return _not_played(game, state, Outcome.UNPARSABLE, None, str(error), form, seen, config)
+        return _not_played(game, state, rng, Outcome.UNPARSABLE, None, str(error), form, seen, config)
     return score_action(game, state, action, rng, config, form, seen)
 
 
@@ -126,7 +126,7 @@ def score_action(
     try:
         step = game.step(state, action, rng)
     except IllegalAction as error:
-        return _not_played(game, state, Outcome.ILLEGAL, action, str(error), form, seen, config)
+        return _not_played(game, state, rng, Outcome.ILLEGAL, action, str(error), form, seen, config)
     total = weigh(config, Outcome.PLAYED, step.reward, form, seen)
     return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
 
@@ -153,6 +153,7 @@ def shape(reward: float, shaping: Shaping) -> float:
 def _not_played(
     game: Game[StateT, ActionT],
     state: StateT,
+    rng: np.random.Generator,
     outcome: Outcome,
     action: ActionT | None,
     feedback: str,
@@ -162,8 +163,6 @@ def _not_played(
 ) -> Scored[StateT, ActionT]:
     if (reason := game.ended(state)) is not None:
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
-    reward = game.illegal_reward
-    total = weigh(config, outcome, reward, form, seen)
-    after = game.on_invalid(state)
-    ended = game.ended(after) is not None
-    return Scored(total, reward, form, seen, outcome, action, after, ended, feedback)
+    step = game.on_invalid(state, rng)
+    total = weigh(config, outcome, step.reward, form, seen)
+    return Scored(total, step.reward, form, seen, outcome, action, step.state, step.terminated, feedback, step.info)

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+
+
+def value_ranges(space: spaces.Space[Any]) -> tuple[range, ...]:
+    """Valid values of each number in a `Discrete` or `MultiDiscrete` space; empty for others."""
+    if isinstance(space, spaces.Discrete):
+        return (range(int(space.start), int(space.start + space.n)),)
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(map(range, space.start.tolist(), (space.start + space.nvec).tolist()))
+    return ()
+
+
+def sample_value(space: spaces.Space[Any], rng: np.random.Generator) -> Any:
+    """Sample uniformly from a space, which stays unchanged."""
+    if isinstance(space, spaces.Discrete):
+        return space.start + rng.integers(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start + rng.integers(space.nvec)
+    own = deepcopy(space)  # sampling mutates a space
+    own.seed(int(rng.integers(2**31)))
+    return own.sample()
+
 
 _REFUSED = ("Cc", "Cs")
 """Unicode categories of control characters and surrogates."""

@@ -285,11 +285,11 @@ class Task(Game[TaskStateT, ActionT]):
         if state.answered:
             raise IllegalAction("the question has been answered")
         reward, info = self.score(state, action)
-        return Step(self.on_invalid(state), reward, True, info)
+        return Step(replace(state, answered=True), reward, True, info)
 
-    def on_invalid(self, state: TaskStateT) -> TaskStateT:
+    def on_invalid(self, state: TaskStateT, rng: np.random.Generator) -> Step[TaskStateT]:
         """End the episode, regardless of the response."""
-        return replace(state, answered=True)
+        return Step(replace(state, answered=True), self.illegal_reward, True)
 
     def ended(self, state: TaskStateT) -> str | None:
         """Return `ANSWERED` after the only turn."""

@@ -24,6 +24,8 @@ Openings = tuple[tuple[int, ...], ...]
 HIDDEN = "hidden"
 EXIT: Colour = (36, 150, 76)
 FOG: Colour = (70, 74, 86)
+HISTORY = 16
+"""Earlier turns that prompts repeat by default with fog."""
 EXPLAINED = 8
 """Maximum number of steps in an explanation."""
 
@@ -73,7 +75,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     Description:
         Exactly one path connects any two cells of the maze. The player starts in the cell farthest from the exit. With
-        `fog`, cells farther away are hidden, also after they have been seen, so earlier images matter.
+        `fog`, cells farther away are hidden, also after they have been seen, so prompts repeat the last 16 turns.
 
     Observation:
         The maze as an RGB image.
@@ -112,6 +114,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         self.hides = self.config.fog > 0
+        self.history = HISTORY if self.hides else 0
 
     def start(self, rng: np.random.Generator) -> MazeState:
         c = self.config

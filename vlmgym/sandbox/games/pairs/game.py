@@ -11,7 +11,7 @@ import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
-from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
 from vlmgym.sandbox.rendering.canvas import Canvas
@@ -81,7 +81,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     Description:
         All cards start face down. Each turn turns over one card. The second card of two stays face up, with the first,
         if they are partners; otherwise both are turned face down when the next card is chosen. Images show only the
-        cards that are face up, so the game is played with a history of images or notes.
+        cards that are face up, so prompts repeat as many earlier turns as there are cards.
 
     Observation:
         The cards as an RGB image.
@@ -116,6 +116,10 @@ class Pairs(BoardGame[PairsState, Cell]):
     State = PairsState
     prompt_template = PROMPT_V1
     hides = True
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        self.history = self.config.rows * self.config.columns
 
     def start(self, rng: np.random.Generator) -> PairsState:
         c = self.config

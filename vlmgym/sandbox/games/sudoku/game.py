@@ -124,6 +124,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     name = "sudoku"
     skills = ("search",)
     title = "Sudoku"
+    reward_is_hint = True
     Config = SudokuConfig
     State = SudokuState
     prompt_template = PROMPT_V1

@@ -1,0 +1,79 @@
+"""Games that need memory repeat earlier turns by default, wherever they are played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.core.states import PlayConfig, start_rollouts
+from vlmgym import Episode, make_game
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import EvalConfig, evaluate, open_run
+from vlmgym.evaluation.report.facts import LabelledRun, run_facts
+from vlmgym.evaluation.verify import verify_run
+from vlmgym.policies.base import Reply
+from vlmgym.rollout.states import StateConfig
+from vlmgym.sandbox.core.prompt import PromptConfig
+from vlmgym.sandbox.core.reward import RewardConfig
+
+FOG: dict[str, Any] = {"reasoning": 5, "size": 320}
+
+
+@pytest.mark.parametrize(("game_id", "config", "turns"), [("pairs", {}, 16), ("maze", {}, 0), ("maze", FOG, 16)])
+def test_games_say_how_many_turns_they_need(game_id: str, config: dict[str, Any], turns: int) -> None:
+    game = make_game(game_id, **config)
+    episode = Episode(game, 0, max_turns=30)
+    for turn in range(20):
+        assert len(episode.images) == len(episode.messages()[0]["content"]) - 1 == 1 + min(turn, turns)
+        episode.respond("")
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ({}, (16, 16)),
+        ({"history": 0}, (0, 0)),
+        ({"history": 4}, (4, 4)),
+        ({"history": 20}, (20, 16)),
+        ({"history_images": 3}, (16, 3)),
+        ({"chat": True}, (None, 16)),
+        ({"chat": True, "history": 2}, (2, 2)),
+        ({"chat": True, "history_images": 0}, (None, 0)),
+    ],
+)
+def test_settings_override_what_a_game_needs(given: dict[str, Any], resolved: tuple[int | None, int]) -> None:
+    found = PromptConfig(**given).of(16)
+    assert (found.history, found.history_images) == resolved
+    assert found.of(16) == found
+
+
+def test_runs_record_the_history_of_each_game(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"episodes": 1, "max_turns": 4, "size": 128, "workers": 0, "videos": 0, "report": False}
+    run_evaluation(["2048", "pairs"], EvalConfig(policy="random-legal", output_dir=tmp_path, **options))
+    run = open_run(tmp_path)
+    assert [(game.id, game.history) for game in run.config.games] == [("2048-v0", 0), ("pairs-v0", 16)]
+    assert [stored.read().prompts.history for stored in run.episodes] == [0, 16]
+    assert not verify_run(run, 0).problems
+    facts = dict(run_facts(LabelledRun("run", run, run.folder.read_summary()))["facts"])
+    assert "pairs-v0: 16 earlier turns" in facts["history"]
+    assert "2048-v0: no earlier turns" in facts["history"]
+
+
+def test_training_on_whole_episodes_repeats_them() -> None:
+    alone = Curriculum.of([make_game("pairs", size=128)])
+    picks = alone.picks(alone.begin(), 0, range(1))
+    (episode,) = start_rollouts(picks, 0, 1, PlayConfig(max_turns=3), StateConfig(moves=(0, 0)), RewardConfig())
+    episode.respond(Reply("<answer>(0, 0)</answer>"))
+    assert len(episode.observation.images) == 2
+    assert "Your earlier turns" in episode.observation.prompt
+    assert [PlayConfig(max_turns=turns).past_turns(16) for turns in (1, 3, 40)] == [0, 2, 16]
+
+
+def test_people_see_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(UsageError, match="set --history-images 0"):
+        evaluate("pairs", "human", 1, max_turns=1, workers=0)
