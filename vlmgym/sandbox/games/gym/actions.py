@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
+from string import ascii_letters, digits
 from typing import Any, cast
 
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import ParseError, UsageError, truncate
+from vlmgym.errors import ParseError, StateError, UsageError, truncate
 
 Action = int | tuple[int, ...]
 
-MOST_ACTIONS = 4096
-"""Maximum number of actions."""
+CODES = digits + ascii_letters + "-_"
+"""Characters for actions in the text of a state."""
+MOST_ACTIONS = len(CODES) ** 2
+"""Maximum number of actions: 4,096."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?", re.ASCII)
 
 
@@ -35,12 +39,40 @@ class Actions:
     names: tuple[tuple[str, ...], ...]
     to_env: Callable[[Action], Any]
 
+    @cached_property
     def all(self) -> tuple[Action, ...]:
-        """List all actions."""
+        """All actions."""
         if isinstance(self.space, spaces.Discrete):
             return tuple(range(int(self.space.start), int(self.space.start + self.space.n)))
         starts, counts = self.space.start.tolist(), self.space.nvec.tolist()
         return tuple(product(*(range(start, start + count) for start, count in zip(starts, counts))))
+
+    @cached_property
+    def codes(self) -> Mapping[Action, str]:
+        """Code of each action in the text of a state: a character, or two with more actions than characters."""
+        codes = CODES if len(self.all) <= len(CODES) else map("".join, product(CODES, repeat=2))
+        return dict(zip(self.all, codes))
+
+    @property
+    def code_length(self) -> int:
+        """Number of characters of a code."""
+        return len(self.codes[self.all[0]])
+
+    def decode(self, text: str) -> Iterator[Action]:
+        """Yield the actions of a text of codes.
+
+        Raises:
+            StateError: It has other codes.
+        """
+        for start in range(0, len(text), self.code_length):
+            code = text[start : start + self.code_length]
+            if code not in self._by_code:
+                raise StateError(f"{code!r} is not the code of an action")
+            yield self._by_code[code]
+
+    @cached_property
+    def _by_code(self) -> Mapping[str, Action]:
+        return {code: action for action, code in self.codes.items()}
 
     def indices(self, action: Action) -> tuple[int, ...]:
         """Return the index of the value in each dimension."""

@@ -34,8 +34,8 @@ class Words(BaseModel):
         truth: Name of the function in `truths` that describes the image.
         perception: What a response's `<perception>` contains.
         keys: Names of actions by the keys that play them in `vlmgym play`.
-        invalid: Reward of an unparsable answer; in environments with costs the lowest of a step, so that silence does
-            not pay.
+        invalid: Reward of an invalid answer, at most the lowest of a step, so that not answering does not pay.
+        noop: Index of the action that an invalid answer plays; None: the environment waits.
         success: An episode with a positive total reward is a success, reported as a metric.
     """
 
@@ -49,6 +49,7 @@ class Words(BaseModel):
     perception: str = "what the image shows"
     keys: Mapping[str, str] = {}
     invalid: float = 0.0
+    noop: int | None = None
     success: bool = False
 
     def model_post_init(self, context: object) -> None:

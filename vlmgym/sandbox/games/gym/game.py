@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, cast
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -25,6 +24,7 @@ from vlmgym.sandbox.games.gym.determinism import is_deterministic
 from vlmgym.sandbox.games.gym.family import Words, find_words
 from vlmgym.sandbox.games.gym.live import LiveEnvs
 from vlmgym.sandbox.games.gym.making import check_id, make_env, meanings_of
+from vlmgym.sandbox.games.gym.state import GymState
 from vlmgym.sandbox.games.gym.truths import NOT_DESCRIBED, TRUTHS, attribute_words
 from vlmgym.sandbox.rendering.degrade import degrade
 
@@ -51,7 +51,12 @@ class GymConfig(DegradedConfig):
         (), "Names of the actions, comma-separated; dimensions are separated by semicolons."
     )
     rules: str | None = setting(None, "Rules in the prompt, instead of those of the family.", max_length=20_000)
-    running: int = setting(128, "Maximum number of environments kept running in a process.", ge=1, le=65536)
+    invalid: float | None = setting(
+        None, "Reward of an invalid answer, instead of the family's; at most the lowest reward of a step."
+    )
+    running: int = setting(
+        128, "Maximum number of environments kept running in a process; not recorded.", ge=1, le=65536, exclude=True
+    )
 
     levels: ClassVar[Mapping[Difficulty, Levels]] = {"perception": DEGRADATION}
 
@@ -76,15 +81,6 @@ class GymConfig(DegradedConfig):
         return tuple(map(tuple, value)) if isinstance(value, list) else value
 
 
-@dataclass(frozen=True, slots=True)
-class GymState:
-    """A state of an environment: the seed of its reset, the actions since, and how the episode has ended, if it has."""
-
-    seed: int
-    actions: tuple[int | tuple[int, ...], ...] = ()
-    end: Literal["terminated", "truncated"] | None = None
-
-
 class GymGame(Game[GymState, Action]):
     """Play a Gymnasium environment, for example `gym:FrozenLake-v1`.
 
@@ -100,8 +96,8 @@ class GymGame(Game[GymState, Action]):
         The environment's own; a value of a Box is one of `box_values` evenly spaced values, by its index.
 
     Reward:
-        The environment's own, summed over the repetitions of an action. An unparsable answer earns `invalid` of the
-        family's file for each repetition: the lowest reward of a step in environments with costs, by default 0.
+        The environment's own, summed over the repetitions of an action. An invalid answer earns the lowest reward of a
+        step, if the family's file knows it, and does not advance the environment; Atari games play their noop.
 
     Episode end:
         The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
@@ -119,6 +115,7 @@ class GymGame(Game[GymState, Action]):
     Config = GymConfig
     State = GymState
     prompt_template = PROMPT_V1
+    replayed = True
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
@@ -128,10 +125,12 @@ class GymGame(Game[GymState, Action]):
         made_from = c.env, c.options, c.sticky
         first = make_env(*made_from)
         self.words: Words = find_words(c.env)[1]
-        vars(self)["illegal_reward"] = self.words.invalid * c.frame_skip
         self.actions: Actions = make_actions(
             c.env, first.action_space, c.actions or self.words.actions, meanings_of(first), c.box_values
         )
+        self.illegal_reward = c.frame_skip * (self.words.invalid if c.invalid is None else c.invalid)
+        self._noop = self.words.noop if c.invalid is None else None
+        self.invalid_waits = self._noop is None
         self._live = LiveEnvs(
             c.env,
             partial(make_env, *made_from),
@@ -166,18 +165,23 @@ class GymGame(Game[GymState, Action]):
         self._live.start(seed)
         return GymState(seed)
 
+    def on_invalid(self, state: GymState, rng: np.random.Generator) -> Step[GymState]:
+        """Play the family's noop, if it has one."""
+        if self._noop is None:
+            return super().on_invalid(state, rng)
+        return self.step(state, self.actions.all[self._noop], rng)
+
     def legal_actions(self, state: GymState) -> tuple[Action, ...]:
-        return () if state.end else self._all_actions
+        return () if state.end else self.actions.all
 
     def step(self, state: GymState, action: Action, rng: np.random.Generator) -> Step[GymState]:
         if state.end:
             raise IllegalAction(f"the environment has {state.end} the episode")
-        if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self._action_set:
+        if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self.actions.codes:
             raise IllegalAction(f"{action!r} is not an action of {self.action_space}")
-        result = self._live.step((state.seed, state.actions), action)
-        after = GymState(state.seed, (*state.actions, action), cast(Any, result.end))
+        result = self._live.step(state, action)
         info = {name: plain for name, value in result.info.items() if (plain := _plain(value)) is not None}
-        return Step(after, result.reward, result.end is not None, {**info, "reward": result.reward})
+        return Step(result.state, result.reward, result.state.end is not None, {**info, "reward": result.reward})
 
     def ended(self, state: GymState) -> str | None:
         return state.end
@@ -188,8 +192,8 @@ class GymGame(Game[GymState, Action]):
         return {"success": float(sum(info.get("reward", 0.0) for info in infos) > 0)}
 
     def draw(self, state: GymState) -> list[ImageArray]:
-        frames = self._live.view((state.seed, state.actions)).frames
-        size, seed = self.config.size, state.seed + len(state.actions)
+        frames = self._live.view(state).frames
+        size, seed = self.config.size, state.seed + self._steps(state)
         return [
             degrade(letterbox(Image.fromarray(frame), size), self.config, seed, index)
             for index, frame in enumerate(frames)
@@ -198,7 +202,7 @@ class GymGame(Game[GymState, Action]):
     def describe(self, state: GymState) -> str:
         if self.words.truth is None:
             return NOT_DESCRIBED
-        return self._live.view((state.seed, state.actions)).facts["truth"]
+        return self._live.view(state).facts["truth"]
 
     @property
     def image_source(self) -> str:
@@ -214,7 +218,7 @@ class GymGame(Game[GymState, Action]):
     def prompt(self, state: GymState) -> str:
         c, facts = self.config, {"env": re.split("[:/]", self.name)[-1]}
         if c.rules is None and self.words.attributes:
-            facts |= self._live.view((state.seed, state.actions)).facts
+            facts |= self._live.view(state).facts
         repeated = f" Each action is repeated {c.frame_skip} times." if c.frame_skip > 1 else ""
         shown = f" The {c.frames} images show the latest frames, oldest first." if c.frames > 1 else ""
         return self.fill_prompt(
@@ -237,29 +241,29 @@ class GymGame(Game[GymState, Action]):
 
     def key_action(self, state: GymState, key: str) -> Action | None:
         name = self.words.keys.get(key, key)
-        return next((action for action in self._all_actions if self.actions.format(action) == name), None)
+        return next((action for action in self.actions.all if self.actions.format(action) == name), None)
 
     def check_state(self, state: GymState) -> None:
         """Check a state by replaying it, unless an environment is already there."""
         self.check_restorable()
         if state.seed < 0:
             raise StateError(f"invalid state of {self.name}: seed must be at least 0, got {state.seed}")
-        if unknown := [action for action in state.actions if action not in self._action_set]:
-            raise StateError(f"invalid state of {self.name}: {unknown[0]!r} is not an action of {self.action_space}")
-        end = self._live.end((state.seed, state.actions))
+        try:
+            end = self._live.end(state)
+        except StateError as error:
+            raise StateError(f"invalid state of {self.name}: {error}") from None
         if end != state.end:
             raise StateError(f"invalid state of {self.name}: the episode is {end or 'running'}, not {state.end}")
 
     def check_restorable(self) -> None:
         self._live.check_deterministic()
 
-    @cached_property
-    def _all_actions(self) -> tuple[Action, ...]:
-        return self.actions.all()
+    def to_record(self, state: GymState) -> dict[str, Any]:
+        """Seed, number of actions and their digest."""
+        return {"seed": state.seed, "steps": self._steps(state), "digest": state.actions.digest.hex()}
 
-    @cached_property
-    def _action_set(self) -> frozenset[Action]:
-        return frozenset(self._all_actions)
+    def _steps(self, state: GymState) -> int:
+        return state.actions.length // self.actions.code_length
 
     def _read(self, env: Any) -> Mapping[str, str]:
         """Read the truth and the attributes in the rules from an environment."""

@@ -1,15 +1,16 @@
 """Running environments, by the state that each one is in.
 
-A state is a seed and the actions since. An environment that is in this state continues; otherwise one is brought there
-by replaying the actions, or from its own copy of the state where it has one (ALE). Environments are never closed:
-`close` of many of them shuts down pygame for the whole process.
+An environment that is in the state of an episode continues; otherwise one is brought there by replaying the actions, or
+from its own copy of the state where it can make one (ALE). Environments are never closed: `close` of many of them shuts
+down pygame for the whole process.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +22,16 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.games.gym.actions import Action, Actions
 from vlmgym.sandbox.games.gym.making import Env
+from vlmgym.sandbox.games.gym.state import End, GymState, Moves
 
-Key = tuple[int, tuple[Action, ...]]
-"""Seed and actions."""
+Key = tuple[int, bytes]
+"""Seed, and digest of the actions."""
 
 NEAR = 8
 """Maximum number of actions that a running environment replays to reach a later state."""
 VIEW_BYTES = 2**26
 """Maximum size of the cached frames."""
-COPIES = 1024
+COPIES = 256
 """Maximum number of copies of states that an environment makes itself."""
 
 
@@ -43,17 +45,19 @@ class View:
 
 @dataclass(slots=True)
 class _Running:
+    """An environment, the latest frames that have been rendered, and how its episode has ended."""
+
     env: Env
     frames: deque[ImageArray]
-    end: str | None = None
+    end: End | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Effect of one action: `end` is `terminated`, `truncated` or None."""
+    """Effect of one action."""
 
+    state: GymState
     reward: float
-    end: str | None
     info: Mapping[str, Any]
 
 
@@ -84,41 +88,43 @@ class LiveEnvs:
 
     def start(self, seed: int) -> None:
         """Reset an environment with a seed."""
+        state = GymState(seed)
         with self._lock:
-            if (seed, ()) not in self._running:
-                self._keep((seed, ()), self._reset(seed))
+            if state.key not in self._running:
+                self._keep(state.key, self._reset(seed))
 
-    def step(self, key: Key, action: Action) -> Result:
-        """Play an action in a state that has not ended; the environment is then in the next state."""
+    def step(self, state: GymState, action: Action) -> Result:
+        """Play an action in a state that has not ended; an environment is then in the next state."""
         with self._lock:
-            self._at(key)
-            running = self._pop(key)
-            result = self._act(running, action)
-            self._keep((key[0], (*key[1], action)), running)
-            return result
+            running = self._pop(state.key) or self._restore(state)
+            with self._freed_on_error(running):
+                reward, info = self._act(running, action)
+            after = GymState(state.seed, Moves(self._actions.codes[action], state.actions), running.end)
+            self._keep(after.key, running)
+            return Result(after, reward, info)
 
-    def end(self, key: Key) -> str | None:
+    def end(self, state: GymState) -> End | None:
         """Return how the episode has ended in a state, or None.
 
         Raises:
             StateError: The episode ends before the last action, or the environment is not deterministic.
         """
         with self._lock:
-            return self._at(key).end
+            return self._at(state).end
 
-    def view(self, key: Key) -> View:
+    def view(self, state: GymState) -> View:
         """Render a state."""
         with self._lock:
-            view = self._views.get(key)
+            view = self._views.get(state.key)
             if view is None:
-                running = self._at(key)
-                frames = tuple(running.frames) or (self._render(running.env),)
+                running = self._at(state)
+                frames = self._shown(running)
                 frames = (frames[0],) * (self._frames - len(frames)) + frames
-                view = self._views[key] = View(frames, self._read(running.env.unwrapped))
+                view = self._views[state.key] = View(frames, self._read(running.env.unwrapped))
                 if len(self._views) * self._frames * frames[0].nbytes > VIEW_BYTES:
                     self._views.popitem(last=False)
             else:
-                self._views.move_to_end(key)
+                self._views.move_to_end(state.key)
             return view
 
     def check_deterministic(self) -> None:
@@ -129,13 +135,15 @@ class LiveEnvs:
                 "cannot be restored, nor trained on"
             )
 
-    def _at(self, key: Key) -> _Running:
-        if key not in self._running:
-            self._keep(key, self._restore(key))
-        return self._running[key][-1]
+    def _at(self, state: GymState) -> _Running:
+        if state.key not in self._running:
+            self._keep(state.key, self._restore(state))
+        return self._running[state.key][-1]
 
-    def _pop(self, key: Key) -> _Running:
-        """Take an environment out of a state; episodes of a group may have several in the same state."""
+    def _pop(self, key: Key) -> _Running | None:
+        """Take an environment that is in a state; the rollouts of a group may have brought several there."""
+        if key not in self._running:
+            return None
         running = self._running[key].pop()
         if not self._running[key]:
             del self._running[key]
@@ -145,72 +153,95 @@ class LiveEnvs:
         """Keep an environment; one whose episode has ended is the first to be used again."""
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
-        if running.end is None and (copied := _copy_state(running.env)) is not None:
-            # Restoring does not draw, so a frame is kept with the copy.
-            self._copies[key] = copied, tuple(running.frames) or (self._render(running.env),)
+        if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
+            # A copy has no screen: what it restores renders the last frame of whatever was played before.
+            self._copies[key] = copied, self._shown(running)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)
 
-    def _restore(self, key: Key) -> _Running:
+    def _restore(self, state: GymState) -> _Running:
         self.check_deterministic()
-        seed, actions = key
-        if (copied := self._copies.get(key)) is not None:
-            env: Any = self._take()
+        if (copied := self._copies.get(state.key)) is not None:
+            running = _Running(self._take(), deque(copied[1], self._frames))
+            env: Any = running.env
             if not env.has_reset:  # of `OrderEnforcing`
-                env.reset(seed=seed)
+                env.reset(seed=state.seed)
             env.unwrapped.restore_state(copied[0])
-            return _Running(env, deque(copied[1], self._frames))
-        running, played = None, 0
-        for back in range(1, min(NEAR, len(actions)) + 1):
-            near = seed, actions[: len(actions) - back]
-            if near in self._running:
-                running, played = self._pop(near), len(actions) - back
-                break
-        if running is None:
-            running = self._reset(seed)
-        for index in range(played, len(actions)):
-            if running.end is not None:
-                self._free.append(running.env)
-                raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
-            # A turn has at least one frame, so earlier turns are never shown.
-            self._act(running, actions[index], render=len(actions) - index <= self._frames)
+            return running
+        text = str(state.actions)
+        actions = [*self._actions.decode(text)]
+        nearest, played = self._nearest(state.seed, text)
+        running = nearest or self._reset(state.seed)
+        with self._freed_on_error(running):
+            for index in range(played, len(actions)):
+                if running.end is not None:
+                    raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
+                # A turn has at least one frame, so earlier turns are never shown.
+                self._act(running, actions[index], render=len(actions) - index <= self._frames)
         return running
+
+    def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
+        """Take an environment up to `NEAR` actions before a state; also return the number of its actions."""
+        length = self._actions.code_length
+        count = len(text) // length
+        moves = [Moves(text[: max(0, count - NEAR) * length])]
+        for index in range(max(0, count - NEAR), count - 1):
+            moves.append(Moves(text[index * length : (index + 1) * length], moves[-1]))
+        for before in reversed(moves if count else []):
+            if (running := self._pop((seed, before.digest))) is not None:
+                return running, before.length // length
+        return None, 0
 
     def _take(self) -> Env:
         """Take an environment that is free, new, or has not been used for the longest time."""
         if self._free:
             return self._free.pop()
         if self._made < self._most:
+            made = self._make()
             self._made += 1
-            return self._make()
-        return self._pop(next(iter(self._running))).env
+            return made
+        oldest = self._pop(next(iter(self._running)))
+        assert oldest is not None, "every environment is free or running"
+        return oldest.env
+
+    @contextmanager
+    def _freed_on_error(self, running: _Running) -> Iterator[None]:
+        """Keep the environment for other states if its own code, or a state that it does not reach, raises an error."""
+        try:
+            yield
+        except BaseException:
+            self._free.append(running.env)
+            raise
 
     def _reset(self, seed: int) -> _Running:
-        env = self._take()
-        env.reset(seed=seed)
-        frames: deque[ImageArray] = deque(maxlen=self._frames)
-        if self._frames > 1:
-            frames.append(self._render(env))
-        return _Running(env, frames)
+        running = _Running(self._take(), deque(maxlen=self._frames))
+        with self._freed_on_error(running):
+            running.env.reset(seed=seed)
+            if self._frames > 1:
+                running.frames.append(self._render(running.env))
+        return running
 
-    def _act(self, running: _Running, action: Action, render: bool = True) -> Result:
+    def _act(self, running: _Running, action: Action, render: bool = True) -> tuple[float, Mapping[str, Any]]:
+        """Play an action; return its reward and the environment's info."""
         info: Mapping[str, Any] = {}
         total, chosen = 0.0, self._actions.to_env(action)
         if self._frames == 1:
             running.frames.clear()
         for _ in range(self._frame_skip):
-            try:
-                _, reward, terminated, truncated, info = running.env.step(chosen)
-            except Exception:
-                self._free.append(running.env)  # the next episode resets it
-                raise
+            _, reward, terminated, truncated, info = running.env.step(chosen)
             total += float(reward)
             if render and self._frames > 1:
                 running.frames.append(self._render(running.env))
             if terminated or truncated:
                 running.end = "terminated" if terminated else "truncated"
                 break
-        return Result(total, running.end, info)
+        return total, info
+
+    def _shown(self, running: _Running) -> tuple[ImageArray, ...]:
+        """Latest frames; a single one is only rendered when it is needed."""
+        if not running.frames:
+            running.frames.append(self._render(running.env))
+        return tuple(running.frames)
 
     def _render(self, env: Env) -> ImageArray:
         frame = env.render()
@@ -222,18 +253,17 @@ class LiveEnvs:
 
 
 def _copy_state(env: Env) -> Any:
-    """Copy the state of an environment; None if it cannot be copied, or if a wrapper also has state.
+    """Copy the state of an environment; None if it cannot do so, or if a state has more than the copy contains.
 
-    The copies of ALE lack the last action, which sticky actions may repeat.
+    Wrappers may have a state of their own. ALE does not copy the last action, which it may repeat instead of the next.
     """
     wrapper: Any = env
     while isinstance(wrapper, gymnasium.Wrapper):
         if not isinstance(wrapper, OrderEnforcing):
             return None
         wrapper = wrapper.env
-    if not (hasattr(wrapper, "clone_state") and hasattr(wrapper, "restore_state")):
+    if not (hasattr(wrapper, "clone_state") and hasattr(wrapper, "restore_state") and hasattr(wrapper, "ale")):
         return None
-    ale = getattr(wrapper, "ale", None)
-    if ale is not None and ale.getFloat("repeat_action_probability"):
+    if wrapper.ale.getFloat("repeat_action_probability") > 0:
         return None
     return wrapper.clone_state(include_rng=True)

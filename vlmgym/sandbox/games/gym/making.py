@@ -37,7 +37,7 @@ def check_id(env_id: str) -> None:
         import_module_of(family, env_id)
     if env_id in gymnasium.registry:
         return
-    versions = [known for known in gymnasium.registry if known.rpartition("-v")[0] == env_id]
+    versions = [known for known in gymnasium.registry if known.startswith(f"{env_id}-v")]
     if versions:
         raise UsageError(f"{env_id!r} has no version: choose {' or '.join(versions)}")
     try:

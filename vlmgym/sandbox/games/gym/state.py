@@ -1,0 +1,76 @@
+"""States of environments: the seed of a reset, and the actions since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+End = Literal["terminated", "truncated"]
+
+
+class Moves:
+    """Actions as text, one code after the other; shares its beginning with the moves that it continues.
+
+    A long episode therefore takes memory and time in proportion to its length, although every turn has a state.
+
+    Attributes:
+        length: Number of characters.
+    """
+
+    __slots__ = ("_before", "_digest", "_text", "length")
+
+    def __init__(self, text: str = "", before: Moves | None = None) -> None:
+        """Start with `text`, or continue `before` with it."""
+        self._text, self._before = text, before
+        self._digest: blake2b = blake2b(digest_size=16) if before is None else before._digest.copy()
+        self._digest.update(text.encode())
+        self.length: int = len(text) + (0 if before is None else before.length)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the actions."""
+        return self._digest.digest()
+
+    def __str__(self) -> str:
+        parts, moves = list[str](), self
+        while moves._before is not None:
+            parts.append(moves._text)
+            moves = moves._before
+        return "".join([moves._text, *reversed(parts)])
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moves) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Moves, (str(self),)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Write and read moves as a string."""
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.str_schema(strict=True), serialization=core_schema.to_string_ser_schema()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GymState:
+    """A state of an environment: the seed of its reset, the actions since, and how the episode has ended, if it has."""
+
+    seed: int
+    actions: Moves = field(default_factory=Moves)
+    end: End | None = None
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """Seed and digest of the actions."""
+        return self.seed, self.actions.digest
