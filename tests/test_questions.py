@@ -21,7 +21,7 @@ BOARDS = ("2048", "swap", "jigsaw", "tictactoe")
 
 
 def ask(game_id: str, count: int, **config: Any) -> tuple[Questions, list[QuestionState]]:
-    game = make_game(f"qa/{game_id}", size=128, **config)
+    game = make_game(f"qa/{game_id}", **{"size": 128, **config})
     assert isinstance(game, Questions)
     return game, [game.start_at(seed, np.random.default_rng(seed)) for seed in range(count)]
 
@@ -39,7 +39,8 @@ def test_answers_are_true(game_id: str) -> None:
         inner = own.from_json(state.state)
         grid = [row.split(", ") for row in own.describe(inner).splitlines()]
         legal = {own.format(action) for action in own.legal_actions(inner) or ()}
-        words = state.question.rpartition(": ")[2].rstrip("?")
+        words = state.question.replace(", as (row, column)", "").partition(" at the left. ")
+        words = (words[2] or words[0]).rstrip("?")
         if state.kind == "cell":
             row, column = cell_in(words)
             assert grid[row][column] == state.answer
@@ -89,6 +90,56 @@ def test_the_best_move_may_name_its_cells_in_any_order(game_id: str) -> None:
         one, other = state.answer.split(") ")
         answer = f"<answer>{other} {one})</answer>"
         assert score_response(game, state, answer, np.random.default_rng(0)).game == 1.0
+
+
+@pytest.mark.parametrize(("game_id", "least"), [("sudoku", 10), ("lightsout", 2), ("jigsaw", 3)])
+def test_every_best_move_is_accepted_where_rewards_tell(game_id: str, least: int) -> None:
+    game, states = ask(game_id, 8, kinds="best", moves=0)
+    most = 0
+    for state in states:
+        own, rng = game.game, np.random.default_rng(0)
+        inner = own.from_json(state.state)
+        rewards = {action: own.step(inner, action, rng).reward for action in own.legal_actions(inner) or ()}
+        earned = rewards[own.parse_answer(state.answer)]
+        for action, reward in rewards.items():
+            answer = f"<answer>{own.format(action)}</answer>"
+            assert score_response(game, state, answer, rng).game == float(reward >= earned), (state, action)
+        most = max(most, sum(reward >= earned for reward in rewards.values()))
+    assert most >= least
+
+
+def test_counts_are_of_actions() -> None:
+    for game_id in ("sudoku", "fallingblocks", "minesweeper"):
+        game, states = ask(game_id, 5, kinds="count", size=256)
+        for state in states:
+            assert int(state.answer) == len(game.game.legal_actions(game.game.from_json(state.state)) or ())
+
+
+@pytest.mark.parametrize("game_id", ["fourinarow", "fallingblocks", "sudoku"])
+def test_questions_about_cells_say_how_they_are_numbered(game_id: str) -> None:
+    for origin in (0, 1):
+        game = make_game(f"qa/{game_id}", kinds="cell", perception=4)
+        assert isinstance(game, Questions)
+        vars(game)["game"] = make_game(game_id, 4, origin=origin)
+        for seed in range(3):
+            question = game.start_at(seed, np.random.default_rng(seed)).question
+            assert f"Rows are numbered from {origin} at the top and columns from {origin} at the left." in question
+
+
+def test_rules_in_another_form_are_kept() -> None:
+    game, (state, *_) = ask("2048", 1)
+    own: Any = game.game
+    own.prompt = lambda _: "Slide tiles. Write only <answer>left</answer>."
+    prompt = game.prompt(state)
+    assert prompt.startswith("Slide tiles. Write only <answer>left</answer>.")
+    assert prompt.count("<perception>what the image shows</perception>") == 1
+
+
+def test_changed_questions_have_another_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make_game("qa/2048").fingerprint
+    monkeypatch.setattr(Questions, "version", 1)
+    assert make_game("qa/2048").fingerprint != before
+    assert make_game("qa/swap").fingerprint != before
 
 
 def test_half_of_the_moves_are_legal() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +82,7 @@ class Questions(LineTask[QuestionState]):
     Description:
         The state follows from random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
         moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move, where this leaves
-        nothing to chance), `best` (the oracle's move, or one with the same effect; others may be as good).
+        nothing to chance), `best` (the oracle's move, or one that is known to be as good; others may be, too).
 
     Observation:
         The images of the game.
@@ -99,7 +100,7 @@ class Questions(LineTask[QuestionState]):
         `kinds`, `moves`: Kinds of questions, and random moves before the state.
 
     Version history:
-        The version is that of the game.
+        The id has the version of the game; `version` is part of the fingerprint. 0: Initial version.
     """
 
     name = "qa"
@@ -124,6 +125,11 @@ class Questions(LineTask[QuestionState]):
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
         return self.game.image_shapes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that identify the game, its config and the version of the questions."""
+        return hashlib.sha256(f"{super().fingerprint} {self.version}".encode()).hexdigest()[:16]
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
         return ("yes", "no", *map(str, range(10))), 1
@@ -158,21 +164,26 @@ class Questions(LineTask[QuestionState]):
         if grid is None:
             return None
         where, word = self._pick(grid, rng)
-        return _Question(f"{self._numbered} What is at {where}?", word, f"The cell at {where} is {word}.")
+        question = f"{self._numbering} What is at {where}, as (row, column)?"
+        return _Question(question, word, f"The cell at {where} is {word}.")
 
     def _count(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask for the number of moves with different effects; None if all states have as many legal actions."""
+        """Ask for the number of legal actions; None if it is the same in all states."""
         legal = self.game.legal_actions(state)
         if legal is None or not self._count_varies:
             return None
-        different = {self._effect(state, action): action for action in reversed(legal)}
-        moves = "; ".join(map(self.game.format, reversed(different.values())))
-        return _Question("How many different moves are legal?", str(len(different)), f"The legal moves are {moves}.")
+        question, known = "How many of the actions are legal?", set(legal)
+        cells = self.game.cells_in_action if isinstance(self.game, BoardGame) else 0
+        if cells == 2 and all((*action[2:], *action[:2]) in known for action in legal):
+            question = f"{question} Two cells in either order are one action."
+            legal = [action for action in legal if action[:2] < action[2:]]
+        return _Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.format, legal))}.")
 
     @cached_property
     def _count_varies(self) -> bool:
-        states = [self._state(np.random.default_rng(seed)) for seed in range(COMPARED)]
-        return len({len(self.game.legal_actions(state) or ()) for state in states}) > 1
+        states = (self._state(np.random.default_rng(seed)) for seed in range(COMPARED))
+        first, *others = (len(self.game.legal_actions(state) or ()) for state in states)
+        return any(count != first for count in others)
 
     def _effect(self, state: Any, action: Any) -> tuple[str, float]:
         """Return the next state and reward, which are equal for two names of one move."""
@@ -211,14 +222,11 @@ class Questions(LineTask[QuestionState]):
         changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
         where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
         move = self.game.format(action)
-        return _Question(
-            f"{self._numbered} What is at {where} after the move {move}?",
-            word,
-            f"After {move}, the cell at {where} is {word}.",
-        )
+        question = f"{self._numbering} What is at {where}, as (row, column), after the move {move}?"
+        return _Question(question, word, f"After {move}, the cell at {where} is {word}.")
 
     def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask for the oracle's move, which may know what is hidden."""
+        """Ask for the oracle's move; None for games that hide something, which it may know."""
         action = None if self.game.hides else self.game.best_action(state)
         if action is None:
             return None
@@ -232,9 +240,9 @@ class Questions(LineTask[QuestionState]):
         return grid if [len(row) for row in grid] == [c.columns] * c.rows else None
 
     @property
-    def _numbered(self) -> str:
+    def _numbering(self) -> str:
         origin = self.game.config.origin
-        return f"As (row, column), counted from {origin} at the top and {origin} at the left:"
+        return f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
 
     def _pick(
         self, grid: list[list[str]], rng: np.random.Generator, cells: Sequence[tuple[int, int]] | None = None
@@ -252,17 +260,18 @@ class Questions(LineTask[QuestionState]):
 
     def score(self, state: QuestionState, action: str) -> tuple[float, Mapping[str, Any]]:
         self.check_line(action)
-        correct = self._read(state, action) == self._read(state, state.answer)
+        correct = self._is_best(state, action) if state.kind == "best" else _words(action) == _words(state.answer)
         return float(correct), {"correct": correct, "truth": state.answer}
 
-    def _read(self, state: QuestionState, answer: str) -> Any:
-        if state.kind == "best":
-            try:
-                action = self.game.parse_answer(self.game.normalise_answer(answer))
-                return self._effect(self.game.from_json(state.state), action)
-            except (ParseError, IllegalAction):
-                return None
-        return " ".join(plain(answer).casefold().split())
+    def _is_best(self, state: QuestionState, answer: str) -> bool:
+        """Check for a move with the effect of the oracle's, or with its reward if that tells which moves are best."""
+        inner = self.game.from_json(state.state)
+        try:
+            after, reward = self._effect(inner, self.game.parse_answer(self.game.normalise_answer(answer)))
+        except (ParseError, IllegalAction):
+            return False
+        best, earned = self._effect(inner, self.game.parse_answer(state.answer))
+        return (after, reward) == (best, earned) or (self.game.reward_is_hint and reward >= earned > 0)
 
     def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
@@ -291,3 +300,7 @@ class Questions(LineTask[QuestionState]):
         self.game.from_json(state.state)
         if (fault := self.action_space.fault(state.answer)) is not None:
             raise StateError(f"invalid state of {self.name}: the answer {fault}")
+
+
+def _words(answer: str) -> str:
+    return " ".join(plain(answer).casefold().split())

@@ -84,8 +84,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Maximum number of characters in an answer."""
     hides: bool = False
     """True if images do not show everything that decides what a move does, such as mines."""
-    fair_oracle: ClassVar[bool] = False
-    """True if the oracle of a game that hides something uses only what the current image shows."""
     history: int = 0
     """Number of earlier turns, with images, that prompts repeat by default, for games that need memory."""
     reward_is_hint: bool = False

@@ -146,7 +146,6 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     State = MinesweeperState
     prompt_template = PROMPT_V1
     hides = True
-    fair_oracle = True
 
     def start(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config
