@@ -58,7 +58,9 @@ def test_runs_record_the_history_of_each_game(tmp_path: Path) -> None:
     assert [(game.id, game.history) for game in run.config.games] == [("2048-v0", 0), ("pairs-v0", 16)]
     assert [stored.read().prompts.history for stored in run.episodes] == [0, 16]
     assert not verify_run(run, 0).problems
-    facts = dict(run_facts(LabelledRun("run", run, run.folder.read_summary()))["facts"])
+    summary = run.folder.read_summary()
+    assert summary is not None
+    facts = dict(run_facts(LabelledRun("run", run, summary))["facts"])
     assert "pairs-v0: 16 earlier turns" in facts["history"]
     assert "2048-v0: no earlier turns" in facts["history"]
 

@@ -39,8 +39,7 @@ def test_answers_are_true(game_id: str) -> None:
         inner = own.from_json(state.state)
         grid = [row.split(", ") for row in own.describe(inner).splitlines()]
         legal = {own.format(action) for action in own.legal_actions(inner) or ()}
-        words = state.question.replace(", as (row, column)", "").partition(" at the left. ")
-        words = (words[2] or words[0]).rstrip("?")
+        words = state.question.replace(", as (row, column)", "").rpartition(" at the left. ")[2].rstrip("?")
         if state.kind == "cell":
             row, column = cell_in(words)
             assert grid[row][column] == state.answer

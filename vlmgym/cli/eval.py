@@ -164,11 +164,6 @@ def run_evaluation(
     check_concurrency(games, config.episodes, config.concurrency)
     for game in games:
         Episode(game, config.seed)  # opens its data, before the folder is created
-        if "memory" in game.skills and not isinstance(game, Task) and config.prompts.history == 0:
-            make_console(stderr=True).print(
-                f"{game.name} tests memory, but prompts show only the current image: consider --history 20 "
-                "--history-images 20, or --chat"
-            )
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
     console, progress_console = make_console(), make_console(stderr=True)

@@ -253,9 +253,9 @@ class LiveEnvs:
 
 
 def _copy_state(env: Env) -> Any:
-    """Copy the state of an environment; None if it cannot do so, or if a state has more than the copy contains.
+    """Copy the state of an environment; None if it cannot be copied, or if the copy would be incomplete.
 
-    Wrappers may have a state of their own. ALE does not copy the last action, which it may repeat instead of the next.
+    Wrappers may have state, too. ALE does not copy the last action, which it may repeat instead of the next.
     """
     wrapper: Any = env
     while isinstance(wrapper, gymnasium.Wrapper):
