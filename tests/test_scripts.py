@@ -224,7 +224,7 @@ def test_resume_needs_the_same_options(tmp_path, run):
         (["--size", "128"], "games.0.config.size was 96 and is 128"),
         (["--policy", "oracle"], "policy.name was 'random' and is 'oracle'"),
         (["--reward.illegal", "-1"], "reward.illegal was None and is -1.0"),
-        (["--history", "1"], "history was 0 and is 1"),
+        (["--history", "1"], "history was None and is 1"),
         (["--episodes", "1"], "episodes was 2 and is 1"),
     ):
         done = run(*options, *other, "--resume", "o")
