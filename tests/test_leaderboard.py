@@ -102,6 +102,10 @@ def test_submissions_have_their_stated_model_and_cost_and_reports(runs: Path, wa
     other.page.wait_for_selector(".pane .outcome")
     assert "swap-v0, seed 2026000" in other.page.inner_text(".stage h2")
     other.check()
+    metadata = packed / "metadata.toml"
+    metadata.write_text(metadata.read_text().replace("date = 2", "date = 1"))
+    main(["leaderboard", str(packed), "--output", str(page), "--workers", "0"])
+    assert "1 difference" in page.read_text()
 
 
 def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:

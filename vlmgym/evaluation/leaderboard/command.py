@@ -78,7 +78,9 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
         verified = verify_run(run, config.workers, salt=salt) if config.verify else None
         games = summarise_run(run) if verified is None or not verified.games else verified.games
         metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
-        entry = make_entry(run, games, None if verified is None else len(verified.problems), metadata)
+        differences = [] if metadata is None else metadata.differences(run.config, games)
+        problems = None if verified is None else len(verified.problems) + len(differences)
+        entry = make_entry(run, games, problems, metadata)
         if config.reports and entry.report is None:
             entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
         entries.append(entry)

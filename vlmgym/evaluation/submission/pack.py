@@ -109,8 +109,8 @@ def pack(config: PackConfig) -> None:
         replace_file(part / FILE, metadata.to_toml().encode())
         found = check_contents(part, config.workers)
         if found.faults:
-            first = found.faults[0].replace(f"{part}/", "")
-            raise VlmgymError(f"not packed, because of {len(found.faults):,} faults; the first: {first}")
+            count, first = len(found.faults), found.faults[0].replace(f"{part}/", "")
+            raise VlmgymError(f"not packed, because of {count:,} fault{'s' * (count != 1)}; the first: {first}")
     console = make_console()
     console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
     console.print(f"submission {config.output_dir.absolute()}", soft_wrap=True, markup=False, highlight=False)
