@@ -23,8 +23,8 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
 from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.submission.pack import PackConfig, pack
+from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.files import replace_file
-from vlmgym.records.run import Estimate
 
 POLICIES = ("oracle", "random-legal", "random")
 
@@ -65,8 +65,8 @@ def _play(policy: str, root: Path, config: Config) -> Path:
 
 def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
     head = ["", *(entry.label for entry in entries)]
-    skills = [[skill, *(_words(entry.skills[skill]) for entry in entries)] for skill in entries[0].skills]
-    games = [[game, *(_words(entry.games[game]) for entry in entries)] for game in entries[0].games]
+    skills = [[skill, *(format_estimate(entry.skills[skill]) for entry in entries)] for skill in entries[0].skills]
+    games = [[game, *(format_estimate(entry.games[game]) for entry in entries)] for game in entries[0].games]
     parts = [
         "# Leaderboard",
         f"Results in [{suite}](suites.md), verified by replaying every response: means of normalised scores, 0 for the "
@@ -75,7 +75,7 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
         "to add a model.",
         table(
             ["model", "observation", "score"],
-            [[entry.label, entry.observation, _words(entry.mean)] for entry in entries],
+            [[entry.label, entry.observation, format_estimate(entry.mean)] for entry in entries],
         ),
         "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
         "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines. The "
@@ -87,10 +87,6 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
         table(head, games),
     ]
     return "\n\n".join(parts)
-
-
-def _words(value: Estimate) -> str:
-    return f"{value[0]:.3f} ± {value[1]:.3f}"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
 from vlmgym.evaluation.submission.check import check_contents, file_faults
 from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records import packed
 
 POLICY = """
@@ -148,6 +149,18 @@ def raise_score(records: list[dict[str, Any]]) -> None:
     records[-1]["score"] = sum(turn["reward"]["game"] for turn in records[-1]["turns"])
 
 
+def add_game(run: dict[str, Any]) -> None:
+    """Insert an easier game before the one of the suite."""
+    game = run["games"][1]
+    run["games"].insert(0, {**game, "config": {**game["config"], "colours": 2}})
+
+
+def name_stages(folder: Path) -> None:
+    """Hide the errors of means: a mean over several stages has none."""
+    edit(folder, lambda records: [record.update(stage=str(i)) for i, record in enumerate(records)])
+    (folder / "summary.json").write_text(updated_summary(open_run(folder)).model_dump_json())
+
+
 KEY = "sk-" + "proj-0123456789abcdefghij"
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
     "response": (
@@ -162,11 +175,29 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: edit_json(folder, "run.json", lambda run: run["games"][1]["config"].update(colours=2)),
         "not those of the suite",
     ),
+    "another easier game": (lambda folder: edit_json(folder, "run.json", add_game), "not those of the suite"),
+    "fewer episodes": (
+        lambda folder: edit_json(
+            folder,
+            "run.json",
+            lambda run: run.update(difficulty=None, curriculum={"file": {}, "episodes": {"swap-v0": 1}}),
+        ),
+        "curriculum is",
+    ),
+    "difficulty": (
+        lambda folder: edit_json(folder, "run.json", lambda run: run.update(difficulty=None)),
+        "the difficulty is not that of the suite",
+    ),
+    "stages": (name_stages, "stage is '0', but the replay gives None"),
     "fewer turns": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(max_turns=3)), "max_turns is"),
     "no suite": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite=None)), "names no suite"),
     "private seeds": (
         lambda folder: edit_json(folder, "run.json", lambda run: run.update(private_salt="0" * 64, seed=5)),
         "has private seeds",
+    ),
+    "no salt": (
+        lambda folder: edit_json(folder, "run.json", lambda run: run.update(private_salt="none")),
+        "private_salt: string should match",
     ),
     "unknown suite": (
         lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite="best-1")),

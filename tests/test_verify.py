@@ -12,7 +12,7 @@ import pytest
 
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.errors import VlmgymError
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation import EvalConfig, open_run
 from vlmgym.evaluation.verify import VerifyConfig, verify, verify_run
 
@@ -115,6 +115,20 @@ def test_a_summary_that_does_not_follow_is_found(run):
 
 def test_a_difficulty_that_is_not_played_is_found(run):
     assert any("difficulty" in one for one in edit(run, lambda r: r[0]["difficulty"].update(reasoning=5), "run.json"))
+
+
+def test_a_game_that_is_listed_twice_is_found(run):
+    def repeat(records):
+        game = records[0]["games"][0]
+        records[0].update(games=[*records[0]["games"], {**game, "config": {**game["config"], "rows": 5}}])
+
+    assert "run.json has a game twice" in edit(run, repeat, "run.json")
+
+
+@pytest.mark.parametrize("started", ["<!--", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31/12:00:00+00:00"])
+def test_times_are_in_the_format_of_records(run, started):
+    with pytest.raises(UsageError, match="started: must be a time such as"):
+        edit(run, lambda records: records[0].update(started=started), "run.json")
 
 
 def test_an_interrupted_run_is_not_verified(run):

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.curriculum.file import StrictModel
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.records.episode import DifficultyRecord, GameRecord
 from vlmgym.records.run import Estimate, RunRecord, SuiteResult, SuiteSummary, Summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
@@ -55,9 +56,9 @@ class SuiteGame(StrictModel):
     oracle: float
 
     def normalise(self, mean: float, stderr: float | None) -> Estimate:
-        """Map a mean score to 0 for the random policy and 1 for the oracle, with its error (None: a single episode)."""
+        """Map a mean score to 0 for the random policy and 1 for the oracle, with its error."""
         scale = self.oracle - self.random
-        return (mean - self.random) / scale, (stderr or 0.0) / scale
+        return (mean - self.random) / scale, None if stderr is None else stderr / scale
 
 
 class Suite(StrictModel):
@@ -106,18 +107,20 @@ class Suite(StrictModel):
         return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List what in a run is not as the suite determines, except for private seeds."""
-        expected = {"episodes": self.episodes, "max_turns": self.max_turns}
+        """List what in a run is not as the suite determines, except for private seeds; none of its games is made."""
+        games = self.make_games()
+        expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:
             expected["seed"] = self.seed
         found = [
-            f"{name} is {getattr(run, name)}, in the suite {value}"
+            f"{name} is {short_repr(getattr(run, name))}, in the suite {value}"
             for name, value in expected.items()
             if getattr(run, name) != value
         ]
-        played = {game.id: game.game().fingerprint for game in run.games}
-        if played != {game.id: game.fingerprint for game in self.make_games()}:
+        if run.games != tuple(map(GameRecord.of, games)):
             found.append("the games or their configurations are not those of the suite")
+        if run.difficulty != DifficultyRecord.of(self.perception, self.reasoning, games):
+            found.append("the difficulty is not that of the suite")
         return found
 
 
@@ -254,9 +257,10 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent means and its standard error."""
+    """Return the mean of independent means and its standard error, None if that of one of them is not known."""
     mean = math.fsum(value for value, _ in values) / len(values)
-    return mean, math.hypot(*(error for _, error in values)) / len(values)
+    errors = [error for _, error in values if error is not None]
+    return mean, math.hypot(*errors) / len(values) if len(errors) == len(values) else None
 
 
 Row = tuple[str, str, str, str, str]
@@ -268,10 +272,11 @@ def suite_rows(suite: SuiteSummary) -> list[Row]:
     rows: list[Row] = []
     for game, result in suite.games.items():
         score, random, oracle = (f"{value:,.4g}" for value in (result.score_mean, result.random, result.oracle))
-        rows.append((game, score, random, oracle, _words(result.normalised)))
+        rows.append((game, score, random, oracle, format_estimate(result.normalised)))
     means = suite.skills | ({} if suite.score is None else {"mean of all games": suite.score})
-    return [*rows, *((name, "", "", "", _words(value)) for name, value in means.items())]
+    return [*rows, *((name, "", "", "", format_estimate(value)) for name, value in means.items())]
 
 
-def _words(value: Estimate) -> str:
-    return f"{value[0]:.3f} ± {value[1]:.3f}"
+def format_estimate(value: Estimate) -> str:
+    """Format a normalised score with its standard error, if that is known."""
+    return f"{value[0]:.3f}" if value[1] is None else f"{value[0]:.3f} ± {value[1]:.3f}"

@@ -184,7 +184,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
         index=episode.index,
         started=episode.started,
         attempt=episode.attempt,
-        stage=episode.stage,
+        stage=None if run.curriculum is None else episode.stage,
         failed=None if episode.score is not None else (episode.status, episode.end_reason),
     )
     before, after = (record.model_dump(mode="json", exclude={"versions"}) for record in (episode, replayed))
@@ -196,12 +196,17 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
     """Check the suite and the difficulty that `run.json` states against its games."""
     if config.suite is not None:
         suite = read_suite(config.suite)
-        yield from suite.differences(config)
+        differences = suite.differences(config)
+        yield from differences
+        if differences:
+            return  # its games may take any time to make
         for game in suite.make_games():
             if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
                 yield f"{game.id} as installed is not that of the suite {config.suite}"
+    elif config.curriculum is None and len(config.game_ids) < len(config.games):
+        yield "run.json has a game twice"
     stated = config.difficulty
-    if stated is not None:
+    if stated is not None and config.suite is None:
         games = [game.game() for game in config.games]
         if DifficultyRecord.of(stated.perception, stated.reasoning, games) != stated:
             yield "the difficulty in run.json is not that of the configs of its games"

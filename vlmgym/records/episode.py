@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
-from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
@@ -40,6 +40,20 @@ def _bounded(number: float) -> float:
 
 Number = Annotated[float, AfterValidator(_bounded)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+def _utc(text: str) -> str:
+    try:
+        same = datetime.fromisoformat(text).astimezone(timezone.utc).isoformat(timespec="seconds") == text
+    except (ValueError, OverflowError):
+        same = False
+    if not same:
+        raise ValueError(f"must be a time such as 2026-01-31T12:00:00+00:00, got {short_repr(text)}")
+    return text
+
+
+Timestamp = Annotated[str, AfterValidator(_utc)]
+"""Time as `now` returns it."""
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
 """Packages that affect rules, randomness and pixels, in addition to vlmgym and Python."""
@@ -200,7 +214,7 @@ class EpisodeRecord(_Record):
     index: int
     attempt: int = 1
     stage: str | None = None
-    started: str
+    started: Timestamp
     turns: tuple[TurnRecord, ...]
     final_state: JsonValue
     status: Status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
@@ -14,6 +14,7 @@ from vlmgym.records.episode import (
     GameRecord,
     Number,
     PolicyRecord,
+    Timestamp,
     _Record,
     versions,
 )
@@ -55,7 +56,7 @@ class RunRecord(_Record):
     """
 
     record: Literal[2] = RECORD_VERSION
-    started: str
+    started: Timestamp
     versions: dict[str, str]
     games: tuple[GameRecord, ...]
     suite: str | None = None
@@ -66,7 +67,7 @@ class RunRecord(_Record):
     prompts: PromptConfig
     max_turns: int
     seed: int
-    private_salt: str | None = None
+    private_salt: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     episodes: int
     options: dict[str, JsonValue]
 
@@ -149,8 +150,8 @@ class Summary(_Record):
     served_models: dict[str, int] = Field(default_factory=dict)
 
 
-Estimate = tuple[float, float]
-"""A mean and its standard error."""
+Estimate = tuple[float, float | None]
+"""A mean and its standard error; None if it is not known, as for a single episode."""
 
 
 class SuiteResult(_Record):

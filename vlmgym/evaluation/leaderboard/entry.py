@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 from pathlib import Path
 
 from vlmgym.errors import UsageError
@@ -95,7 +96,9 @@ def ranked(entries: Sequence[Entry]) -> list[Entry]:
     found = []
     for entry in entries:
         if entry.observation == "image" and (text := texts.get(entry.label)) is not None:
-            error = (text[1] ** 2 + entry.mean[1] ** 2) ** 0.5
-            entry = replace(entry, perception_gap=(text[0] - entry.mean[0], error))
+            errors = [one[1] for one in (text, entry.mean) if one[1] is not None]
+            entry = replace(
+                entry, perception_gap=(text[0] - entry.mean[0], hypot(*errors) if len(errors) == 2 else None)
+            )
         found.append(entry)
     return sorted(found, key=lambda entry: -entry.mean[0])

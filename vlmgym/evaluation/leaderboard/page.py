@@ -92,15 +92,16 @@ def _cell(key: object, shown: str) -> str:
 
 
 def _estimate(value: Estimate) -> str:
-    return f"{value[0]:.3f} <span>± {value[1]:.3f}</span>"
+    return f"{value[0]:.3f}" if value[1] is None else f"{value[0]:.3f} <span>± {value[1]:.3f}</span>"
 
 
 def _bar(value: Estimate) -> str:
     """Draw a score with its 95% interval; scores outside 0 to 1 are cut off."""
-    low, mean, high = (min(max(value[0] + side * 1.96 * value[1], 0.0), 1.0) * WIDTH for side in (-1, 0, 1))
+    error = 1.96 * (value[1] or 0.0)
+    low, mean, high = (min(max(value[0] + side * error, 0.0), 1.0) * WIDTH for side in (-1, 0, 1))
+    interval = f"95% interval {low / WIDTH:.2f} to {high / WIDTH:.2f}" if value[1] is not None else "no interval"
     return (
-        f'<svg viewBox="0 0 {WIDTH} 12" preserveAspectRatio="none" role="img" '
-        f'aria-label="95% interval {low / WIDTH:.2f} to {high / WIDTH:.2f}">'
+        f'<svg viewBox="0 0 {WIDTH} 12" preserveAspectRatio="none" role="img" aria-label="{interval}">'
         f'<rect class="track" width="{WIDTH}" height="12" rx="3"/>'
         f'<rect class="bar" width="{mean:.1f}" height="12" rx="3"/>'
         f'<path class="interval" d="M{low:.1f} 6H{high:.1f}M{low:.1f} 3V9M{high:.1f} 3V9"/></svg>'

@@ -51,7 +51,7 @@ class PageTable:
 class Skills:
     """Profile of a run: skill, normalised score, its standard error and games, and a note below the chart."""
 
-    scores: Sequence[tuple[str, float, float, list[str]]]
+    scores: Sequence[tuple[str, float, float | None, list[str]]]
     note: str
 
     @classmethod

@@ -31,7 +31,7 @@ def write_eval_results(folder: Path, results: Results, dataset: str, source: str
             "value": round(value, 6),
             "date": metadata.date.isoformat(),
             **({} if source is None else {"source": {"url": source, "name": f"vlmgym, {metadata.submitter}"}}),
-            "notes": f"standard error {error:.2g}, observation {seen}",
+            "notes": f"{'' if error is None else f'standard error {error:.2g}, '}observation {seen}",
         }
         for task, (value, error) in tasks.items()
     ]

@@ -99,7 +99,9 @@ def _model_info(metadata: Metadata, policy: str) -> dict[str, Any]:
 def _result(metadata: Metadata, name: str, score: Estimate, result: SuiteResult | None) -> dict[str, Any]:
     """Describe the normalised score of a game, or of all (`result` is None)."""
     known = ("temperature", "top_p", "top_k", "max_tokens")
-    uncertainty: dict[str, Any] = {"standard_error": {"value": score[1], "method": "analytic"}}
+    uncertainty: dict[str, Any] = {}
+    if score[1] is not None:
+        uncertainty["standard_error"] = {"value": score[1], "method": "analytic"}
     details = {}
     if result is not None:
         uncertainty["num_samples"] = result.episodes

@@ -12,7 +12,7 @@ import tyro
 
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.submission.metadata import FILE, MetadataError, read_metadata
-from vlmgym.evaluation.suite import suite_summary
+from vlmgym.evaluation.suite import format_estimate, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
 from vlmgym.records.run import RunRecord
 from vlmgym.records.store import StoredEpisode, open_run
@@ -122,7 +122,7 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
     if faults or metadata is None or suite is None or suite.score is None:
         return Submission(faults)
     proof = (
-        f"{metadata.model} scores {suite.score[0]:.3f} ± {suite.score[1]:.3f} in {metadata.suite}. Proven: the "
+        f"{metadata.model} scores {format_estimate(suite.score)} in {metadata.suite}. Proven: the "
         f"responses of {found.episodes:,} episodes ({found.turns:,} turns) give these scores. Not proven: who wrote "
         "the responses, their latency, tokens and cost, and other metadata."
     )

@@ -86,12 +86,13 @@ function skillChart() {
   if (!page.skills || !page.skills.scores.length) return [];
   const place = (value) => 200 * Math.min(Math.max(value, 0), 1);
   const rows = page.skills.scores.map(([skill, mean, error, games]) => {
-    const [low, high] = [place(mean - 1.96 * error), place(mean + 1.96 * error)];
+    const [low, high] = [place(mean - 1.96 * error), place(mean + 1.96 * error)]; // without an error, a point
     const chart = drawing("svg", { class: "skill", viewBox: "0 0 200 12", role: "img", "aria-label": `${skill} ${mean.toFixed(2)}` },
       drawing("rect", { class: "from-0-to-1", width: 200, height: 12, rx: 3 }),
       drawing("rect", { class: "share", width: place(mean), height: 12, rx: 3 }),
       drawing("path", { class: "interval", d: `M${low} 6H${high}M${low} 3V9M${high} 3V9` }));
-    return [skill, chart, `${mean.toFixed(3)} \u00b1 ${error.toFixed(3)}`, games.join(", ")];
+    const words = error === null ? mean.toFixed(3) : `${mean.toFixed(3)} \u00b1 ${error.toFixed(3)}`;
+    return [skill, chart, words, games.join(", ")];
   });
   return [
     element("h2", {}, "Skills"), scrolled("Skills", rowsOf(["skill", "", "normalised score", "games"], rows)),
