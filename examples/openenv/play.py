@@ -4,6 +4,7 @@ python examples/openenv/play.py --url http://127.0.0.1:8001 --base-url http://12
 """
 
 import argparse
+import os
 
 from openai import OpenAI
 
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
-    model = OpenAI(base_url=options.base_url)
+    model = OpenAI(base_url=options.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
     with GameClient(base_url=options.url).sync() as games:
         turn = games.reset(seed=options.seed, game=options.game)
         while not turn.done:

@@ -85,6 +85,7 @@ CASES = {
     ),
     "history": Case("2048", 3, {"max_turns": 4, "history": 2, "history_images": 1, **SIZE}, ALL_OUTCOMES),
     "several images": Case("tracking", 2, {"size": 64}, (ORACLE,)),
+    "prefix": Case("qa/tictactoe", 1, {"size": 96, "reward": REWARD}, (ORACLE,)),
     "correct": Case("nlvr2", 6, SIZE, (ORACLE,)),
     "unparsable": Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
     "chat": Case("2048", 3, {"max_turns": 4, "chat": True, "history_images": 9, **SIZE}, (ORACLE, LEFT, "", ORACLE)),

@@ -168,7 +168,7 @@ def test_openenv_validates_the_example(example: Any) -> None:
 def test_the_example_plays_with_a_model(
     example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with serve(make_app(**SETTINGS)) as address, ApiServer(well_behaved).running() as model:
         command = ["play.py", "--url", address, "--base-url", model.url, "--model", "any"]
         monkeypatch.setattr(sys, "argv", command)
