@@ -46,7 +46,7 @@ class FreezeConfig:
     reasoning: int = 3
     """Reasoning difficulty."""
     baseline_episodes: int = 200
-    """Episodes per game of the random policy and the oracle, at least as many as in the suite."""
+    """Episodes per game of the random policy and the oracle, not fewer than in the suite."""
     replace: bool = False
     """Replace a suite that has not been published."""
 

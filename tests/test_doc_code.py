@@ -169,7 +169,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_python_of_the_custom_game_runs(tmp_path: Path) -> None:
-    """Run it in a process of its own, since it registers a game."""
+    """Run it in a separate process, since it registers a game."""
     (tmp_path / "lamps.py").write_text(LAMPS)
     first, *others = blocks(GAME_GUIDE, "python")
     assert first == LAMPS
