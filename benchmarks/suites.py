@@ -1,7 +1,8 @@
 """Freeze suites: hashes of their games, and baselines of the random policy and the oracle on their seeds.
 
 python -m benchmarks.suites freeze vlmgym-2027.1-lite --description "..." --episodes 10 --max-turns 50
-python -m benchmarks.suites refreeze        # all suites, with the settings that they have
+python -m benchmarks.suites refreeze              # all suites, with the settings that they have
+python -m benchmarks.suites refreeze --changed    # only games whose images, prompts, rules or seeds have changed
 
 A published suite never changes: after any change of images, prompts, rules or seeds, freeze a new version.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
@@ -55,13 +58,16 @@ class FreezeConfig:
 class RefreezeConfig:
     """Freeze all suites again with the settings that they have, before they are published."""
 
+    changed: bool = False
+    """Keep the baselines of games whose hash is still the same, which takes seconds instead of minutes."""
+
 
 named = tyro.conf.subcommand
 COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeConfig, named("refreeze")]
 
 
-def freeze(config: FreezeConfig) -> None:
-    """Measure the baselines and write the file of a suite."""
+def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
+    """Measure the baselines of games that are not known, and write the file of a suite."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
     if config.baseline_episodes < config.episodes:
@@ -70,6 +76,10 @@ def freeze(config: FreezeConfig) -> None:
     games = {}
     for game_id in sorted(BUILT_IN):
         game = make_game(game_id, config.perception, config.reasoning)
+        digest = behaviour_hash(game, config.seed)
+        if game_id in known and known[game_id].hash == digest:
+            games[game_id] = known[game_id]
+            continue
         levels = (config.perception, config.reasoning)
         random, oracle = (
             mean_score(game_id, *levels, policy, config.baseline_episodes, config.max_turns, config.seed)
@@ -78,7 +88,7 @@ def freeze(config: FreezeConfig) -> None:
         console.print(f"{game_id:<20} random {random:10.4g}   oracle {oracle:10.4g}")
         if not oracle > random:
             raise UsageError(f"the oracle of {game_id} is not better than random")
-        games[game_id] = SuiteGame(hash=behaviour_hash(game, config.seed), random=random, oracle=oracle)
+        games[game_id] = SuiteGame(hash=digest, random=random, oracle=oracle)
     suite = Suite(**{name: getattr(config, name) for name in SETTINGS}, games=games)
     path = FOLDER / f"{config.name}.toml"
     replace_file(path, _toml(suite).encode())
@@ -95,11 +105,12 @@ def mean_score(
     return math.fsum(one.score or 0.0 for one in records) / len(records)
 
 
-def refreeze() -> None:
+def refreeze(config: RefreezeConfig) -> None:
     """Freeze all suites again with their settings."""
     for name in suite_names():
         suite = read_suite(name)
-        freeze(FreezeConfig(name=name, replace=True, **{setting: getattr(suite, setting) for setting in SETTINGS}))
+        settings = {setting: getattr(suite, setting) for setting in SETTINGS}
+        freeze(FreezeConfig(name=name, replace=True, **settings), suite.games if config.changed else {})
 
 
 def _toml(suite: Suite) -> str:
@@ -117,4 +128,4 @@ def _toml(suite: Suite) -> str:
 if __name__ == "__main__":
     with reporting_errors():
         chosen = parse_options(COMMANDS, None, "python -m benchmarks.suites")
-        freeze(chosen) if isinstance(chosen, FreezeConfig) else refreeze()
+        freeze(chosen) if isinstance(chosen, FreezeConfig) else refreeze(chosen)
