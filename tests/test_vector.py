@@ -1,16 +1,21 @@
 """Vector environments, compared with Gymnasium's; see also the other test_vector_*.py."""
 
 import gc
+import math
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vlmgym
-from vlmgym import make_vec
+from vlmgym import make_game, make_vec
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.envs.single import GameEnv, Response
+from vlmgym.sandbox.envs.vector.arguments import read_actions
+from vlmgym.sandbox.envs.vector.spaces import plain_action_space
 
 GAMES = ["2048", "shisensho", "swap"]
 
@@ -316,3 +321,24 @@ def test_spaces_seeds_and_attributes(make_envs):
     again, _ = envs.reset(seed=0)
     assert np.array_equal(a, again)
     assert not np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("game", ["2048", "swap"])
+@given(data=st.data())
+def test_arrays_of_actions_are_read_like_lists(game, data):
+    games = [make_game(game)] * 3
+    space = games[0].action_space
+    shape, ids = (3, *(space.shape or ())), np.arange(3)
+    values = st.integers(0, 3) | st.integers(-2, 9)
+    actions = np.array(data.draw(st.lists(values, min_size=math.prod(shape), max_size=math.prod(shape)))).reshape(shape)
+    resets = np.array(data.draw(st.lists(st.booleans(), min_size=3, max_size=3)))
+
+    def read(given, plain):
+        try:
+            return read_actions(given, ids, resets, games, plain)
+        except UsageError as error:
+            return str(error)
+
+    plain = plain_action_space(games, space)
+    assert plain is space
+    assert read(actions, plain) == read(actions.tolist(), plain) == read(actions, None)

@@ -15,7 +15,9 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.envs.single import Response
 from vlmgym.sandbox.envs.vector.frame_env import EnvSettings
+from vlmgym.sandbox.envs.vector.spaces import Space, contains_all
 from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 COPIES = 2
@@ -119,11 +121,20 @@ def read_ids(env_ids: object, count: int) -> Ids:
     raise UsageError(f"env_ids must be distinct integers from 0 to {count - 1}, got {short_repr(env_ids)}")
 
 
-def read_actions(actions: object, count: int) -> list[Any]:
-    """Return one action per environment, unchecked.
+def read_actions(
+    actions: object, ids: Ids, resets: NDArray[np.bool_], games: Sequence[Game[Any, Any]], space: Space | None
+) -> list[Any]:
+    """Return one action per environment, as the game takes it; None for environments that the step resets.
+
+    Args:
+        actions: The argument of `step`.
+        ids: The environments.
+        resets: For each of them, whether the step resets it, so that its action is ignored.
+        games: Games of all environments.
+        space: See `plain_action_space`.
 
     Raises:
-        UsageError: It is not a sequence of this length.
+        UsageError: It is not a sequence of this length, or an action is not in its action space.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
         given: Sequence[Any] = actions.tolist()
@@ -131,9 +142,17 @@ def read_actions(actions: object, count: int) -> list[Any]:
         given = actions
     else:
         raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
-    if len(given) != count:
-        raise UsageError(f"got {len(given)} actions for {count} environments")
-    return list(given)
+    if len(given) != len(ids):
+        raise UsageError(f"got {len(given)} actions for {len(ids)} environments")
+    if space is not None and isinstance(actions, np.ndarray) and contains_all(space, actions[~resets]):
+        taken = [*map(tuple, given)] if space.shape else [*given]
+        for i in np.flatnonzero(resets).tolist():
+            taken[i] = None
+        return taken
+    return [
+        None if reset else action if isinstance(action, Response) else games[i].to_action(action)
+        for i, reset, action in zip(ids.tolist(), resets.tolist(), given, strict=True)
+    ]
 
 
 def read_snapshots(states: object, count: int) -> list[Snapshot]:

@@ -16,7 +16,7 @@ from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.envs.single import GameEnv, Response
+from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector.arguments import (
     check_room,
     read_actions,
@@ -28,7 +28,7 @@ from vlmgym.sandbox.envs.vector.arguments import (
 from vlmgym.sandbox.envs.vector.frame_env import STEP_DTYPE, EnvSettings, check_attribute
 from vlmgym.sandbox.envs.vector.results import Results
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
-from vlmgym.sandbox.envs.vector.spaces import action_spaces, observation_space
+from vlmgym.sandbox.envs.vector.spaces import action_spaces, observation_space, plain_action_space
 from vlmgym.sandbox.envs.vector.worker import StepBuffers, StepReply, WorkerSpec
 from vlmgym.sandbox.envs.vector.worker_group import Ids, WorkerGroup
 from vlmgym.sandbox.envs.vector.worker_handle import LocalWorker, RestartingWorker, WorkerHandle
@@ -82,6 +82,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_observation_space = observation_space(self._shapes)
         self.observation_space = observation_space(self._shapes, self.num_envs)
         self._single_action_space, self.action_space = action_spaces(self.games)
+        self._plain_action_space = plain_action_space(self.games, self._single_action_space)
         worker, self.num_workers = _workers(backend, num_workers, self.num_envs)
         buffers = self._allocate()
         self._results = Results(buffers, self._shapes, copy)
@@ -150,12 +151,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             raise EpisodeEnded(
                 f"the episode of environment {first} is over: reset it with options={{'reset_mask': mask}}"
             )
-        given = read_actions(actions, len(ids))
-        # The action of an environment that this step resets is ignored.
-        given = [
-            None if resets else action if isinstance(action, Response) else self.games[i].to_action(action)
-            for i, resets, action in zip(ids.tolist(), over.tolist(), given, strict=True)
-        ]
+        given = read_actions(actions, ids, over, self.games, self._plain_action_space)
         self._group.submit("step", ids, given, timeout=self.timeout)
 
     def recv(

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from numpy.typing import NDArray
 
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.spaces import ImageSpace
@@ -34,3 +35,19 @@ def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]
     if all(type(space) is type(first) and space.shape == first.shape for space in each):
         return None, batch_differing_spaces(each)
     return None, spaces.Tuple(each)
+
+
+def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:
+    """Return the action space that all games share if it is of numbers, which are the actions themselves, or None."""
+    convert = (Game.to_action, Game.action_from_data)
+    numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
+    return space if numbers and all((type(g).to_action, type(g).action_from_data) == convert for g in games) else None
+
+
+def contains_all(space: Space, actions: NDArray[Any]) -> bool:
+    """Return whether an array is a batch of integers in a space of numbers; many times faster than one by one."""
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    if actions.dtype.kind not in "iu" or actions.shape[1:] != space.shape:
+        return False
+    end = space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    return bool(((actions >= space.start) & (actions < end)).all())
