@@ -85,7 +85,13 @@ def test_curricula_mix_environments(run: Run, tmp_path: Path) -> None:
 def test_keys_play_environments(game_id: str, keys: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     made: list[Player] = []
-    monkeypatch.setattr(play_module, "Player", lambda *args: made.append(Player(*args)) or made[-1])
+
+    class Seen(Player):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(play_module, "Player", Seen)
     pygame.display.init()
     for key in [*keys, "escape"]:
         pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.key.key_code(key), unicode="", mod=0))
