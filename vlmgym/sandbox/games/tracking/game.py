@@ -24,8 +24,8 @@ LINE: Colour = (150, 142, 134)
 INK: Colour = (252, 250, 246)
 
 PROMPT_V1 = """\
-The {frames} images show {choices} moving balls at successive times. Each ball moves little: the ball that is now \
-nearest to where a ball was in the image before is that ball. {question}
+The {frames} images show {choices} moving balls at successive times. From one image to the next, balls move so little \
+that the ball nearest to an earlier position is the same ball. {question}
 Answer with the number.
 {form}"""
 
