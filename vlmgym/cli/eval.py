@@ -75,16 +75,22 @@ def evaluate_script(
 
 def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
     """Return the options type of the policy named on a command line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--policy")
-    try:
-        named = parser.parse_known_args(args)[0].policy
-    except argparse.ArgumentError:
-        named = None  # --policy without a value is reported by the main parser
+    named = option_value("--policy", args)
     policy = named if named is not None else custom_policy or "random"
     options = options_type(policy)
     _reject_options_of_others(sys.argv[1:] if args is None else args, policy, options)
     return options
+
+
+def option_value(option: str, args: Sequence[str] | None) -> str | None:
+    """Find the value of an option on a command line, before all options are known."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(option, dest="value")
+    try:
+        value: str | None = parser.parse_known_args(args)[0].value
+    except argparse.ArgumentError:
+        return None  # the main parser reports an option without a value
+    return value
 
 
 def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:

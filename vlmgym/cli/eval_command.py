@@ -11,12 +11,18 @@ from typing import Annotated, Any
 import tyro
 
 from vlmgym.cli.as_trained import trained_games, with_trained_options
-from vlmgym.cli.eval import policy_options, run_evaluation, with_options
+from vlmgym.cli.eval import option_value, policy_options, run_evaluation, with_options
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.suite import PrivateSalt
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.registry import game_ids, load_games
+
+FIXED_BY_SUITE = frozenset(
+    "--episodes --max-turns --seed --perception --reasoning --size --strict --no-strict --config --all-rows "
+    "--no-all-rows".split()
+)
+"""Options that cannot be combined with `--suite NAME`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,16 @@ class EvalCommand(EvalConfig):
 def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
     """Insert the options of `--as-trained`; also return the type of all options, which depend on the policy."""
     words = with_trained_options(args)
+    _reject_settings_of_suite(words)
     return words, with_options(EvalCommand, policy_options(words))
+
+
+def _reject_settings_of_suite(words: Sequence[str]) -> None:
+    """Reject options that a suite fixes, even if they have its values or the defaults."""
+    options = [word.partition("=")[0].replace("_", "-") for word in words]
+    given = [option for option in options if option in FIXED_BY_SUITE]
+    if given and option_value("--suite", words) not in (None, "all"):
+        raise UsageError(f"{given[0]} is fixed by the suite: remove it")
 
 
 def evaluate(chosen: Any) -> None:

@@ -93,17 +93,9 @@ class Suite(StrictModel):
         return [make_game(game, self.perception, self.reasoning) for game in self.games]
 
     def configure(self, config: EvalConfig, private_seed: int | None = None) -> EvalConfig:
-        """Set the options of an evaluation that the suite determines, with the public or a private first seed.
-
-        Raises:
-            UsageError: One of them is given, too.
-        """
-        own = ("episodes", "max_turns", "seed", "perception", "reasoning")
-        others = ("size", "strict", "overrides", "all_rows")
-        if given := [name for name in (*own, *others) if getattr(config, name) != getattr(EvalConfig, name)]:
-            options = ", ".join(f"--{'config' if name == 'overrides' else name.replace('_', '-')}" for name in given)
-            raise UsageError(f"a suite determines {options}: remove it")
-        settings = {name: getattr(self, name) for name in own}
+        """Set the options of an evaluation that the suite fixes, with the public or a private first seed."""
+        names = ("episodes", "max_turns", "seed", "perception", "reasoning")
+        settings = {name: getattr(self, name) for name in names}
         return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
