@@ -12,8 +12,6 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build"]
 default_role = "code"
 myst_heading_anchors = 4
-# tests/test_readme.py checks all links; Sphinx does not know folders and pages outside docs.
-suppress_warnings = ["myst.xref_missing", "myst.xref_ambiguous"]
 
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"

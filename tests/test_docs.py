@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -43,8 +45,31 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
         assert {f"{package.__name__}.{name}" for name in names} <= ids
 
 
+def test_links_between_pages_lead_somewhere(site: Path) -> None:
+    pages = {path: path.read_text() for path in site.rglob("*.html") if "_modules" not in path.parts}
+    ids = {path: set(re.findall(r' id="([^"]+)"', text)) for path, text in pages.items()}
+    for path, text in pages.items():
+        for link in re.findall(r'<a class="reference [^>]*href="([^"]+)"', text):
+            name, _, fragment = unquote(html.unescape(link)).partition("#")
+            if "://" in name or name.startswith("mailto:") or "_modules" in name:
+                continue
+            target = (path.parent / name).resolve() if name else path
+            assert target.exists(), f"{path.name}: {link}"
+            assert not fragment or fragment in ids.get(target, {fragment}), f"{path.name}: {link}"
+
+
 def test_pages_fit_a_narrow_screen(site: Path, narrow: Watched) -> None:
-    for name in ("index", "reference", "evaluating", "suites", "protocols", "games/swap", "integrations/trl"):
+    for name in (
+        "index",
+        "reference",
+        "evaluating",
+        "suites",
+        "protocols",
+        "record",
+        "peers",
+        "games/swap",
+        "integrations/trl",
+    ):
         page = narrow.visit(site / f"{name}.html")
         assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, name
     narrow.check()

@@ -19,8 +19,9 @@ from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.registry import game_ids, load_games
 
 FIXED_BY_SUITE = frozenset(
-    "--episodes --max-turns --seed --perception --reasoning --size --strict --no-strict --config --all-rows "
-    "--no-all-rows".split()
+    f"--{name}"
+    for name in ("episodes", "max-turns", "seed", "perception", "reasoning", "config", "size")
+    + ("strict", "no-strict", "all-rows", "no-all-rows")
 )
 """Options that cannot be combined with `--suite NAME`."""
 
