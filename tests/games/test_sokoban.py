@@ -72,6 +72,10 @@ def test_solutions_are_shortest(level: int) -> None:
         assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.board)
 
 
+def test_rooms_of_the_hardest_level_are_solved() -> None:
+    assert scores(make_game("sokoban", reasoning=5), range(8)) == pytest.approx([1.0] * 8)
+
+
 @given(st.integers(0, 10_000), st.integers(5, 9), st.integers(5, 9), st.integers(1, 3))
 @settings(max_examples=20)
 def test_every_room_can_be_solved(seed: int, rows: int, columns: int, boxes: int) -> None:

@@ -33,6 +33,7 @@ class FourInARowConfig(LineConfig):
 
     rows: int = config_field("reasoning", 6, "Rows of the board.", ge=4, le=10)
     columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=10)
+    depth: int = config_field("reasoning", 2, "Moves that the opponent looks ahead.", ge=1, le=7)
 
     levels = with_board_perception(
         {

@@ -94,6 +94,9 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
     Episode end:
         All boxes are on targets. Metrics: solved, boxes on targets, pushes.
 
+    Oracle:
+        A shortest solution; none if it is not found within 500,000 rooms, which the levels do not need.
+
     Arguments:
         `rows`, `columns`: Size of the room.
         `boxes`: Number of boxes.
