@@ -16,7 +16,8 @@ from benchmarks.suites import FreezeConfig, freeze
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.submission.check import check_contents, file_faults
+from vlmgym.evaluation.submission.check import SECRETS, check_contents, file_faults
+from vlmgym.evaluation.submission.pack import without_folders
 from vlmgym.evaluation.suite import read_suite
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records import packed
@@ -56,7 +57,7 @@ def folder(root: Path, tmp_path: Path) -> Path:
 
 
 def pack(run: Path, folder: Path, *options: str) -> None:
-    names = ["--submitter", "A laboratory", "--model", "lab/tiny", *options]
+    names = ["--submitter", "A laboratory", "--model", "lab/tiny", "--provider", "self-hosted", *options]
     main(["submit", "pack", str(run), "--output-dir", str(folder), "--workers", "0", *names])
 
 
@@ -92,7 +93,7 @@ def test_a_submission_is_valid_anywhere(
     main(["submit", "check", ".", "--workers", "0"])
     told = capsys.readouterr().out
     assert len(told.splitlines()) == 1
-    assert "lab/tiny scores" in told
+    assert "lab/tiny (policy.py:right, served as 'tiny') scores" in told
     assert "Proven: the responses of 6 episodes (15 turns) give these scores. Not proven: who wrote" in told
     main(["verify", ".", "--workers", "0"])
     assert "Scoring verified: 6 episodes (15 turns)" in capsys.readouterr().out
@@ -230,6 +231,18 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
         "line 1 of",
     ),
     "key in notes": (lambda folder: edit_text(folder, 'notes = ""', f'notes = "{KEY}"'), "seems to contain an API key"),
+    "key in a comment": (
+        lambda folder: edit_text(folder, "[sampling]", f"# {KEY}\n[sampling]"),
+        "metadata.toml seems to contain an API key",
+    ),
+    "path in a comment": (
+        lambda folder: edit_text(folder, "[sampling]", "# run on /home/me\n[sampling]"),
+        "metadata.toml contains the path",
+    ),
+    "path with an accent": (
+        lambda folder: edit_text(folder, 'notes = ""', 'notes = "/é"'),
+        "metadata.toml contains the path",
+    ),
     "path": (
         lambda folder: edit_text(folder, 'notes = ""', "notes = 'on /home/me'"),
         "metadata.toml contains the path",
@@ -279,12 +292,58 @@ def test_bombs_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert file_faults(folder) == ["run.json is missing", "episodes.jsonl.gz has more than 1,073,741,824 bytes"]
 
 
-def test_a_name_in_the_gzip_header_is_ignored(folder: Path) -> None:
+def test_a_name_in_the_gzip_header_is_found(folder: Path) -> None:
     path = folder / "episodes.jsonl.gz"
     text = path.read_bytes()
     assert text[3] == 0
     path.write_bytes(text[:3] + b"\x08" + text[4:10] + b"../../evil\0" + text[10:])
+    assert "the header of a gzip member has a name" in faults(folder)[0]
+
+
+def test_a_policy_without_a_model_is_not_submitted_as_one(root: Path, tmp_path: Path, capsys: Any) -> None:
+    options = ["--videos", "0", "--no-report", "--workers", "0", "--output-dir", str(tmp_path / "run")]
+    main(["eval", "--suite", "small-1", "--policy", "oracle", *options])
+    with pytest.raises(SystemExit):
+        pack(tmp_path / "run", tmp_path / "new")
+    assert "model is 'lab/tiny', but the run has 'oracle'" in capsys.readouterr().err
+    submit = ["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "new"), "--workers", "0"]
+    main([*submit, "--submitter", "me"])
+    edit_text(tmp_path / "new", 'model = "oracle"', 'model = "acme/vlm-1"')
+    assert faults(tmp_path / "new") == ["metadata.toml: model is 'acme/vlm-1', but the run has 'oracle'"]
+
+
+def test_functions_need_a_provider(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "pack", str(root / "run"), "--output-dir", str(tmp_path / "new"), "--submitter", "me"])
+    assert "name the service that ran the model with --provider, or self-hosted" in capsys.readouterr().err
+
+
+def test_names_of_local_folders_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints" / "2048").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "policy.py").touch()
+    paths = ["/data/tiny/", "/tiny", "~/tiny", r"C:\models\tiny", "../secret/tiny", "./tiny"]
+    assert [*map(without_folders, paths)] == ["tiny"] * 6
+    assert without_folders("checkpoints/2048") == "2048"
+    assert without_folders("checkpoints/policy.py:play") == "policy.py:play"
+    assert without_folders("Qwen/Qwen2.5-VL-3B-Instruct") == "Qwen/Qwen2.5-VL-3B-Instruct"
+
+
+def test_folders_of_other_kinds_are_named(root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "check", str(root / "run")])
+    assert "this is the folder of a run: vlmgym submit pack" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["report", str(folder)])
+    assert "is a submission, without a report" in capsys.readouterr().err
     assert faults(folder) == []
+
+
+@pytest.mark.parametrize("start", ["sk-", "gsk_", "xai-", "nvapi-", "r8_", "pplx-", "fw_"])
+def test_keys_of_common_services_are_found(start: str) -> None:
+    key = (start + "0123456789abcdefghij").encode()
+    assert SECRETS.search(b"token " + key)
+    assert not SECRETS.search(b"x" + key)
 
 
 @pytest.mark.parametrize(("options", "message"), [(["--cost", "9"], "remove --cost"), (["--model", "a\nb"], "model")])
@@ -293,14 +352,6 @@ def test_options_that_contradict_are_rejected(root, options, message, tmp_path, 
         pack(root / "run", tmp_path / "new", *options)
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_the_service_that_ran_a_model_must_be_named(root: Path, tmp_path: Path, capsys) -> None:
-    run = shutil.copytree(root / "run", tmp_path / "run")
-    edit_json(run, "run.json", lambda config: config["policy"].update(name="openai"))
-    with pytest.raises(SystemExit):
-        pack(run, tmp_path / "new")
-    assert "name the service that ran the model with --provider, or self-hosted" in capsys.readouterr().err
 
 
 def test_a_run_with_faults_is_not_packed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from base64 import b64decode
 from collections.abc import Iterator
 from io import BytesIO
@@ -22,6 +24,7 @@ from benchmarks.suites import FreezeConfig, freeze
 from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
+from vlmgym.evaluation.results.every_eval_ever import _component
 from vlmgym.evaluation.suite import read_suite
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "every_eval_ever"
@@ -49,8 +52,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         options = ["--videos", "0", "--no-report", "--workers", "0", "--price-in", "1", "--price-out", "2"]
         run = ["--policy", f"{root / 'policy.py'}:right", "--output-dir", str(root / "run")]
         main(["eval", "--suite", "small-1", *run, *options])
-        stated = ["--submitter", "A laboratory", "--model", "lab/tiny", "--weights", "open"]
+        stated = [
+            "--submitter",
+            "A laboratory",
+            "--model",
+            "lab/tiny",
+            "--weights",
+            "open",
+            "--provider",
+            "self-hosted",
+        ]
         main(["submit", "pack", str(root / "run"), "--output-dir", str(root / "packed"), "--workers", "0", *stated])
+        text = (shutil.copytree(root / "packed", root / "changed") / "metadata.toml").read_text()
+        (root / "changed" / "metadata.toml").write_text(re.sub("cost = .*", "cost = 0.0001", text))
         export(root, "packed", "eval-results", "--dataset", "org/games", "--source-url", "https://example.org/run")
         export(root, "packed", "every-eval-ever")
         export(root, "packed", "inspect")
@@ -132,6 +146,7 @@ def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> No
     ("run", "options", "message"),
     [
         ("run", ["--format", "every-eval-ever"], "is not a submission"),
+        ("changed", ["--format", "every-eval-ever"], "cost is 0.0001, but the run has"),
         ("packed", ["--format", "eval-results"], "eval-results needs --dataset"),
         ("packed", ["--format", "inspect", "--top", "1"], "remove --top"),
         ("packed", ["--format", "inspect", "--source-url", "https://example.org"], "only eval-results"),
@@ -142,6 +157,23 @@ def test_options_that_do_not_fit_are_rejected(root, run, options, message, tmp_p
         main(["export", str(root / run), *options, "--output-dir", str(tmp_path / "new"), "--workers", "0"])
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_every_message_has_the_images_of_its_prompt(tmp_path: Path) -> None:
+    options = ["--episodes", "1", "--max-turns", "3", "--videos", "0", "--no-report", "--workers", "0"]
+    history = ["--history", "2", "--history-images", "1"]
+    main(["eval", "2048", *history, *options, "--output-dir", str(tmp_path / "run")])
+    export(tmp_path, "run", "inspect")
+    (info,) = list_eval_logs(str(tmp_path / "inspect"))
+    (sample,) = read_eval_log(info, resolve_attachments=True).samples or []
+    shown = [[part.image for part in message.content[:-1]] for message in sample.messages[::2]]
+    assert [len(images) for images in shown] == [1, 2, 2]
+    assert shown[1][0] == shown[0][-1]
+    assert shown[2][0] == shown[1][-1]
+
+
+def test_paths_of_models_stay_in_the_export() -> None:
+    assert [*map(_component, ("..", "../x", "lab/.x", "a b", "Qwen2.5"))] == ["_", "_x", "lab_.x", "a_b", "Qwen2.5"]
 
 
 def test_runs_of_no_suite_have_logs(tmp_path: Path) -> None:

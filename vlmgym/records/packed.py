@@ -52,7 +52,12 @@ def read_packed(path: Path, offset: int) -> bytes:
 
 def _unpack(file: BinaryIO, path: Path) -> bytes | None:
     """Read the record of the next member, and move to the end of the member; None at the end of the file."""
-    start, member, record = file.tell(), zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), bytearray()
+    start = file.tell()
+    head = file.read(4)
+    file.seek(start)
+    if head[:3] == b"\x1f\x8b\x08" and head[3:] > b"\0":
+        raise UsageError(f"{path} cannot be read: the header of a gzip member has a name, a comment or other fields")
+    member, record = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), bytearray()
     while not member.eof:
         chunk = member.unconsumed_tail or file.read(_CHUNK)
         if not chunk:

@@ -12,6 +12,7 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.report.facts import LabelledRun
 from vlmgym.evaluation.report.page import IMAGES, PageTable, Skills, write_page
+from vlmgym.evaluation.submission.metadata import FILE
 from vlmgym.evaluation.suite import find_baselines, suite_rows
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import SUITE_COLUMNS, run_title
@@ -44,6 +45,8 @@ def report(config: ReportConfig) -> None:
     """Write the report of a saved run into its folder."""
     console = make_console()
     run = open_run(config.run)
+    if (config.run / FILE).exists():
+        raise UsageError(f"{config.run} is a submission, without a report: use vlmgym leaderboard --reports")
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
         images = None if config.images == "all" else int(config.images)

@@ -76,7 +76,7 @@ def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
 
 
 def _component(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
+    return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
 
 
 def _model_info(metadata: Metadata, policy: str) -> dict[str, Any]:

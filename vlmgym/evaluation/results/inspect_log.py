@@ -19,10 +19,11 @@ from rich.console import Console
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.results.results import Results
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_states
 from vlmgym.records.files import writing
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredEpisode, game_name
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.rendering.encode import encode_png
 from vlmgym.workers.pool import ProcessPool
 
@@ -32,7 +33,7 @@ STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "conte
 
 
 def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, console: Console) -> list[Path]:
-    """Write a log per game, with the images that the model saw."""
+    """Write a log per game, whose user messages are the prompts of the turns with all their images."""
     run, paths = results.run, []
     for game, summary in results.summary.games.items():
         header = _header(game, summary, results)
@@ -123,10 +124,14 @@ def sample_json(stored: StoredEpisode, games: Sequence[GameRecord], model: str) 
 def _sample(episode: EpisodeRecord, model: str) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     attachments: dict[str, str] = {}
-    for turn in episode.turns:
+    game, prompts = episode.game.game(), episode.prompts
+    states = recorded_states(game, episode) if prompts.has_images else []
+    for i, turn in enumerate(episode.turns):
         if turn.system is not None and not messages:
             messages.append({"role": "system", "content": turn.system})
-        images = _images(episode, turn, attachments)
+        past = [] if prompts.chat else prompts.window(states[:i])  # a chat has shown them in earlier messages
+        shown = prompts.shown_states(past, states[i]) if states else []
+        images = [part for state in shown for part in _images(game, state, attachments)]
         messages += [{"role": "user", "content": [*images, _text(turn.prompt)]}, _assistant(turn, model)]
     turns = [
         {"outcome": turn.outcome.value, "reward": turn.reward.total, "feedback": turn.feedback}
@@ -161,12 +166,10 @@ def _sample(episode: EpisodeRecord, model: str) -> dict[str, Any]:
     return {**sample, "scores": {SCORER: score}}
 
 
-def _images(episode: EpisodeRecord, turn: TurnRecord, attachments: dict[str, str]) -> list[dict[str, str]]:
-    """Draw the images of a turn into the attachments, and return references to them."""
-    if not episode.prompts.has_images:
-        return []
-    game, parts = episode.game.game(), []
-    for image in game.images(game.from_data(turn.state)):
+def _images(game: Game[Any, Any], state: Any, attachments: dict[str, str]) -> list[dict[str, str]]:
+    """Draw the images of a state into the attachments, and return references to them."""
+    parts = []
+    for image in game.images(state):
         png = encode_png(image)
         name = hashlib.sha256(png).hexdigest()[:32]
         attachments[name] = f"data:image/png;base64,{b64encode(png).decode()}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.submission.metadata import FILE, Metadata, read_metadata
+from vlmgym.evaluation.suite import read_suite
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records.run import Estimate, RunSummary, SuiteResult
 from vlmgym.records.store import StoredRun
@@ -28,9 +29,18 @@ class Results:
 
     @classmethod
     def of(cls, run: StoredRun) -> Results:
-        """Summarise a run."""
-        folder = run.folder.folder
-        return cls(run, updated_summary(run), read_metadata(folder) if (folder / FILE).exists() else None)
+        """Summarise a run, without verifying its scores.
+
+        Raises:
+            UsageError: It is a submission that contradicts its suite or its metadata.
+        """
+        folder, summary, metadata = run.folder.folder, updated_summary(run), None
+        if (folder / FILE).exists():
+            metadata = read_metadata(folder)
+            suite = [] if run.config.suite is None else read_suite(run.config.suite).differences(run.config)
+            if faults := [*suite, *metadata.differences(run.config, summary.games)]:
+                raise UsageError(f"{folder} is not a valid submission: {faults[0]}")
+        return cls(run, summary, metadata)
 
     @property
     def model(self) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from vlmgym.errors import UsageError, VlmgymError, short_repr
-from vlmgym.evaluation.submission.metadata import FILE, MetadataError, read_metadata
+from vlmgym.evaluation.submission.metadata import FILE, MetadataError, policy_words, read_metadata
 from vlmgym.evaluation.suite import format_estimate, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
 from vlmgym.records.run import RunRecord
@@ -26,7 +26,8 @@ FILES = {FILE: MIB, "run.json": 4 * MIB, "summary.json": 4 * MIB, "episodes.json
 SECRETS = re.compile(
     rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # in JSON, a line break before a key is a backslash and a letter
     rb"(?:sk-[\w-]{20}|hf_[A-Za-z0-9]{30}|gh[opsu]_[A-Za-z0-9]{36}|github_pat_\w{22}|AKIA[0-9A-Z]{16}|AIza[\w-]{35}"
-    rb"|xox[abprs]-[\w-]{10}|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)"
+    rb"|xox[abprs]-[\w-]{10}|(?:gsk_|r8_|fw_|pplx-)[A-Za-z0-9]{20}|(?:xai|nvapi)-[\w-]{20}"
+    rb"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)"
 )
 """Keys of common services."""
 PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\Users\\\\')
@@ -80,6 +81,8 @@ def file_faults(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     found = {entry.name: entry for entry in os.scandir(folder)}
+    if FILE not in found and "episodes.jsonl" in found:
+        return ["this is the folder of a run: vlmgym submit pack makes a submission from it"]
     faults = [f"{short_repr(name)} does not belong to a submission" for name in sorted(found.keys() - FILES.keys())]
     for name, most in FILES.items():
         entry = found.get(name)
@@ -94,18 +97,20 @@ def file_faults(folder: Path) -> list[str]:
 
 def check_contents(folder: Path, workers: int | None) -> Submission:
     """Check everything except the list of files."""
-    faults, metadata, texts = [], None, {}
+    faults, metadata = [], None
+    texts = {name: (folder / name).read_bytes() for name in (FILE, "run.json", "summary.json")}
     try:
         metadata = read_metadata(folder)
     except MetadataError as error:
         faults += error.faults
     else:
-        texts = {FILE: metadata.to_toml().encode()}
-    for name, text in (texts | {name: (folder / name).read_bytes() for name in ("run.json", "summary.json")}).items():
+        texts[FILE] += metadata.to_toml().encode()  # as parsed, without TOML's other quotes and escapes
+    for name, text in texts.items():
         if SECRETS.search(text):
             faults.append(f"{name} seems to contain an API key")
         if path := PATHS.search(text):
-            faults.append(f"{name} contains the path of a file or folder: {short_repr(path[0].decode())}...")
+            found_path = short_repr(path[0].decode(errors="replace"))
+            faults.append(f"{name} contains the path of a file or folder: {found_path}...")
     try:
         run = open_run(folder)
         if run.config.suite is None:
@@ -121,10 +126,11 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
         faults += metadata.differences(run.config, found.games)
     if faults or metadata is None or suite is None or suite.score is None:
         return Submission(faults)
+    score, policy = format_estimate(suite.score), policy_words(run.config, found.games)
     proof = (
-        f"{metadata.model} scores {format_estimate(suite.score)} in {metadata.suite}. Proven: the "
-        f"responses of {found.episodes:,} episodes ({found.turns:,} turns) give these scores. Not proven: who wrote "
-        "the responses, their latency, tokens and cost, and other metadata."
+        f"{metadata.model} ({policy}) scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "
+        f"episodes ({found.turns:,} turns) give these scores. Not proven: who wrote the responses, their latency, "
+        "tokens and cost, and other metadata."
     )
     return Submission(faults, proof)
 

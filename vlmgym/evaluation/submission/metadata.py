@@ -27,6 +27,9 @@ FILE = "metadata.toml"
 SELF_HOSTED = "self-hosted"
 """Provider of a model that the submitter ran."""
 
+WITHOUT_MODEL = ("random", "random-legal", "oracle", "human", "replay")
+"""Policies that are no model; submissions name them as they are."""
+
 Weights = Literal["open", "closed", "unknown"]
 Relationship = Literal["first-party", "third-party", "collaborative", "other"]
 
@@ -53,7 +56,7 @@ class MetadataError(UsageError):
 
 
 class Metadata(StrictModel):
-    """Statements about a run. `suite`, `date` and `sampling` must agree with `run.json`.
+    """Statements about a run. `suite`, `date`, `sampling` and the name of a policy without a model must agree with it.
 
     Attributes:
         submission: Version of this format.
@@ -104,10 +107,17 @@ def facts_of(run: RunRecord) -> dict[str, Any]:
     """Return the metadata that follow from `run.json`, as in JSON."""
     sampling = {field.name: run.policy.options.get(field.name) for field in fields(SamplingOptions)}
     return {
+        **({"model": run.policy.name} if run.policy.name in WITHOUT_MODEL else {}),
         "suite": run.suite,
         "date": run.started[:10],
         "sampling": {name: value for name, value in sampling.items() if value not in (None, [])},
     }
+
+
+def policy_words(run: RunRecord, games: Mapping[str, Summary]) -> str:
+    """Describe the policy of a run and the names of models that its server reported."""
+    served = dict.fromkeys(name for summary in games.values() for name in summary.served_models)
+    return f"{run.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}"
 
 
 def recorded_cost(games: Mapping[str, Summary]) -> float | None:

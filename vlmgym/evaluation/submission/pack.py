@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -16,6 +17,7 @@ from vlmgym.evaluation.submission.check import check_contents
 from vlmgym.evaluation.submission.metadata import (
     FILE,
     SELF_HOSTED,
+    WITHOUT_MODEL,
     Metadata,
     Relationship,
     Weights,
@@ -36,8 +38,10 @@ from vlmgym.workers.limits import check_num_workers
 
 T = TypeVar("T")
 
-FOLDERS = re.compile(r"(?:~|[A-Za-z]:)?[/\\].*[/\\]")
-"""Folders of an absolute path."""
+SELF_RUN = {"vllm", "transformers", *WITHOUT_MODEL} - {"replay"}
+"""Policies that need no provider."""
+PATH = re.compile(r"(?:~|[A-Za-z]:|\.{1,2})?[/\\]")
+"""Beginning of a path that cannot be the name of a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,7 @@ class PackConfig:
     weights: Weights = "unknown"
     """Whether the weights of the model are open or closed."""
     provider: str | None = None
-    """Service that ran the model, or self-hosted. Required for the openai policy."""
+    """Service that ran the model, or self-hosted. Default: self-hosted, for policies that run here."""
     relationship: Relationship = "other"
     """Relationship of the submitter to the developer of the model."""
     cost: float | None = None
@@ -84,7 +88,7 @@ def pack(config: PackConfig) -> None:
     run = open_run(config.run)
     if run.config.suite is None:
         raise UsageError(f"{run.folder.folder} is of no suite: play one with vlmgym eval --suite")
-    if config.provider is None and run.config.policy.name == "openai":
+    if config.provider is None and run.config.policy.name not in SELF_RUN:
         raise UsageError(f"name the service that ran the model with --provider, or {SELF_HOSTED}")
     policy = PolicyRecord(
         name=without_folders(run.config.policy.name),
@@ -141,8 +145,10 @@ def public_record(episode: EpisodeRecord, policy: PolicyRecord) -> EpisodeRecord
 
 
 def without_folders(value: T) -> T | str:
-    """Shorten an absolute path to its last part; return other values unchanged."""
-    return FOLDERS.sub("", value, count=1) if isinstance(value, str) and FOLDERS.match(value) else value
+    """Shorten a path, or the path of a function, to its last part; return other values unchanged."""
+    if isinstance(value, str) and (PATH.match(value) or exists(value) or exists(value.rpartition(":")[0])):
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return value
 
 
 def _json(model: BaseModel) -> bytes:
