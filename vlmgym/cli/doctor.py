@@ -58,7 +58,7 @@ def doctor(config: DoctorConfig) -> None:
 def missing(extra: str) -> list[str]:
     """Return the requirements of an extra that are not installed, or in another version."""
     if extra not in (metadata("vlmgym").get_all("Provides-Extra") or ()):
-        return [f"a newer installation of vlmgym, which knows the extra {extra}"]
+        return [f"the extra {extra} itself: reinstall vlmgym"]
     return [str(needed) for needed in _requirements(extra) if not _is_installed(needed)]
 
 

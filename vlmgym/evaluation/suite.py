@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
@@ -23,6 +25,7 @@ from vlmgym.records.episode import DifficultyRecord, GameRecord
 from vlmgym.records.run import Estimate, RunRecord, SuiteResult, SuiteSummary, Summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import game_class, make_game
 
@@ -32,9 +35,9 @@ else:
     import tomli as tomllib
 
 FOLDER = Path(__file__).with_name("suites")
-HASHED_SEEDS = 3
-HASHED_TURNS = 4
-"""Turns of the oracle in a hash, for each of the first `HASHED_SEEDS` seeds."""
+ORACLE_TURNS = 4
+RANDOM_TURNS = 30
+"""Turns in a hash, of the oracle and of random responses, for each of the first three seeds."""
 
 SALT_BYTES = 32
 """Minimum size of a private salt: its hash is public, so that it must not be guessable."""
@@ -172,15 +175,19 @@ class PrivateSalt:
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
-    """Hash what a model sees and scores: images, prompts, states and rewards of the first turns, played by the oracle.
+    """Hash how a game behaves in the first seeds, so that any change of what a model sees or scores is noticed.
+
+    The oracle plays the first turns: images, prompts, states, legal actions and rewards. Random responses, some illegal
+    or unparsable, play longer: prompts with history, as a conversation and as text, outcomes, feedback and rewards.
 
     Returns:
         64 hexadecimal digits.
     """
     found = hashlib.sha256(game.fingerprint.encode())
-    config = EpisodeConfig(game, RewardConfig(), HASHED_TURNS, transform=lambda image: image)
-    for seed in range(first_seed, first_seed + HASHED_SEEDS):
-        live = LiveEpisode.start(config, seed)
+    described: ObservationType = "image" if game.no_text_observation else "text"
+    prompts = (PromptConfig(history=2), PromptConfig(chat=True), PromptConfig(observation=described))
+    for seed, longer in enumerate(prompts, first_seed):
+        live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
         while live.observation.end is None:
             state = live.episode.state
             for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
@@ -190,7 +197,23 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
             action = game.best_action(state)
             found.update(repr(live.step("" if action is None else game.respond(state, action)).game).encode())
         found.update(game.to_json(live.episode.state).encode())
+        live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
+        rng = np.random.default_rng(seed)
+        while live.observation.end is None:
+            scored = live.step(_any_response(game, live.episode.state, rng))
+            result = (scored.outcome.value, scored.total, scored.feedback, *live.observation.messages)
+            found.update(repr(result).encode())
     return found.hexdigest()
+
+
+def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
+    """Return a response that is unparsable, random or legal, with probabilities of 0.1, 0.3 and 0.6."""
+    kind, legal = rng.random(), game.legal_actions(state)
+    if kind < 0.1:
+        return "?"
+    if kind < 0.4 or not legal:
+        return game.respond(state, game.random_action(rng))
+    return game.respond(state, legal[rng.integers(len(legal))])
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
