@@ -45,7 +45,9 @@ def test_atari_games_continue_from_their_own_copies(options: str) -> None:
     config: Any = {"size": 64, "options": options}
     game, actions = make_game("gym:ALE/Pong-v5", running=1, **config), [2, 3, 3, 0, 2, 1, 3, 2] * 2
     episodes = [Episode(game, seed) for seed in (1, 2, 1)]
-    scores = [[episode.act(action).game for episode in episodes] for action in actions]
+    moves = [(action, (action + index) % 6, action) for index, action in enumerate(actions)]
+    scores = [[episode.act(action).game for episode, action in zip(episodes, each)] for each in moves]
+    Episode(game, 3).act(0)
     alone = play(make_game("gym:ALE/Pong-v5", **config), 1, actions)
     for index in (0, 2):
         assert [each[index] for each in scores] == [reward for reward, _, _ in alone]

@@ -157,7 +157,7 @@ def test_copies_of_states_are_complete(sticky: float) -> None:
     for index in range(10):
         for episode in episodes:
             episode.act(index % 3 - 1)
-            Episode(game, 9).act(1)
+            Episode(game, 8).act(1)
     alone = play(make_game("gym:Screen-v0", **config), 1, [index % 3 - 1 for index in range(10)])
     for episode in (episodes[0], episodes[2]):
         assert episode.score == pytest.approx(sum(reward for reward, _, _ in alone))
