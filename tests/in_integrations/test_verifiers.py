@@ -18,7 +18,8 @@ from pydantic_config import cli
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
-from tests.api_server import ApiServer, Behaviour, refusal, well_behaved
+from tests.api_server import Answer, ApiServer, Behaviour, Request, refusal, well_behaved
+from tests.needed import lacking
 from vlmgym import Episode, make_dataset
 
 if sys.version_info >= (3, 11):
@@ -32,10 +33,12 @@ EXAMPLES = ROOT / "examples" / "verifiers"
 SMALL = {"max_turns": 3, "size": 64}
 
 
-def evaluate(folder: Path, behaviour: Behaviour = well_behaved, **taskset: Any) -> tuple[list[vf.Episode], ApiServer]:
+def evaluate(
+    folder: Path, behaviour: Behaviour = well_behaved, player: Any = None, **taskset: Any
+) -> tuple[list[vf.Episode], ApiServer]:
     with ApiServer(behaviour).running() as server:
         config = EvalConfig(
-            env={"taskset": {"id": "vlmgym-verifiers", "settings": SMALL, **taskset}},
+            env={"taskset": {"id": "vlmgym-verifiers", "settings": SMALL, **taskset}, "player": player or {}},
             model="tiny",
             client={"base_url": server.url, "api_key_var": "NO_KEY"},
             num_rollouts=2,
@@ -96,6 +99,34 @@ def test_a_chat_is_one_sample_of_training(tmp_path: Path) -> None:
     for episode in episodes:
         (branch,) = episode.traces[0].branches
         assert [message.role for message in branch.messages] == ["system", *["user", "assistant"] * SMALL["max_turns"]]
+    assert sorted(len(request.images) for request in server.requests) == [1, 1, 2, 2, 3, 3]
+
+
+def streamed(request: Request) -> Answer:
+    """Respond as `well_behaved`, in chunks."""
+    assert request.body["stream"]
+    whole = json.loads(well_behaved(request).body)
+    text = whole["choices"][0]["message"]["content"]
+    deltas: list[dict[str, Any]] = [
+        {"delta": {"role": "assistant", "content": part}, "finish_reason": None} for part in (text[:5], text[5:])
+    ]
+    choices = [[{"index": 0, **each}] for each in (*deltas, {"delta": {}, "finish_reason": "stop"})]
+    chunks = [{**whole, "object": "chat.completion.chunk", "choices": each} for each in (*choices, [])]
+    events = [*map(json.dumps, chunks), "[DONE]"]
+    body = "".join(f"data: {event}\n\n" for event in events)
+    return Answer(200, body.encode(), {"Content-Type": "text/event-stream"})
+
+
+@pytest.mark.slow
+def test_the_streaming_harness_of_verifiers_plays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [os.environ["PATH"], str(Path(sys.executable).parent), str(ROOT / ".venv" / "bin")]  # one has uv
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    episodes, server = evaluate(tmp_path, streamed, {"harness": {"id": "null"}}, episodes=1)
+    for episode in episodes:
+        (trace,) = episode.traces
+        if not trace.ok:
+            lacking(f"the program of the harness null fails, maybe without a package index: {trace.errors}")
+        assert len(trace.info["rewards"]) == SMALL["max_turns"]
     assert sorted(len(request.images) for request in server.requests) == [1, 1, 2, 2, 3, 3]
 
 

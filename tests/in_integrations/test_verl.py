@@ -6,6 +6,7 @@ docs/integrations/verl.md has the commands for this: verl needs a separate envir
 from __future__ import annotations
 
 import asyncio
+import re
 import runpy
 import sys
 from collections.abc import Sequence
@@ -107,6 +108,14 @@ def test_verl_plays_episodes(checkpoint: Path) -> None:
         facts = {name: output.non_tensor_batch[name][i] for name in ("score", "finished", *episode.outcomes)}
         assert facts == {"score": episode.score, "finished": 1.0, **episode.outcomes}
         assert output.non_tensor_batch["__num_turns__"][i] == 2 * TURNS
+
+
+def test_verl_takes_the_options_of_the_page() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "integrations" / "verl.md").read_text()
+    (options,) = re.findall(r"verl\.trainer\.main_ppo (.*?)\n\n", page, re.DOTALL)
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=options.replace("\\\n", " ").split())
+    assert (EXAMPLES.parents[1] / config.actor_rollout_ref.rollout.agent.agent_loop_config_path).exists()
 
 
 def test_a_chat_shows_the_rules_once(checkpoint: Path) -> None:
