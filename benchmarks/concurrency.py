@@ -88,8 +88,8 @@ class Run:
 class FixedLatency(asyncio.Protocol):
     """Answers each request of a connection after a fixed time, with as little work as possible."""
 
-    def __init__(self, latency: float) -> None:
-        self.latency, self.received, self.answered = latency, bytearray(), 0
+    def __init__(self, latency: float, total: Any) -> None:
+        self.latency, self.received, self.answered, self.total = latency, bytearray(), 0, total
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -108,19 +108,21 @@ class FixedLatency(asyncio.Protocol):
     def answer(self) -> None:
         text = f"<think>I slide.</think><answer>{ANSWERS[self.answered % len(ANSWERS)]}</answer>"
         self.answered += 1
+        self.total.value += 1
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 500, "completion_tokens": 20, "total_tokens": 520}
-        body = json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+        facts = {"id": "1", "object": "chat.completion", "created": 0, "model": "none"}
+        body = json.dumps({**facts, "choices": [choice], "usage": usage}).encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self.transport.write(head.encode() + body)
 
 
-def serve(latency: float, port: Connection) -> None:
+def serve(latency: float, port: Connection, total: Any) -> None:
     exit_with_parent()
 
     async def serving() -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: FixedLatency(latency), "127.0.0.1", 0, backlog=1024)
+        server = await loop.create_server(lambda: FixedLatency(latency, total), "127.0.0.1", 0, backlog=1024)
         port.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -128,14 +130,15 @@ def serve(latency: float, port: Connection) -> None:
 
 
 @contextmanager
-def server(latency: float) -> Iterator[str]:
-    """Start a server and return its address."""
+def server(latency: float) -> Iterator[tuple[str, Any]]:
+    """Start a server; yields its address and a shared number, of its answers."""
     context = multiprocessing.get_context("spawn")
     port, sender = context.Pipe(duplex=False)
-    process = context.Process(target=serve, args=(latency, sender), daemon=True)
+    total = context.Value("q", 0, lock=False)
+    process = context.Process(target=serve, args=(latency, sender, total), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{port.recv()}/v1"
+        yield f"http://127.0.0.1:{port.recv()}/v1", total
     finally:
         process.kill()
         process.join()
@@ -230,7 +233,7 @@ def main() -> None:
             check_own_file(options.json)
         count = num_workers_for(options.episodes, options.workers)
         runs: dict[int, list[Run]] = {size: [] for size in options.sizes}
-        with server(options.latency) as url, ProcessPool(count) as workers:
+        with server(options.latency) as (url, _), ProcessPool(count) as workers:
             for _ in range(options.rounds):
                 for size in options.sizes:
                     runs[size].append(run(make_game("2048", size=size), url, workers, options))
