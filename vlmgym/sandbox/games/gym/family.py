@@ -34,8 +34,8 @@ class Words(BaseModel):
         truth: Name of the function in `truths` that describes the image.
         perception: What a response's `<perception>` contains.
         keys: Names of actions by the keys that play them in `vlmgym play`.
-        invalid: Reward of an invalid answer, at most the lowest of a step, so that not answering does not pay.
-        noop: Index of the action that an invalid answer plays; None: the environment waits.
+        invalid: Reward of an invalid response, at most the lowest of a step, so that not answering does not pay.
+        noop: Index of the action that an invalid response plays; None: the environment waits.
         success: An episode with a positive total reward is a success, reported as a metric.
     """
 

@@ -52,7 +52,7 @@ class GymConfig(DegradedConfig):
     )
     rules: str | None = setting(None, "Rules in the prompt, instead of those of the family.", max_length=20_000)
     invalid: float | None = setting(
-        None, "Reward of an invalid answer, instead of the family's; at most the lowest reward of a step."
+        None, "Reward of an invalid response, instead of the family's; at most the lowest reward of a step."
     )
     running: int = setting(
         128, "Maximum number of environments kept running in a process; not recorded.", ge=1, le=65536, exclude=True
@@ -96,8 +96,8 @@ class GymGame(Game[GymState, Action]):
         The environment's own; a value of a Box is one of `box_values` evenly spaced values, by its index.
 
     Reward:
-        The environment's own, summed over the repetitions of an action. An invalid answer earns the lowest reward of a
-        step, if the family's file knows it, and does not advance the environment; Atari games play their noop.
+        The environment's own, summed over the repetitions of an action. An invalid response earns the lowest reward
+        of a step, if the family's file has it, and does not advance the environment; Atari games play noop.
 
     Episode end:
         The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
