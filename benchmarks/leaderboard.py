@@ -25,6 +25,7 @@ from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.submission.pack import PackConfig, pack
 from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.files import replace_file
+from vlmgym.records.run import Estimate
 
 POLICIES = ("oracle", "random-legal", "random")
 
@@ -65,8 +66,8 @@ def _play(policy: str, root: Path, config: Config) -> Path:
 
 def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
     head = ["", *(entry.label for entry in entries)]
-    skills = [[skill, *(format_estimate(entry.skills[skill]) for entry in entries)] for skill in entries[0].skills]
-    games = [[game, *(format_estimate(entry.games[game]) for entry in entries)] for game in entries[0].games]
+    skills = [[skill, *(_words(entry.skills.get(skill)) for entry in entries)] for skill in entries[0].skills]
+    games = [[game, *(_words(entry.games.get(game)) for entry in entries)] for game in entries[0].games]
     parts = [
         "# Leaderboard",
         f"Results in [{suite}](suites.md), verified by replaying every response: means of normalised scores, 0 for the "
@@ -74,8 +75,8 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
         "sorts by every column, and has intervals, invalid responses, tokens and cost. [Submit results](submitting.md) "
         "to add a model.",
         table(
-            ["model", "observation", "score"],
-            [[entry.label, entry.observation, format_estimate(entry.mean)] for entry in entries],
+            ["model", "prompt", "score"],
+            [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],
         ),
         "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
         "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines. The "
@@ -87,6 +88,10 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
         table(head, games),
     ]
     return "\n\n".join(parts)
+
+
+def _words(value: Estimate | None) -> str:
+    return "" if value is None else format_estimate(value)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import axe_playwright_python
 import pytest
 
 from benchmarks.leaderboard import Config, write
 from benchmarks.suites import FreezeConfig, freeze
-from tests.browser import Watched, chromium
+from tests.browser import EVIL, Watched, chromium
 from vlmgym.cli.main import main
-from vlmgym.evaluation.leaderboard.entry import Entry, ranked
+from vlmgym.evaluation import open_run
 from vlmgym.evaluation.suite import read_suite
+from vlmgym.records.run import SuiteSummary
 
-PRICES = ("--price-in", "1", "--price-out", "2")
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+PRICES = ("--price-in", "1000", "--price-out", "2000")
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +30,40 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "counting.py").write_text(
         "from vlmgym.policies import Reply\n"
         "def counting(images, prompts):\n"
-        "    return [Reply('<answer>true</answer>', prompt_tokens=10, completion_tokens=5) for _ in prompts]\n"
+        "    words = ['true' if len(shown) else 'false' for shown in images]\n"
+        "    answers = [f'<answer>{word}</answer>' for word in words]\n"
+        "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
         patch.setattr("benchmarks.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "swap-v0"])
+        patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0"])
         small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 40}
         freeze(FreezeConfig(name="small-1", baseline_episodes=10, **small))
         read_suite.cache_clear()
-        for policy, more in {"random": (), "oracle": (), f"{root / 'counting.py'}:counting": PRICES}.items():
-            folder = root / policy.rpartition(":")[2]
-            options = ["--policy", policy, "--videos", "0", "--workers", "0", "--output-dir", str(folder), *more]
-            main(["eval", "--suite", "small-1", *options, *(["--no-report"] if policy == "random" else [])])
+        counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
+        for name, policy, more in (
+            ("random", "random", ("--no-report",)),
+            ("oracle", "oracle", ("--history", "1")),
+            ("counting", counting, (*PRICES, "--no-report")),
+            ("described", counting, text),
+        ):
+            options = ["--policy", policy, "--videos", "0", "--workers", "0", "--output-dir", str(root / name), *more]
+            main(["eval", "--suite", "small-1", *options])
         yield root
 
 
 @pytest.fixture(scope="module")
 def watched(runs: Path) -> Iterator[Watched]:
     page = runs / "leaderboard.html"
-    main(["leaderboard", *(str(runs / name) for name in ("random", "oracle", "counting")), "--output", str(page)])
+    main(
+        [
+            "leaderboard",
+            *(str(runs / name) for name in ("random", "described", "oracle", "counting")),
+            "--output",
+            str(page),
+        ]
+    )
     with chromium() as browser:
         watched = Watched(browser.new_page(viewport={"width": 1300, "height": 900}))
         watched.visit(page)
@@ -59,18 +75,52 @@ def column(watched: Watched, name: str) -> list[str]:
     return watched.page.locator(f"#board tbody tr > :nth-child({heads.index(name) + 1})").all_inner_texts()
 
 
-def test_entries_are_ranked_with_errors_costs_and_links(watched: Watched) -> None:
-    assert column(watched, "model")[0] == "oracle"
-    assert column(watched, "model")[-1] == "random" or column(watched, "model")[-1].endswith("counting")
+def results(run: Path) -> SuiteSummary:
+    found = open_run(run).last_summary().suite
+    assert found is not None
+    return found
+
+
+def test_entries_are_ranked_with_errors_costs_and_links(runs: Path, watched: Watched) -> None:
+    played = {name: open_run(runs / name) for name in ("random", "oracle", "counting", "described")}
+    scores = {name: (results(runs / name).score or (0.0, None))[0] for name in played}
+    order = sorted(("random", "oracle", "counting"), key=lambda name: -scores[name])
+    assert [name.rpartition(":")[2] for name in column(watched, "model")] == [*order, "counting"]
+    assert column(watched, "prompt") == [
+        *("image, history 1" if name == "oracle" else "image" for name in order),
+        "text, 3 games",
+    ]
+    assert [float(score.split()[0]) for score in column(watched, "score")] == [
+        round(scores[name], 3) for name in (*order, "described")
+    ]
     assert all("±" in score for score in column(watched, "score"))
-    assert column(watched, "scoring") == ["verified"] * 3
-    assert sorted(column(watched, "cost"))[:2] == ["", ""]
-    assert float(max(column(watched, "cost"))) >= 0
+    assert column(watched, "verification") == ["verified"] * 4
+    costs = {"counting": f"{0.02 * sum(len(one.turns) for one in played['counting'].read()):.2f}"}
+    assert column(watched, "cost") == [costs.get(name, "") for name in (*order, "described")]
     links = watched.page.locator("#board tbody a")
-    assert sorted(links.all_inner_texts())[-1] == "oracle"
-    assert links.count() == 2
-    assert watched.page.locator(".profile").count() == 3
+    assert links.all_inner_texts() == ["oracle"]
+    assert watched.page.locator(".profile").count() == 4
     watched.check()
+
+
+def test_the_perception_gap_is_over_the_episodes_of_both_runs(runs: Path, watched: Watched) -> None:
+    assert open_run(runs / "described").config.game_ids == ("2048-v0", "nlvr2-v0", "swap-v0")
+    text, image = (results(runs / name).games["nlvr2-v0"].normalised[0] for name in ("described", "counting"))
+    (gap,) = filter(None, column(watched, "perception gap"))
+    assert text != image
+    assert float(gap.split()[0]) == pytest.approx((text - image) / 3, abs=0.001)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
+def test_the_page_is_accessible_and_fits_the_window(runs: Path, watched: Watched, scheme: Any, width: int) -> None:
+    browser = watched.page.context.browser
+    assert browser is not None
+    with browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+        page.goto((runs / "leaderboard.html").as_uri())
+        page.evaluate(AXE)
+        violations = page.evaluate("axe.run().then(({ violations }) => violations)")
+        assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in violations] == []
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_columns_sort_both_ways(watched: Watched) -> None:
@@ -83,9 +133,9 @@ def test_columns_sort_both_ways(watched: Watched) -> None:
     watched.check()
 
 
-def test_submissions_have_their_stated_model_and_cost_and_reports(runs: Path, watched: Watched, tmp_path: Path) -> None:
-    packed, page = tmp_path / "packed", tmp_path / "page.html"
-    stated = ["--model", "lab/<b>", "--provider", "a service", "--submitter", "me"]
+def test_submissions_have_their_metadata_as_text_and_reports(runs: Path, watched: Watched, tmp_path: Path) -> None:
+    packed, page, evil = tmp_path / "packed", tmp_path / "page.html", EVIL.removesuffix(" \u2028")
+    stated = ["--model", evil, "--provider", evil, "--submitter", evil, "--developer", evil, "--weights", "closed"]
     main(["submit", "pack", str(runs / "counting"), "--output-dir", str(packed), "--workers", "0", *stated])
     folders = [str(packed), str(runs / "oracle")]
     main(["leaderboard", *folders, "--output", str(page), "--workers", "0", "--reports"])
@@ -93,16 +143,45 @@ def test_submissions_have_their_stated_model_and_cost_and_reports(runs: Path, wa
     assert browser is not None
     other = Watched(browser.new_page())
     other.visit(page)
-    assert column(other, "model") == ["oracle", "lab/<b>"]
-    assert column(other, "scoring") == ["verified"] * 2
+    assert [column(other, name)[-1] for name in ("model", "provider", "submitter", "weights")] == [
+        *[evil] * 3,
+        "closed",
+    ]
+    assert column(other, "policy") == ["oracle", "counting.py:counting"]
+    assert column(other, "verification") == ["verified"] * 2
     other.page.locator(".profile").last.get_by_role("link", name="swap-v0").click()
     other.page.wait_for_selector(".pane .outcome")
     assert "swap-v0, seed 2026000" in other.page.inner_text(".stage h2")
     other.check()
-    metadata = packed / "metadata.toml"
-    metadata.write_text(metadata.read_text().replace("date = 2", "date = 1"))
-    main(["leaderboard", str(packed), "--output", str(page), "--workers", "0"])
-    assert "1 difference" in page.read_text()
+
+
+@pytest.mark.parametrize("fault", ["cost", "report", "first episodes"])
+def test_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path, fault: str) -> None:
+    packed, page = tmp_path / "packed", tmp_path / "page.html"
+    main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", "--submitter", "me"])
+    if fault == "cost":
+        text = (packed / "metadata.toml").read_text()
+        (packed / "metadata.toml").write_text(text.replace("[sampling]", "[sampling]\ntop_k = 1"))
+    elif fault == "report":
+        (packed / "report.html").write_text("evil")
+    else:
+        config = json.loads((packed / "run.json").read_text())
+        (packed / "run.json").write_text(json.dumps(config | {"episodes": 2}))
+    main(["leaderboard", str(packed), str(runs / "random"), "--output", str(page), "--workers", "0"])
+    watched.visit(page)
+    assert column(watched, "model") == ["random", "oracle"]
+    assert column(watched, "verification") == ["verified", "1 difference"]
+    assert watched.page.locator("a").count() == 0
+    watched.visit(runs / "leaderboard.html")
+
+
+def test_runs_without_turns_are_ranked(runs: Path, tmp_path: Path) -> None:
+    run, page = shutil.copytree(runs / "random", tmp_path / "run"), tmp_path / "page.html"
+    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    emptied = [json.dumps({**record, "turns": [], "status": "ended", "score": 0}) for record in records]
+    (run / "episodes.jsonl").write_text("\n".join(emptied) + "\n")
+    main(["leaderboard", str(run), "--output", str(page), "--workers", "0"])
+    assert "12 differences" in page.read_text()
 
 
 def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
@@ -110,19 +189,9 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
     assert [row[0] for row in rows[:1]] == ["| oracle"]
     assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
-    assert [row[0] for row in rows[-3:]] == ["| 2048-v0", "| nlvr2-v0", "| swap-v0"]
-    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:-3]}
+    assert [row[0] for row in rows[-4:]] == ["| 2048-v0", "| nlvr2-v0", "| rotation-v0", "| swap-v0"]
+    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:-4]}
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
-
-
-def test_the_perception_gap_is_the_score_with_text_minus_that_with_images() -> None:
-    known: Any = {"label": "a", "date": "", "games": {}, "skills": {}, "illegal": 0.0, "unparsable": 0.0, "seed": 0}
-    unknown: Any = dict.fromkeys(("perception_gap", "tokens", "cost", "problems", "report"))
-    image = Entry(observation="image", mean=(0.3, 0.03), **known, **unknown)
-    text = replace(image, observation="text", mean=(0.5, 0.04))
-    other = replace(image, label="b", mean=(0.1, 0.01))
-    gaps = [entry.perception_gap for entry in ranked([other, image, text])]
-    assert gaps == [None, pytest.approx((0.2, 0.05)), None]
 
 
 def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:

@@ -164,7 +164,8 @@ def salt_file(folder: Path, secret: bytes) -> Path:
 def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(suite, tmp_path, capsys):
     secret = b"an example of a secret that no other host knows"
     salt = salt_file(tmp_path, secret)
-    main(["eval", "--suite", suite, "--private-salt", str(salt), *FAST, "--output-dir", str(tmp_path / "run")])
+    options = ["--videos", "0", "--workers", "0", "--output-dir", str(tmp_path / "run")]
+    main(["eval", "--suite", suite, "--private-salt", str(salt), *options])
     run = open_run(tmp_path / "run")
     expected = hmac.new(secret, suite.encode(), hashlib.sha256).hexdigest()[:13]
     assert {episode.seed - episode.index for episode in run.episodes} == {run.config.seed} == {int(expected, 16)}
@@ -184,6 +185,10 @@ def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(sui
     main([*rank, "--private-salt", str(salt)])
     assert f"private seeds of the salt with the SHA-256 {run.config.private_salt}" in page.read_text()
     assert "2026000" not in page.read_text()
+    assert str(run.config.seed) not in page.read_text()
+    with pytest.raises(SystemExit):
+        main([*rank, "--private-salt", str(salt), "--reports"])
+    assert "reports show private seeds" in capsys.readouterr().err
     other = salt_file(tmp_path, secret[::-1])
     with pytest.raises(SystemExit):
         main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(other)])

@@ -157,7 +157,9 @@ def run_evaluation(
     if suite is not None:
         chosen = read_suite(suite)
         seed = None if salt is None else salt.seed(suite)
-        config, played = chosen.configure(config, seed), chosen.make_games()
+        config, played = chosen.configure(config, seed), chosen.make_games(config.observation)
+        if others := sorted(chosen.games.keys() - {game.id for game in played}):
+            make_console(stderr=True).print(f"left out, without a description: {', '.join(others)}", soft_wrap=True)
     if played is None:
         played = _played(game_names, config, preset, curriculum)
     if config.all_rows:

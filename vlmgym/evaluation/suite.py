@@ -87,13 +87,14 @@ class Suite(StrictModel):
     baseline_episodes: int
     games: dict[str, SuiteGame]
 
-    def make_games(self) -> list[Game[Any, Any]]:
-        """Make the games in the version and configuration of the suite.
+    def make_games(self, observation: ObservationType = "image") -> list[Game[Any, Any]]:
+        """Make the games in the version and configuration of the suite, without those that cannot be described.
 
         Raises:
             UsageError: A game is missing.
         """
-        return [make_game(game, self.perception, self.reasoning) for game in self.games]
+        games = [make_game(game, self.perception, self.reasoning) for game in self.games]
+        return [game for game in games if observation == "image" or game.no_text_observation is None]
 
     def configure(self, config: EvalConfig, private_seed: int | None = None) -> EvalConfig:
         """Set the options of an evaluation that the suite fixes, with the public or a private first seed."""
@@ -103,7 +104,7 @@ class Suite(StrictModel):
 
     def differences(self, run: RunRecord) -> list[str]:
         """List what in a run is not as the suite determines, except for private seeds; none of its games is made."""
-        games = self.make_games()
+        games = self.make_games(run.prompts.observation)
         expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:
             expected["seed"] = self.seed

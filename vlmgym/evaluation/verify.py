@@ -200,7 +200,7 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
         yield from differences
         if differences:
             return  # its games may take any time to make
-        for game in suite.make_games():
+        for game in suite.make_games(config.prompts.observation):
             if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
                 yield f"{game.id} as installed is not that of the suite {config.suite}"
     elif config.curriculum is None and len(config.game_ids) < len(config.games):

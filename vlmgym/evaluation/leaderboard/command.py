@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ from vlmgym.evaluation.leaderboard.entry import Entry, make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
 from vlmgym.evaluation.report import LabelledRun, write_page
 from vlmgym.evaluation.report.command import suite_tables
+from vlmgym.evaluation.submission.check import check_submission
 from vlmgym.evaluation.submission.metadata import FILE, read_metadata
 from vlmgym.evaluation.suite import PrivateSalt, read_suite, suite_summary
 from vlmgym.evaluation.summary import summarise_run
@@ -39,7 +40,7 @@ class LeaderboardConfig:
     reports: bool = False
     """Write the report of each run that has none into a folder next to the page, for links into episodes."""
     verify: bool = True
-    """Replay the responses of every run, as vlmgym verify does, and show the result."""
+    """Replay the responses of every run, as vlmgym verify and vlmgym submit check do, and show the result."""
     private_salt: Path | None = None
     """Salt of runs on private seeds, to verify that they derive from it."""
     workers: int | None = None
@@ -69,25 +70,37 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
         raise UsageError("all runs must be on public seeds, or on private seeds of the same salt")
     if digest is not None and config.verify and config.private_salt is None:
         raise UsageError("runs on private seeds are verified with --private-salt; or add --no-verify")
+    if digest is not None and config.reports:
+        raise UsageError("reports show private seeds: remove --reports")
     salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")
     suite, entries = read_suite(name), list[Entry]()
     for number, run in enumerate(runs):
-        verified = verify_run(run, config.workers, salt=salt) if config.verify else None
-        games = summarise_run(run) if verified is None or not verified.games else verified.games
         metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
-        differences = [] if metadata is None else metadata.differences(run.config, games)
-        problems = None if verified is None else len(verified.problems) + len(differences)
-        entry = make_entry(run, games, problems, metadata)
+        problems, games = _verified(run, metadata is not None, config, salt)
+        entry = make_entry(run, games or summarise_run(run), None if problems is None else len(problems), metadata)
         if config.reports and entry.report is None:
-            entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
+            entry = replace(entry, report=_write_report(run, games or summarise_run(run), entry.label, number, config))
         entries.append(entry)
     entries = ranked(entries)
     write_own_file(config.output, leaderboard_page(name, suite, entries, config.output.parent, digest).encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
     return entries
+
+
+def _verified(
+    run: StoredRun, is_submission: bool, config: LeaderboardConfig, salt: PrivateSalt | None
+) -> tuple[Sequence[str] | None, Mapping[str, Summary]]:
+    """Return the problems of a run, None if they were not looked for, and the summary of each game, if known."""
+    if not config.verify:
+        return None, {}
+    if is_submission:
+        checked = check_submission(run.folder.folder, config.workers)
+        return checked.faults, checked.games
+    verified = verify_run(run, config.workers, salt=salt)
+    return verified.problems, verified.games
 
 
 def _write_report(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.submission.metadata import Metadata, recorded_cost
-from vlmgym.evaluation.suite import read_suite, suite_summary
-from vlmgym.records.run import Estimate, Summary
+from vlmgym.evaluation.submission.metadata import Metadata, facts_of, policy_words, recorded_cost
+from vlmgym.evaluation.suite import mean_with_error, read_suite, suite_summary
+from vlmgym.records.run import Estimate, RunRecord, Summary
 from vlmgym.records.store import StoredRun
+from vlmgym.statistics import mean_and_stderr
 
 
 @dataclass(frozen=True)
@@ -19,36 +19,60 @@ class Entry:
     """A run on the leaderboard.
 
     Attributes:
-        label: Name of the model, or policy and model of a run that is not a submission.
-        observation: What its prompts show: `image`, `text` or `both`.
-        date: Day on which the run started.
-        mean: Mean normalised score over all games.
+        config: Its `run.json`.
+        metadata: Metadata of a submission.
+        policy: Policy and model of the run, and the models that its server reported.
+        mean: Mean normalised score over its games.
         games: Normalised score of each game, by its id.
         skills: Normalised score of each skill.
-        perception_gap: Score with text descriptions minus that with images, for the same model.
+        scores: Score of each episode, by game and seed.
+        perception_gap: Score with text descriptions minus that with images, over the episodes that both runs have.
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.
         cost: Cost of all games, in US dollars for a submission; None if unknown.
-        problems: Number of differences that `vlmgym verify` finds; None if it was not asked.
-        seed: Seed of the first episode of each game.
+        problems: Number of faults that `vlmgym verify` or `vlmgym submit check` finds; None if neither was run.
         report: Report page of the run, if there is one.
     """
 
-    label: str
-    observation: str
-    date: str
+    config: RunRecord
+    metadata: Metadata | None
+    policy: str
     mean: Estimate
     games: Mapping[str, Estimate]
     skills: Mapping[str, Estimate]
+    scores: Mapping[tuple[str, int], float]
     perception_gap: Estimate | None
     illegal: float
     unparsable: float
     tokens: int | None
     cost: float | None
     problems: int | None
-    seed: int
     report: Path | None
+
+    @property
+    def label(self) -> str:
+        """Name of the model, or policy and model of a run that is not a submission."""
+        return self.config.policy.label if self.metadata is None else self.metadata.model
+
+    @property
+    def prompt(self) -> str:
+        """What prompts show, the history that was chosen, and the number of games if some have no description."""
+        prompts = self.config.prompts
+        words = [prompts.observation, *(["chat"] if prompts.chat else [])]
+        history = {"history": prompts.history, "history images": prompts.history_images}
+        words += [f"{name} {value}" for name, value in history.items() if value is not None]
+        return ", ".join([*words, *([f"{len(self.games)} games"] if self.has_fewer_games else [])])
+
+    @property
+    def has_fewer_games(self) -> bool:
+        """True if some games of the suite were left out because they have no description."""
+        return len(self.games) < len(read_suite(self.config.suite or "").games)
+
+    @property
+    def sampling(self) -> str:
+        """Sampling options that were set."""
+        return ", ".join(f"{name} {value}" for name, value in facts_of(self.config)["sampling"].items())
 
     @property
     def cost_per_point(self) -> float | None:
@@ -67,38 +91,57 @@ def make_entry(
     config, suite = run.config, suite_summary(run.config, games)
     if config.suite is None or suite is None or suite.score is None:
         raise UsageError(f"{run.folder.folder} has no result of a suite")
-    if missing := [game for game in read_suite(config.suite).games if game not in suite.games]:
+    needed = [game.id for game in read_suite(config.suite).make_games(config.prompts.observation)]
+    if missing := [game for game in needed if game not in suite.games]:
         raise UsageError(f"{run.folder.folder} has no result for {', '.join(missing)}")
     found = list(games.values())
-    turns = sum(summary.turns for summary in found)
+    turns = max(1, sum(summary.turns for summary in found))
     tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
+    own = metadata is None and config.private_salt is None and run.folder.report.exists()
     return Entry(
-        label=config.policy.label if metadata is None else metadata.model,
-        observation=config.prompts.observation,
-        date=config.started[:10],
+        config=config,
+        metadata=metadata,
+        policy=policy_words(config, games),
         mean=suite.score,
         games={game: result.normalised for game, result in suite.games.items()},
         skills=suite.skills,
+        scores={episode.key: episode.score for episode in run.episodes if episode.score is not None},
         perception_gap=None,
         illegal=sum((one.illegal_rate or 0.0) * one.turns for one in found) / turns,
         unparsable=sum((one.unparsable_rate or 0.0) * one.turns for one in found) / turns,
         tokens=sum(tokens) if tokens else None,
         cost=recorded_cost(games) if metadata is None else metadata.cost,
         problems=problems,
-        seed=config.seed,
-        report=run.folder.report if run.folder.report.exists() else None,
+        report=run.folder.report if own else None,
     )
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
-    """Sort entries, best first, and add the perception gap of those that were also run with text."""
-    texts = {entry.label: entry.mean for entry in entries if entry.observation == "text"}
+    """Sort entries, best first, and add the perception gap of those that were also run with text.
+
+    Runs of fewer games follow after those of all games, and runs with problems after all others.
+    """
+    texts = {_settings(one): one for one in entries if one.config.prompts.observation == "text" and not one.problems}
     found = []
     for entry in entries:
-        if entry.observation == "image" and (text := texts.get(entry.label)) is not None:
-            errors = [one[1] for one in (text, entry.mean) if one[1] is not None]
-            entry = replace(
-                entry, perception_gap=(text[0] - entry.mean[0], hypot(*errors) if len(errors) == 2 else None)
-            )
+        if entry.config.prompts.observation == "image" and not entry.problems:
+            text = texts.get(_settings(entry))
+            entry = entry if text is None else replace(entry, perception_gap=perception_gap(text, entry))
         found.append(entry)
-    return sorted(found, key=lambda entry: -entry.mean[0])
+    return sorted(found, key=lambda entry: (bool(entry.problems), entry.has_fewer_games, -entry.mean[0]))
+
+
+def perception_gap(text: Entry, image: Entry) -> Estimate | None:
+    """Estimate by how much the score with text exceeds that with images, from the episodes that both runs have."""
+    gaps = []
+    for game, baseline in read_suite(text.config.suite or "").games.items():
+        keys = [key for key in text.scores if key[0] == game and key in image.scores]
+        if keys:
+            mean, error = mean_and_stderr([text.scores[key] - image.scores[key] for key in keys])
+            gaps.append(baseline.normalise(baseline.random + mean, error))
+    return mean_with_error(gaps) if gaps else None
+
+
+def _settings(entry: Entry) -> tuple[object, ...]:
+    """Return everything that runs with images and with text must have in common."""
+    return entry.label, entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")

@@ -30,7 +30,7 @@ def leaderboard_page(
     assets = files(__package__) / "assets"
     style = asset("base.css") + (assets / "leaderboard.css").read_text(encoding="utf-8")
     script = (assets / "leaderboard.js").read_text(encoding="utf-8")
-    heads, rows = _columns(entries), [_cells(entry, folder) for entry in entries]
+    heads, rows = _columns(entries), [_cells(entry, _skills(entries), folder) for entry in entries]
     return Template((assets / "leaderboard.html").read_text(encoding="utf-8")).substitute(
         policy=content_policy(style, script),
         style=style,
@@ -49,27 +49,31 @@ def leaderboard_page(
 
 
 def _columns(entries: Sequence[Entry]) -> list[str]:
-    first = ["model", "observation", "score", *entries[0].skills]
-    return [*first, "perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "scoring", "date"]
+    measured = ["perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "verification"]
+    stated = ["policy", "sampling", "submitter", "provider", "weights", "date"]
+    return ["model", "prompt", "score", *_skills(entries), *measured, *stated]
 
 
-def _cells(entry: Entry, folder: Path) -> list[str]:
-    label, gap = _link(entry, folder, entry.label), entry.perception_gap
-    count = entry.problems
+def _skills(entries: Sequence[Entry]) -> list[str]:
+    return sorted({skill for entry in entries for skill in entry.skills})
+
+
+def _cells(entry: Entry, skills: Sequence[str], folder: Path) -> list[str]:
+    count, stated = entry.problems, entry.metadata
     verified = {None: "not checked", 0: "verified", 1: "1 difference"}.get(count, f"{count} differences")
+    texts = ["", "", ""] if stated is None else [stated.submitter, stated.provider, stated.weights]
     return [
-        f'<th scope="row">{label}</th>',
-        _cell(entry.observation, entry.observation),
-        _cell(entry.mean[0], f"{_estimate(entry.mean)} {_bar(entry.mean)}"),
-        *(_cell(value[0], _estimate(value)) for value in entry.skills.values()),
-        _cell("" if gap is None else gap[0], "" if gap is None else _estimate(gap)),
+        f'<th scope="row">{_link(entry, folder, entry.label)}</th>',
+        _cell(entry.prompt, entry.prompt),
+        _estimate_cell(entry.mean, _bar(entry.mean)),
+        *(_estimate_cell(entry.skills.get(skill)) for skill in skills),
+        _estimate_cell(entry.perception_gap),
         _cell(entry.illegal, f"{entry.illegal:.1%}"),
         _cell(entry.unparsable, f"{entry.unparsable:.1%}"),
         _number(entry.tokens, ",d"),
         _number(entry.cost, ",.2f"),
         _number(entry.cost_per_point, ",.3g"),
-        _cell(verified, verified),
-        _cell(entry.date, entry.date),
+        *(_cell(text, text) for text in (verified, entry.policy, entry.sampling, *texts, entry.config.started[:10])),
     ]
 
 
@@ -86,9 +90,13 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _cell(key: object, shown: str) -> str:
-    """Make a cell that sorts by a key."""
+    """Make a cell with a text that sorts by a key."""
     kind = "number" if isinstance(key, int | float) else "text"
-    return f'<td class="{kind}" data-key="{escape(str(key))}">{shown}</td>'
+    return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}</td>'
+
+
+def _estimate_cell(value: Estimate | None, bar: str = "") -> str:
+    return _cell("", "") if value is None else f'<td class="number" data-key="{value[0]}">{_estimate(value)} {bar}</td>'
 
 
 def _estimate(value: Estimate) -> str:
@@ -111,13 +119,13 @@ def _bar(value: Estimate) -> str:
 def _profile(entry: Entry, folder: Path) -> str:
     """Show the skills and games of an entry; games link to their first episodes."""
     names = {name: escape(name) for name in entry.skills}
-    names |= {game: _link(entry, folder, game, f"#{quote(game, safe='')}/{entry.seed}/1") for game in entry.games}
+    names |= {
+        game: _link(entry, folder, game, f"#{quote(game, safe='')}/{entry.config.seed}/1") for game in entry.games
+    }
     rows = "".join(
         f"<tr{' class=first' if name == next(iter(entry.games)) else ''}>"
         f'<th scope="row">{names[name]}</th><td class="number">{_estimate(value)}</td><td>{_bar(value)}</td></tr>'
         for name, value in {**entry.skills, **entry.games}.items()
     )
-    return (
-        f'<article class="panel profile"><h3>{escape(entry.label)} <span class="faint">{entry.observation}</span></h3>'
-        f"<table>{rows}</table></article>"
-    )
+    head = f'{escape(entry.label)} <span class="faint">{escape(entry.prompt)}</span>'
+    return f'<article class="panel profile"><h3>{head}</h3><table>{rows}</table></article>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,7 +15,7 @@ from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.submission.metadata import FILE, MetadataError, policy_words, read_metadata
 from vlmgym.evaluation.suite import format_estimate, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
-from vlmgym.records.run import RunRecord
+from vlmgym.records.run import RunRecord, Summary
 from vlmgym.records.store import StoredEpisode, open_run
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import check_num_workers
@@ -53,10 +54,12 @@ class Submission(NamedTuple):
     Attributes:
         faults: What is wrong with it, one sentence each.
         proof: What was proven about a submission without faults, and what was not, in one line.
+        games: Summary of each game; empty if its episodes were not replayed.
     """
 
     faults: list[str]
     proof: str = ""
+    games: Mapping[str, Summary] = {}
 
 
 def check(config: CheckConfig) -> None:
@@ -65,8 +68,7 @@ def check(config: CheckConfig) -> None:
     Raises:
         VlmgymError: It has faults.
     """
-    faults = file_faults(config.folder)
-    found = Submission(faults) if faults else check_contents(config.folder, config.workers)
+    found = check_submission(config.folder, config.workers)
     console = make_console()
     for fault in found.faults[:SHOWN]:
         console.print(fault, soft_wrap=True, markup=False, highlight=False)
@@ -74,6 +76,12 @@ def check(config: CheckConfig) -> None:
         count = len(found.faults)
         raise VlmgymError(f"{config.folder} is not a valid submission: {count:,} fault{'s' * (count != 1)}")
     console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
+
+
+def check_submission(folder: Path, workers: int | None) -> Submission:
+    """Check the files of a submission and, without faults in them, their contents."""
+    faults = file_faults(folder)
+    return Submission(faults) if faults else check_contents(folder, workers)
 
 
 def file_faults(folder: Path) -> list[str]:
@@ -125,14 +133,15 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
     if metadata is not None:
         faults += metadata.differences(run.config, found.games)
     if faults or metadata is None or suite is None or suite.score is None:
-        return Submission(faults)
+        return Submission(faults, games=found.games)
     score, policy = format_estimate(suite.score), policy_words(run.config, found.games)
+    name = metadata.model if policy == metadata.model else f"{metadata.model} ({policy})"
     proof = (
-        f"{metadata.model} ({policy}) scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "
+        f"{name} scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "
         f"episodes ({found.turns:,} turns) give these scores. Not proven: who wrote the responses, their latency, "
         "tokens and cost, and other metadata."
     )
-    return Submission(faults, proof)
+    return Submission(faults, proof, found.games)
 
 
 def replay_without_keys(stored: StoredEpisode, run: RunRecord) -> Replay:
