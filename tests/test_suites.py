@@ -15,13 +15,19 @@ from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.suite import behaviour_hash, format_estimate, mean_with_error, read_suite, suite_names
+from vlmgym.evaluation.suite import FOLDER, behaviour_hash, format_estimate, mean_with_error, read_suite, suite_names
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap.game import Swap
 from vlmgym.sandbox.registry import BUILT_IN
 
 SHIPPED = suite_names()
+SHA256 = {
+    "vlmgym-2026.1-core": "b2cb3d055893459255f855cc71f9407ad80c10528e91d023d81c90cd0114c3d1",
+    "vlmgym-2026.1-full": "0696e9b29f0c5cb43b508842e7c76b607c862ba64a916426be3a18f23dd5944d",
+    "vlmgym-2026.1-lite": "ad42814e7f931b53344c6c704900049b571c0d5faff2b29f4b162fc26f3b4252",
+}
+"""Hashes of the files of suites, which `benchmarks.suites refreeze` may change until they are published."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
 
 
@@ -140,6 +146,11 @@ def test_unknown_suites_are_named():
 def test_shipped_suites_have_all_games_with_better_oracles(name):
     for game in read_suite(name).games.values():
         assert game.oracle > game.random
+
+
+def test_files_of_suites_are_unchanged():
+    """Settings and baselines of a suite never change: make a new version instead."""
+    assert {name: hashlib.sha256((FOLDER / f"{name}.toml").read_bytes()).hexdigest() for name in SHIPPED} == SHA256
 
 
 @pytest.mark.parametrize("game_id", sorted({game for name in SHIPPED for game in read_suite(name).games}))
