@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.suites import FreezeConfig, freeze
 from vlmgym.cli.main import main
@@ -21,6 +23,8 @@ from vlmgym.evaluation.submission.pack import without_folders
 from vlmgym.evaluation.suite import read_suite
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records import packed
+from vlmgym.records.episode import DifficultyRecord
+from vlmgym.records.run import CurriculumRecord
 
 POLICY = """
 from vlmgym.policies import Reply
@@ -266,6 +270,28 @@ def test_tampering_is_found(folder: Path, kind: str) -> None:
     change(folder)
     found = faults(folder)
     assert any(message in fault for fault in found), found
+
+
+@given(st.data())
+def test_everything_that_the_suite_determines_is_compared(root: Path, data: st.DataObject) -> None:
+    run = open_run(root / "packed").config
+    games = [*run.games, run.games[1].model_copy(update={"config": {**run.games[1].config, "colours": 2}})]
+    levels = st.integers(1, 5)
+    overrides = st.just(run.difficulty.overrides if run.difficulty else {})
+    changed = run.model_copy(
+        update={
+            "games": data.draw(st.one_of(st.just(run.games), st.lists(st.sampled_from(games), max_size=4).map(tuple))),
+            "curriculum": data.draw(st.none() | st.builds(CurriculumRecord, file=st.just({}), episodes=st.just({}))),
+            "difficulty": data.draw(
+                st.just(run.difficulty)
+                | st.builds(DifficultyRecord, perception=levels, reasoning=levels, overrides=overrides)
+            ),
+            "episodes": data.draw(st.integers(2, 4)),
+            "max_turns": data.draw(st.integers(3, 5)),
+            "seed": data.draw(st.sampled_from([run.seed, 0])),
+        }
+    )
+    assert (read_suite("small-1").differences(changed) == []) is (changed == run)
 
 
 def test_several_faults_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
