@@ -214,7 +214,7 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
         return "?"
     if kind < 0.4 or not legal:
         return game.respond(state, game.random_action(rng))
-    return game.respond(state, legal[rng.integers(len(legal))])
+    return game.respond(state, legal[int(rng.integers(len(legal)))])
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
