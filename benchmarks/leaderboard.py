@@ -72,16 +72,16 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
         "# Leaderboard",
         f"Results in [{suite}](suites.md), verified by replaying every response: means of normalised scores, 0 for the "
         f"random policy and 1 for the oracle, with standard errors. [The page]({page.as_posix()}) opens from disk, "
-        "sorts by every column, and has intervals, invalid responses, tokens and cost. [Submit results](submitting.md) "
-        "to add a model.",
+        "sorts by every column, and shows intervals, invalid responses, tokens and cost. [Submit "
+        "results](submitting.md) to add a model.",
         table(
             ["model", "prompt", "score"],
             [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],
         ),
         "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
         "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines. The "
-        "[tiny models](learning/whole_games.md) of this project are not ranked: each has learned one game, in images "
-        "of 128 pixels and with a short prompt.",
+        "[tiny models](learning/whole_games.md) of this project are not ranked: each was trained on one game, with "
+        "images of 128 pixels and a short prompt.",
         "## Skills",
         table(head, skills),
         "## Games",

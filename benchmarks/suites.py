@@ -1,7 +1,7 @@
 """Freeze suites: hashes of their games, and baselines of the random policy and the oracle on their seeds.
 
 python -m benchmarks.suites freeze vlmgym-2027.1-lite --description "..." --episodes 10 --max-turns 50
-python -m benchmarks.suites refreeze              # all suites, with the settings that they have
+python -m benchmarks.suites refreeze              # all suites, with their current settings
 python -m benchmarks.suites refreeze --changed    # only games whose images, prompts, rules or seeds have changed
 
 A published suite never changes: after any change of images, prompts, rules or seeds, freeze a new version.
@@ -56,10 +56,10 @@ class FreezeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreezeConfig:
-    """Freeze all suites again with the settings that they have, before they are published."""
+    """Freeze all suites again with their current settings, before they are published."""
 
     changed: bool = False
-    """Keep the baselines of games whose hash is still the same, which takes seconds instead of minutes."""
+    """Keep the baselines of games whose hash is unchanged, which takes seconds instead of minutes."""
 
 
 named = tyro.conf.subcommand
@@ -67,7 +67,7 @@ COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeCon
 
 
 def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
-    """Measure the baselines of games that are not known, and write the file of a suite."""
+    """Measure the missing baselines of games, and write the file of a suite."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
     if config.baseline_episodes < config.episodes:

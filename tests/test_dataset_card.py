@@ -58,10 +58,10 @@ def test_rows_can_be_made_again_from_the_card() -> None:
         (
             {"train": make_dataset("2048", 1)},
             {"seed": 1},
-            "the first row of split train is not that of make_dataset with seed=1",
+            "the first row of split train does not match make_dataset with seed=1",
         ),
         ({"train": make_dataset("2048", 1)}, {"states": vlmgym.StateConfig()}, "with seed=0 and states=StateConfig"),
-        ({"validation": make_dataset("2048", 1)}, {}, "the first row of split validation is not"),
+        ({"validation": make_dataset("2048", 1)}, {}, "the first row of split validation does not"),
         ({"train": []}, {}, "^split train has no rows$"),
         (make_dataset("2048", 1), {}, "^rows must be a mapping from train, validation or both to rows"),
         ({"test": make_dataset("2048", 1)}, {}, "^rows must be a mapping from train, validation or both to rows"),

@@ -220,4 +220,4 @@ def test_private_and_public_seeds_are_not_ranked_together(runs: Path, capsys: py
     (private / "run.json").write_text(json.dumps(config | {"private_salt": "0" * 64}))
     with pytest.raises(SystemExit):
         main(["leaderboard", str(runs / "random"), str(private)])
-    assert "all runs must be on public seeds, or on private seeds of the same salt" in capsys.readouterr().err
+    assert "all runs must use public seeds, or private seeds of the same salt" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) 
     pins = [line for line in (FOLDER / "gpu.txt").read_text().splitlines() if "==" in line]
     (tmp_path / "pins.txt").write_text("\n".join(pins))
     args = ["--constraint", str(tmp_path / "pins.txt"), "--extra", "openai", "--extra", "tasks", "--extra", "train"]
-    args += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # of which no wheel exists
+    args += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # has no wheel
     assert sorted(resolve(python, *args, str(FOLDER / "gpu.in"))) == sorted(pins)
 
 

@@ -358,10 +358,10 @@ def test_names_of_local_folders_are_shortened(tmp_path: Path, monkeypatch: pytes
 def test_folders_of_other_kinds_are_named(root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["submit", "check", str(root / "run")])
-    assert "this is the folder of a run: vlmgym submit pack" in capsys.readouterr().out
+    assert "this is a run folder: make a submission" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["report", str(folder)])
-    assert "is a submission, without a report" in capsys.readouterr().err
+    assert "is a submission: write its report" in capsys.readouterr().err
     assert faults(folder) == []
 
 

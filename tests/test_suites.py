@@ -89,7 +89,7 @@ def test_a_run_of_other_settings_is_not_of_the_suite(suite, tmp_path):
     config["max_turns"] = 5
     (folder / "run.json").write_text(json.dumps(config))
     problems = "\n".join(verify_run(open_run(folder), 0).problems)
-    assert "max_turns is 5, in the suite 4" in problems
+    assert "max_turns is 5, but the suite has 4" in problems
     assert "configurations are not those of the suite" in problems
 
 
@@ -192,7 +192,7 @@ def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(sui
     rank = ["leaderboard", str(tmp_path / "run"), "--workers", "0", "--output", str(page)]
     with pytest.raises(SystemExit):
         main(rank)
-    assert "runs on private seeds are verified with --private-salt" in capsys.readouterr().err
+    assert "verifying runs on private seeds needs --private-salt" in capsys.readouterr().err
     main([*rank, "--private-salt", str(salt)])
     assert f"private seeds of the salt with the SHA-256 {run.config.private_salt}" in page.read_text()
     assert "2026000" not in page.read_text()

@@ -42,7 +42,7 @@ __all__ = [
     "to_hf_dataset",
 ]
 
-if not is_command():  # a command may need no games, and imports NumPy and Gymnasium with the first one
+if not is_command():  # some commands need no games, and the first one imports NumPy and Gymnasium
     from vlmgym.sandbox import game_ids, make_game, register_game  # registers the games with Gymnasium
 
 if TYPE_CHECKING:

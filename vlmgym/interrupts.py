@@ -23,7 +23,7 @@ def exit_quietly_during_imports() -> None:
 
 
 def is_command() -> bool:
-    """Whether this program is a vlmgym command, rather than one that imports vlmgym."""
+    """Return whether this program is a vlmgym command rather than one that imports vlmgym."""
     program = Path(sys.argv[0])
     if program.name == "-m":  # argv[0] while Python imports the packages of the module
         return "vlmgym" in sys.orig_argv

@@ -139,9 +139,9 @@ _JIGSAW = replace(
     _spec_of_class("jigsaw"),
     reading=ReadingSpec("corner", picture_corners, haze=None, all_variants=True),
     notes="""\
-Patches of different pictures have nothing in common that tells their place, so the readers name pictures instead: they
-tell the upper corners of 16 pictures apart. A corner is a fifth of the picture wide, so it lies within one patch at
-every level.""",
+Patches of different pictures have nothing in common that shows their position, so the readers identify pictures
+instead: they tell apart the upper corners of 16 pictures. A corner is a fifth of the picture wide, so it lies within
+one patch at every level.""",
 )
 
 _FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # its oracle takes seconds per episode

@@ -68,7 +68,7 @@ class Cell:
 
 
 CONTROLLED = Cell("2048", SEEDS[0], G1)
-"""The cell whose model is also shown grey images, and those of other games."""
+"""The cell whose model is also tested on grey images and on images of other games."""
 
 
 def cells(games: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:

@@ -28,11 +28,11 @@ Written by `.venv-train/bin/python -m benchmarks.miniature`.
 A Qwen3-VL of 0.3 million random weights learns to play from images alone, on a CPU. *{start}*: it imitates a player,
 writing the board, the reasons and a move; the player follows a simple rule, but in 2048 and Shisen-Sho makes a quarter
 of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more demonstrations, each for
-the same number of updates. *G0* has the same RL, but starts from demonstrations on grey images, which teach nothing but
-the form of a response ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only* without
-random moves. All play {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1,
-without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game. Means over games
-with 95% intervals, for each seed of training.
+the same number of updates. *G0* uses the same RL, but starts from demonstrations on grey images, which teach only the
+response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only* without random
+moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1,
+without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game. Results are means
+over games with 95% intervals, for each training seed.
 
 ![whole games by arm]({name}.png)
 
@@ -42,9 +42,9 @@ Below random play, arms repeat an illegal move on an unchanged board. Invalid tu
 other move is substituted. Perception: share of cells read correctly. Minutes: wall-clock time of training, one process
 and one that prepares batches, on two cores shared with other work.
 
-Settings were chosen on seed 0 of 2048, partly by looking at 80 of its held-out games as an earlier model played them,
-and kept for the other seeds; the other games have fewer batches and updates. [The
-log](../log.md#whole-games-of-2048-small-steps-of-reasoning) has what did not work.
+Settings were chosen on seed 0 of 2048, partly by inspecting 80 of its held-out games played by an earlier model, and
+kept for the other seeds; the other games have fewer batches and updates. [The
+log](../log.md#whole-games-of-2048-small-steps-of-reasoning) records what did not work.
 
 ## Seeing and playing
 

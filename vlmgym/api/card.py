@@ -52,7 +52,7 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         states: Argument of `make_dataset`, as for all splits.
 
     Raises:
-        UsageError: `rows` is no such mapping, or its rows were made with other arguments.
+        UsageError: `rows` is not such a mapping, or its rows were made with other arguments.
     """
     if not isinstance(rows, Mapping) or not rows or not {*rows} <= {*get_args(Split)}:
         raise UsageError("rows must be a mapping from train, validation or both to rows of make_dataset")
@@ -93,13 +93,13 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
 
 
 def _check(split: Any, rows: Sequence[Row], seed: int, states: StateConfig | None) -> None:
-    """Check that the first row is that of `make_dataset` with these arguments."""
+    """Check that `make_dataset` returns the same first row for these arguments."""
     if not rows:
         raise UsageError(f"split {split} has no rows")
     first = rows[0]["snapshot"]
     live = start(Episode.restore(first)._live.config, seed, 0, split, states)
     if Episode.of(live).snapshot() != first:
         raise UsageError(
-            f"the first row of split {split} is not that of make_dataset with seed={seed} and states={states}: "
-            "give seed and states as you did there, and all rows in their order"
+            f"the first row of split {split} does not match make_dataset with seed={seed} and states={states}: "
+            "pass the seed and states that made the rows, and all rows in order"
         )

@@ -80,7 +80,7 @@ def make_dataset(
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
         seed: Seed of the first row, or with `states` of all of them.
-        split: `train` or `validation`; they have no seeds in common.
+        split: `train` or `validation`; they share no seeds.
         states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: initial
             states.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
@@ -124,7 +124,7 @@ def make_episodes(
     states: States = None,
     **settings: Any,
 ) -> Iterator[Episode]:
-    """Start the episodes of the rows of `make_dataset`, which has the same arguments, one by one and without images.
+    """Yield the episodes of the rows of `make_dataset` with the same arguments, without drawing images.
 
     Raises:
         UsageError: An argument is invalid.

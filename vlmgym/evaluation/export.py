@@ -50,9 +50,9 @@ class ExportConfig:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     format: Format | ResultFormat
-    """SFT data as sharegpt: for LLaMA-Factory (data.jsonl, dataset_info.json), or hf: for datasets.load_dataset and TRL
-    (metadata.jsonl). Results as inspect: logs with images for inspect view; of a submission also as eval-results: YAML
-    for the repository of a model on the Hugging Face Hub, or every-eval-ever: JSON of its schema 0.3.0."""
+    """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for datasets.load_dataset and TRL
+    (metadata.jsonl). Results: inspect for logs with images; for submissions also eval-results, YAML for a model's
+    repository on the Hugging Face Hub, and every-eval-ever, JSON of its schema 0.3.0."""
     output_dir: Path
     """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
@@ -94,9 +94,9 @@ class ExportConfig:
         if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
             raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
         if (self.dataset is None) == (self.format == "eval-results"):
-            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark; other formats have none")
+            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark; other formats reject it")
         if self.source_url is not None and self.format != "eval-results":
-            raise UsageError("only eval-results have a --source-url")
+            raise UsageError("only eval-results accepts --source-url")
 
 
 def export(config: ExportConfig) -> None:

@@ -40,9 +40,9 @@ RANDOM_TURNS = 30
 """Turns in a hash, of the oracle and of random responses, for each of the first three seeds."""
 
 SALT_BYTES = 32
-"""Minimum size of a private salt: its hash is public, so that it must not be guessable."""
+"""Minimum size of a private salt in bytes; its hash is public, so it must not be guessable."""
 SEED_DIGITS = 13
-"""Hexadecimal digits of a private first seed, 52 bits: JavaScript, which shows it in reports, is exact up to 53."""
+"""Hexadecimal digits of a private first seed: 52 bits, as JavaScript, which shows it in reports, is exact up to 53."""
 
 
 class SuiteGame(StrictModel):
@@ -103,13 +103,13 @@ class Suite(StrictModel):
         return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List what in a run is not as the suite determines, except for private seeds; none of its games is made."""
+        """List how a run differs from the suite, apart from private seeds, without making its games."""
         games = self.make_games(run.prompts.observation)
         expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:
             expected["seed"] = self.seed
         found = [
-            f"{name} is {short_repr(getattr(run, name))}, in the suite {value}"
+            f"{name} is {short_repr(getattr(run, name))}, but the suite has {value}"
             for name, value in expected.items()
             if getattr(run, name) != value
         ]
@@ -150,7 +150,7 @@ class PrivateSalt:
 
     @classmethod
     def read(cls, path: Path) -> PrivateSalt:
-        """Read a salt, which is the whole contents of a file.
+        """Read a salt: the whole contents of a file.
 
         Raises:
             UsageError: The file cannot be read or is too short.
@@ -176,7 +176,7 @@ class PrivateSalt:
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
-    """Hash how a game behaves in the first seeds, so that any change of what a model sees or scores is noticed.
+    """Hash how a game behaves on the first seeds, to notice any change in what a model sees or scores.
 
     The oracle plays the first turns: images, prompts, states, legal actions and rewards. Random responses, some illegal
     or unparsable, play longer: prompts with history, as a conversation and as text, outcomes, feedback and rewards.
@@ -218,7 +218,7 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
-    """Normalise the results of a run between the baselines of its suite; None for a run of no suite."""
+    """Normalise the results of a run between the baselines of its suite; None if it is not a run of a suite."""
     return None if run.suite is None else normalised(read_suite(run.suite), games)
 
 
@@ -249,9 +249,9 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Find the suite of a run, or else the one that has most of its games in the same configuration, reduced to them.
+    """Find the suite of a run, or else the one that has most of its games in the same configuration, limited to those.
 
-    Of suites with equal games, it is the one with the most similar turn limit.
+    Among equals, the suite with the most similar turn limit is used.
 
     Returns:
         Name and suite; None if no suite has any of the games.
@@ -273,7 +273,7 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent means and its standard error, None if that of one of them is not known."""
+    """Return the mean of independent means and its standard error; None if the error of any of them is unknown."""
     mean = math.fsum(value for value, _ in values) / len(values)
     errors = [error for _, error in values if error is not None]
     return mean, math.hypot(*errors) / len(values) if len(errors) == len(values) else None
@@ -294,5 +294,5 @@ def suite_rows(suite: SuiteSummary) -> list[Row]:
 
 
 def format_estimate(value: Estimate) -> str:
-    """Format a normalised score with its standard error, if that is known."""
+    """Format a normalised score with its standard error, if known."""
     return f"{value[0]:.3f}" if value[1] is None else f"{value[0]:.3f} ± {value[1]:.3f}"

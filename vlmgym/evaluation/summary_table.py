@@ -13,7 +13,7 @@ from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary
 
 SUITE_COLUMNS = ("", "score", "random", "oracle", "normalised")
 MANY = 6
-"""Number of games above which titles count them, and the table in the terminal has a row for each."""
+"""Number of games above which titles only give their number, and the table in the terminal has a row per game."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
 """Columns of this table."""
 ALL_STAGES = ", all stages together"
@@ -48,7 +48,7 @@ def game_words(config: RunRecord, game: str, summary: Summary) -> dict[str, str]
 
 
 def summary_table(config: RunRecord, run: RunSummary) -> Table:
-    """Make a table with one column per game, or of many games a shorter one with one row each."""
+    """Make a table with one column per game or, for many games, a shorter one with one row per game."""
     games = {game: game_words(config, game, summary) for game, summary in run.games.items()}
     if len(games) > MANY:
         table = Table("", *SHORT, title=run_title(config), title_justify="left")

@@ -121,7 +121,7 @@ def verify_run(
     if salt is not None:
         result.problems += salt.differences(run.config)
     if result.problems:
-        return result  # configs other than those of the suite may take any time to replay
+        return result  # configs other than those of the suite may take arbitrarily long to replay
     result.problems += _episode_problems(run)
 
     def take(replayed: Replay) -> None:
@@ -199,7 +199,7 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
         differences = suite.differences(config)
         yield from differences
         if differences:
-            return  # its games may take any time to make
+            return  # its games may take arbitrarily long to make
         for game in suite.make_games(config.prompts.observation):
             if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
                 yield f"{game.id} as installed is not that of the suite {config.suite}"

@@ -102,7 +102,7 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
     """Score a response: the game's own reward, and its outcome.
 
-    A failed request has neither, and so does not count in their means.
+    A failed request has neither, and is left out of the means.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):

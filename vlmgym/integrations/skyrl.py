@@ -58,7 +58,7 @@ class GameEnvironment(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the score of the game, and the number of turns, also per outcome; SkyRL logs their means."""
+        """Return the score and the number of turns, in total and per outcome; SkyRL logs their means."""
         return {"score": self._episode.score, "turns": self.turns, **self._episode.outcomes}
 
 

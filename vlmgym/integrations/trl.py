@@ -27,7 +27,7 @@ class GameEnvironment:
     and randomness. The reward of a rollout is the sum of `Scored.total` over its turns.
 
     Attributes:
-        episode: The episode, for reward functions, which TRL gives the `environments`.
+        episode: The episode, for reward functions: TRL passes them the `environments`.
         turns: Results of its turns.
     """
 

@@ -158,7 +158,7 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
 
 
 def find_packed(path: Path) -> list[StoredEpisode]:
-    """Locate the records of a packed file; there are none without one."""
+    """Locate the records of a packed file; empty if the file does not exist."""
     if not path.exists():
         return []
     try:

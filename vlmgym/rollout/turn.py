@@ -29,7 +29,7 @@ class EpisodeConfig:
         game: The game.
         reward: Weights and shaping.
         max_turns: Turn limit.
-        prompts: Contents of prompts; what is not set is what the game needs.
+        prompts: Contents of prompts; unset fields default to what the game needs.
         transform: Applied to each image before the policy gets it; None: no images are drawn.
     """
 

@@ -81,8 +81,8 @@ class Questions(LineTask[QuestionState]):
 
     Description:
         The state follows from random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
-        moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move, where this leaves
-        nothing to chance), `best` (the oracle's move, or one that is known to be as good; others may be, too).
+        moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move without
+        randomness), `best` (the oracle's move, or one known to be as good; other moves may be as good, too).
 
     Observation:
         The images of the game.
@@ -226,7 +226,7 @@ class Questions(LineTask[QuestionState]):
         return _Question(question, word, f"After {move}, the cell at {where} is {word}.")
 
     def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask for the oracle's move; None for games that hide something, which it may know."""
+        """Ask for the oracle's move; None if images hide something that the oracle may know."""
         action = None if self.game.hides else self.game.best_action(state)
         if action is None:
             return None

@@ -25,13 +25,13 @@ RESTARTS = 3
 
 
 FORKED = sys.platform == "linux" and sys.version_info >= (3, 11)
-"""Whether processes are forked from a server, which takes less time and memory than starting each anew. Libraries of
-macOS do not survive a fork, and before Python 3.11 a server would import modules from the working directory."""
+"""Whether processes are forked from a server, which takes less time and memory than starting each anew. macOS libraries
+do not survive a fork, and before Python 3.11 a server would import modules from the working directory."""
 _preloaded: list[str] = []
 
 
 def preload(module: str) -> None:
-    """Let worker processes start with a module, unless the first one has been started already."""
+    """Import a module in every worker process at its start, unless one has already been started."""
     _preloaded.append(module)
 
 

@@ -14,7 +14,7 @@ from vlmgym.sandbox.registry import game_class, load_games, make_game
 AnyGame = Game[Any, Any]
 
 LONGEST = 60
-"""Maximum number of moves of an oracle's game, half of which is shown."""
+"""Maximum length of an oracle's game; the state halfway through is shown."""
 
 
 @dataclass(frozen=True)

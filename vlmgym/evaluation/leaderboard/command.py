@@ -67,9 +67,9 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
     name = names[0]
     digest, *others = {run.config.private_salt for run in runs}
     if others:
-        raise UsageError("all runs must be on public seeds, or on private seeds of the same salt")
+        raise UsageError("all runs must use public seeds, or private seeds of the same salt")
     if digest is not None and config.verify and config.private_salt is None:
-        raise UsageError("runs on private seeds are verified with --private-salt; or add --no-verify")
+        raise UsageError("verifying runs on private seeds needs --private-salt; --no-verify skips it")
     if digest is not None and config.reports:
         raise UsageError("reports show private seeds: remove --reports")
     salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)

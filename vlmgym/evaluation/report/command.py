@@ -46,7 +46,7 @@ def report(config: ReportConfig) -> None:
     console = make_console()
     run = open_run(config.run)
     if (config.run / FILE).exists():
-        raise UsageError(f"{config.run} is a submission, without a report: use vlmgym leaderboard --reports")
+        raise UsageError(f"{config.run} is a submission: write its report with vlmgym leaderboard --reports")
     with run.folder.reserved(adopt=True):
         run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
         images = None if config.images == "all" else int(config.images)

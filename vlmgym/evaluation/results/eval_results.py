@@ -42,7 +42,7 @@ def write_eval_results(folder: Path, results: Results, dataset: str, source: str
 
 
 def _entry(entry: dict[str, Any]) -> str:
-    """Write an entry as YAML, whose strings and numbers look as in JSON."""
+    """Format an entry as YAML; strings and numbers are written as in JSON."""
     lines = []
     for name, value in entry.items():
         if isinstance(value, dict):

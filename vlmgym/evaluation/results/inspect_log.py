@@ -33,7 +33,7 @@ STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "conte
 
 
 def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, console: Console) -> list[Path]:
-    """Write a log per game, whose user messages are the prompts of the turns with all their images."""
+    """Write a log per game; its user messages are the prompts of the turns, with all their images."""
     run, paths = results.run, []
     for game, summary in results.summary.games.items():
         header = _header(game, summary, results)
@@ -57,7 +57,7 @@ def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, con
 
 
 def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
-    """Make everything except the samples, which the log ends with."""
+    """Make everything except the samples, which come last in the log."""
     config, model = results.run.config, results.model
     sampling = config.policy.options
     started = datetime.fromisoformat(config.started)

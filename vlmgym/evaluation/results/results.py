@@ -1,4 +1,4 @@
-"""The results of a run, as all formats of results need them."""
+"""Results of a run, as needed by all export formats."""
 
 from __future__ import annotations
 
@@ -55,7 +55,5 @@ class Results:
         """
         suite = self.summary.suite
         if self.metadata is None or suite is None or suite.score is None:
-            raise UsageError(
-                f"{self.run.folder.folder} is not a submission: make one with vlmgym submit pack, for its metadata"
-            )
+            raise UsageError(f"{self.run.folder.folder} is not a submission: make one with vlmgym submit pack")
         return self.metadata, suite.games, suite.score

@@ -37,10 +37,10 @@ PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig:
-    """Check the files, metadata and scoring of a submission, and list what is wrong with it."""
+    """Check the files, metadata and scoring of a submission, and list its faults."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
-    """The submission, which is not changed."""
+    """Folder of the submission, which is not changed."""
     workers: int | None = None
     """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
 
@@ -53,7 +53,7 @@ class Submission(NamedTuple):
 
     Attributes:
         faults: What is wrong with it, one sentence each.
-        proof: What was proven about a submission without faults, and what was not, in one line.
+        proof: One line on what was and was not proven about a submission without faults.
         games: Summary of each game; empty if its episodes were not replayed.
     """
 
@@ -90,7 +90,7 @@ def file_faults(folder: Path) -> list[str]:
         raise UsageError(f"{folder} is not a folder")
     found = {entry.name: entry for entry in os.scandir(folder)}
     if FILE not in found and "episodes.jsonl" in found:
-        return ["this is the folder of a run: vlmgym submit pack makes a submission from it"]
+        return ["this is a run folder: make a submission from it with vlmgym submit pack"]
     faults = [f"{short_repr(name)} does not belong to a submission" for name in sorted(found.keys() - FILES.keys())]
     for name, most in FILES.items():
         entry = found.get(name)

@@ -28,7 +28,7 @@ SELF_HOSTED = "self-hosted"
 """Provider of a model that the submitter ran."""
 
 WITHOUT_MODEL = ("random", "random-legal", "oracle", "human", "replay")
-"""Policies that are no model; submissions name them as they are."""
+"""Policies without a model; submissions keep their names unchanged."""
 
 Weights = Literal["open", "closed", "unknown"]
 Relationship = Literal["first-party", "third-party", "collaborative", "other"]
@@ -36,7 +36,7 @@ Relationship = Literal["first-party", "third-party", "collaborative", "other"]
 
 def _printable(text: str) -> str:
     if not text.isprintable() or text != text.strip():
-        raise ValueError(f"must be one line without spaces around it, got {short_repr(text)}")
+        raise ValueError(f"must be one line without leading or trailing spaces, got {short_repr(text)}")
     return text
 
 
@@ -87,14 +87,14 @@ class Metadata(StrictModel):
     sampling: dict[str, JsonValue]
 
     def to_toml(self) -> str:
-        """Write as TOML; strings, numbers and lists look as in JSON."""
+        """Format as TOML; strings, numbers and lists are written as in JSON."""
         data = self.model_dump(mode="json", exclude_none=True)
         sampling = data.pop("sampling")
         lines = [f"{name} = {value if name == 'date' else _toml(value)}" for name, value in data.items()]
         return "\n".join([*lines, "", "[sampling]", *(f"{name} = {_toml(sampling[name])}" for name in sampling), ""])
 
     def differences(self, run: RunRecord, games: Mapping[str, Summary]) -> list[str]:
-        """List what contradicts a run and the summaries of its games."""
+        """List contradictions to a run and to the summaries of its games."""
         facts, cost, stated = facts_of(run), recorded_cost(games), self.model_dump(mode="json")
         return [
             f"{FILE}: {name} is {short_repr(stated[name])}, but the run has {short_repr(value)}"

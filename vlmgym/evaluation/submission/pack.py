@@ -46,7 +46,7 @@ PATH = re.compile(r"(?:~|[A-Za-z]:|\.{1,2})?[/\\]")
 
 @dataclass(frozen=True, kw_only=True)
 class PackConfig:
-    """Make a submission from a run of a suite, without the paths of this machine, and check it."""
+    """Make a submission from a run of a suite, without local paths, and check it."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a complete run of a suite."""
@@ -69,7 +69,7 @@ class PackConfig:
     notes: str = ""
     """Anything else, such as the hardware."""
     workers: int | None = None
-    """Worker processes that check, at most 8 per core; 0 checks in the main process. Default: one per core."""
+    """Worker processes for the check, at most 8 per core; 0 checks in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
         check_num_workers("workers", self.workers)
@@ -82,12 +82,12 @@ def pack(config: PackConfig) -> None:
     """Write a submission and print what it proves.
 
     Raises:
-        UsageError: The run is of no suite, or an option is invalid.
+        UsageError: The run is not of a suite, or an option is invalid.
         VlmgymError: The submission would have faults; it is not written.
     """
     run = open_run(config.run)
     if run.config.suite is None:
-        raise UsageError(f"{run.folder.folder} is of no suite: play one with vlmgym eval --suite")
+        raise UsageError(f"{run.folder.folder} is not a run of a suite: play one with vlmgym eval --suite")
     if config.provider is None and run.config.policy.name not in SELF_RUN:
         raise UsageError(f"name the service that ran the model with --provider, or {SELF_HOSTED}")
     policy = PolicyRecord(
@@ -114,7 +114,7 @@ def pack(config: PackConfig) -> None:
         found = check_contents(part, config.workers)
         if found.faults:
             count, first = len(found.faults), found.faults[0].replace(f"{part}/", "")
-            raise VlmgymError(f"not packed, because of {count:,} fault{'s' * (count != 1)}; the first: {first}")
+            raise VlmgymError(f"not packed: {count:,} fault{'s' * (count != 1)}, the first: {first}")
     console = make_console()
     console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
     console.print(f"submission {config.output_dir.absolute()}", soft_wrap=True, markup=False, highlight=False)

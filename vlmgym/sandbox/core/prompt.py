@@ -59,7 +59,7 @@ class PromptConfig:
         return PromptConfig(**{field.name: getattr(self, field.name) for field in fields(PromptConfig)})
 
     def of(self, needed: int) -> PromptConfig:
-        """Fill in what is not set for a game that needs so many earlier turns, which is its `history`."""
+        """Fill in unset fields for a game with this `history`."""
         history = self.history if self.history is not None or self.chat else needed
         images = self.history_images
         if images is None:
@@ -68,7 +68,7 @@ class PromptConfig:
 
     @property
     def image_turns(self) -> int:
-        """`history_images`, or 0 if it is not set."""
+        """`history_images`, or 0 if unset."""
         return self.history_images or 0
 
     @property

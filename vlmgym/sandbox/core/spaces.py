@@ -22,7 +22,7 @@ def value_ranges(space: spaces.Space[Any]) -> tuple[range, ...]:
 
 
 def sample_value(space: spaces.Space[Any], rng: np.random.Generator) -> Any:
-    """Sample uniformly from a space, which stays unchanged."""
+    """Sample uniformly from a space without changing it."""
     if isinstance(space, spaces.Discrete):
         return space.start + rng.integers(space.n)
     if isinstance(space, spaces.MultiDiscrete):

@@ -38,14 +38,14 @@ def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]
 
 
 def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:
-    """Return the action space that all games share if it is of numbers, which are the actions themselves, or None."""
+    """Return the action space that all games share, if its values are numbers and the actions themselves, or None."""
     convert = (Game.to_action, Game.action_from_data)
     numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
     return space if numbers and all((type(g).to_action, type(g).action_from_data) == convert for g in games) else None
 
 
 def contains_all(space: Space, actions: NDArray[Any]) -> bool:
-    """Return whether an array is a batch of integers in a space of numbers; many times faster than one by one."""
+    """Return whether an array is a batch of integers in a numeric space; many times faster than one by one."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     if actions.dtype.kind not in "iu" or actions.shape[1:] != space.shape:
         return False

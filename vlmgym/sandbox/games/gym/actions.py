@@ -59,10 +59,10 @@ class Actions:
         return len(self.codes[self.all[0]])
 
     def decode(self, text: str) -> Iterator[Action]:
-        """Yield the actions of a text of codes.
+        """Yield the actions that a string of codes stands for.
 
         Raises:
-            StateError: It has other codes.
+            StateError: It has an unknown code.
         """
         for start in range(0, len(text), self.code_length):
             code = text[start : start + self.code_length]

@@ -1,8 +1,8 @@
-"""Running environments, by the state that each one is in.
+"""Running environments, indexed by their current state.
 
-An environment that is in the state of an episode continues; otherwise one is brought there by replaying the actions, or
-from its own copy of the state where it can make one (ALE). Environments are never closed: `close` of many of them shuts
-down pygame for the whole process.
+If an environment is in the state of an episode, it continues; otherwise one is brought there by replaying the actions,
+or by restoring its own copy of the state if it can make one (ALE). Environments are never closed, because `close` often
+shuts down pygame for the whole process.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LiveEnvs:
                 self._keep(state.key, self._reset(seed))
 
     def step(self, state: GymState, action: Action) -> Result:
-        """Play an action in a state that has not ended; an environment is then in the next state."""
+        """Play an action in a state that has not ended, which leaves an environment in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
             with self._freed_on_error(running):
@@ -154,7 +154,7 @@ class LiveEnvs:
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
         if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
-            # A copy has no screen: what it restores renders the last frame of whatever was played before.
+            # A copy has no screen: after restoring it, rendering would show the last frame played before.
             self._copies[key] = copied, self._shown(running)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)

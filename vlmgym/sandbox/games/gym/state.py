@@ -13,7 +13,7 @@ End = Literal["terminated", "truncated"]
 
 
 class Moves:
-    """Actions as text, one code after the other; shares its beginning with the moves that it continues.
+    """Actions as text, one code after the other; shares its prefix with the moves that it continues.
 
     A long episode therefore takes memory and time in proportion to its length, although every turn has a state.
 

@@ -28,7 +28,7 @@ class Picture(NamedTuple):
 
 @lru_cache(maxsize=256)
 def make_picture(number: int) -> Picture:
-    """Make a picture; the gradient between four colours gives each patch its place."""
+    """Make a picture; the gradient between four colours shows the position of each patch."""
     rng = np.random.default_rng(number)
     corners = tuple(SHADES[i] for i in rng.permutation(len(SHADES))[:4])
     circles = []

@@ -75,7 +75,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     Description:
         Exactly one path connects any two cells of the maze. The player starts in the cell farthest from the exit. With
-        `fog`, cells farther away are hidden, also after they have been seen, so prompts repeat the last 16 turns.
+        `fog`, cells farther away are hidden, even if seen before, so prompts repeat the last 16 turns.
 
     Observation:
         The maze as an RGB image.
@@ -91,7 +91,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         The exit is reached. Metrics: solved, steps left.
 
     Oracle:
-        Knows the whole maze, also with fog; its explanation then names only what is shown.
+        Knows the whole maze, even with fog, but its explanation then names only what is shown.
 
     Arguments:
         `rows`, `columns`: Size of the maze.

@@ -99,7 +99,7 @@ class Parking(BoardGame[ParkingState, Move]):
         The red car is at the right end of its row. Metrics: solved, cells to the exit.
 
     Oracle:
-        A shortest solution; none if it is not found within 100,000 lots, which the levels do not need.
+        A shortest solution, or none if the search exceeds 100,000 lots, which no level needs.
 
     Arguments:
         `rows`, `columns`: Size of the lot.

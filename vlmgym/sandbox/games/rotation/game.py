@@ -73,7 +73,7 @@ class Rotation(ChoiceTask[RotationState]):
     Description:
         A figure is a random connected set of squares or cubes that differs from its mirror image. One choice is the
         figure in another orientation, one is its mirror image, and the others have one cell in another place or are
-        mirror images of such figures. Of solid figures, every cube is at least partly visible, and no other figure with
+        mirror images of such figures. In solid figures, every cube is at least partly visible, and no other figure with
         one cube elsewhere looks the same.
 
     Observation:

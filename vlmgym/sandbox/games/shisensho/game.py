@@ -161,7 +161,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Remove a pair that can be connected, which the board selects, so that all are common."""
+        """Remove a pair that can be connected; the board selects which, so that all are common."""
         pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
         return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
 

@@ -67,7 +67,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Description:
         A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
-        moves, none of which undoes the previous one, and one more where they lead back to it. So it can be solved.
+        moves, none of which undoes the previous one, and one more if they lead back to it, so it can always be solved.
 
     Observation:
         The board as an RGB image.
@@ -84,7 +84,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         The tiles are in order. Metrics: solved, distance left.
 
     Oracle:
-        A shortest solution; none if it is not found within 40,000 boards, as for few of level 5.
+        A shortest solution, or none if the search exceeds 40,000 boards, as for a few boards of level 5.
 
     Arguments:
         `rows`, `columns`: Size of the board.
@@ -111,7 +111,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
                 moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
                 last, source = moves[int(number * len(moves))]
                 tiles = _slid(tiles, source)
-            # One more move where they lead back to the goal.
+            # One more move if they lead back to the goal.
             drawn = rng.random(int(tiles == self._goal)).tolist()
         return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
 

@@ -95,7 +95,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         All boxes are on targets. Metrics: solved, boxes on targets, pushes.
 
     Oracle:
-        A shortest solution; none if it is not found within 500,000 rooms, which the levels do not need.
+        A shortest solution, or none if the search exceeds 500,000 rooms, which no level needs.
 
     Arguments:
         `rows`, `columns`: Size of the room.

@@ -47,7 +47,7 @@ class SudokuConfig(BoardConfig):
 
     rows: int = config_field("reasoning", 9, "Rows of the board: 4, 6 or 9.", ge=4, le=9)
     columns: int = config_field("reasoning", 9, "Columns of the board, as many as rows.", ge=4, le=9)
-    clues: int = config_field("reasoning", 45, "Number of clues; more if no more can be removed.", ge=0, le=80)
+    clues: int = config_field("reasoning", 45, "Number of clues; more if no further clue can be removed.", ge=0, le=80)
     search: bool = config_field(
         "reasoning", False, "Deal puzzles that need more than the only number of a cell or the only cell of a number."
     )
@@ -113,7 +113,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     Arguments:
         `rows`, `columns`: 4, 6 or 9.
-        `clues`: Number of clues; more if no more can be removed.
+        `clues`: Number of clues; more if no further clue can be removed.
         `search`: Deal puzzles that the two rules do not solve.
         `mistakes`: Mistakes that end the game.
 

@@ -143,7 +143,7 @@ def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...
 
     Args:
         side: Numbers per row.
-        clues: Number of clues; more are left if no more can be removed.
+        clues: Number of clues; more if no further clue can be removed.
         search: Also remove clues that only a search finds again, and deal until singles alone do not solve the puzzle.
             Otherwise they do.
         seed: Seed of the puzzle.

@@ -176,7 +176,7 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make three tiles in a line equal, the first found from a row on that the board selects."""
+        """Make three tiles in a line equal; the search starts at a row that the board selects."""
         found = [swap for _, swap in self._search(_tiles(state.board)) if swap is not None]
         return self.rules.actions[found[0]]
 
@@ -220,7 +220,7 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def _search(self, tiles: Tiles) -> Iterator[tuple[Window, int | None]]:
-        """Yield windows with swaps, up to the first swap, from a row that the board selects, so that all are common."""
+        """Yield windows with swaps up to the first swap, from a row chosen by the board, so that all are common."""
         for window, swap in self.rules.swaps_by_window(tiles, crc32(bytes(tiles)) % self.config.rows):
             yield window, swap
             if swap is not None:
