@@ -200,6 +200,9 @@ def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(sui
     with pytest.raises(SystemExit):
         main([*rank, "--private-salt", str(salt), "--reports"])
     assert "reports show private seeds" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "packed"), "--submitter", "me"])
+    assert "run.json has private seeds" in capsys.readouterr().err
     other = salt_file(tmp_path, secret[::-1])
     with pytest.raises(SystemExit):
         main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(other)])

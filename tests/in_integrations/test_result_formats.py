@@ -45,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
         patch.setattr("benchmarks.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
+        patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "rotation-v0", "swap-v0"])
         small: Any = {"description": "Small.", "episodes": 2, "max_turns": 3, "baseline_episodes": 20}
         freeze(FreezeConfig(name="small-1", **small))
         read_suite.cache_clear()
@@ -84,7 +84,7 @@ def test_the_hub_reads_eval_results(root: Path) -> None:
     suite = open_run(root / "packed").last_summary().suite
     assert suite is not None
     assert suite.score is not None
-    assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "swap-v0"]
+    assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "rotation-v0", "swap-v0"]
     assert entries[0].value == round(suite.score[0], 6)
     assert {entry.dataset_id for entry in entries} == {"org/games"}
     assert {entry.source_url for entry in entries} == {"https://example.org/run"}
@@ -101,7 +101,7 @@ def test_every_eval_ever_is_valid_and_consistent(root: Path) -> None:
     details = record["detailed_evaluation_results"]
     assert details["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
     assert details["file_path"] == samples.relative_to(root / "every-eval-ever").as_posix()
-    assert details["total_rows"] == len(rows) == 4
+    assert details["total_rows"] == len(rows) == 6
     for result in record["evaluation_results"][1:]:
         own = [row for row in rows if row["evaluation_result_id"] == result["evaluation_result_id"]]
         assert np.mean([row["evaluation"]["score"] for row in own]) == pytest.approx(result["score_details"]["score"])
@@ -116,7 +116,7 @@ def test_every_eval_ever_is_valid_and_consistent(root: Path) -> None:
 
 def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> None:
     logs = {info.task: info for info in list_eval_logs(str(root / "inspect"))}
-    assert sorted(logs) == ["nlvr2", "swap"]
+    assert sorted(logs) == ["nlvr2", "rotation", "swap"]
     header = read_eval_log(logs["swap"], header_only=True)
     log = read_eval_log(logs["swap"], resolve_attachments=True)
     run = open_run(root / "packed")
@@ -170,6 +170,15 @@ def test_every_message_has_the_images_of_its_prompt(tmp_path: Path) -> None:
     assert [len(images) for images in shown] == [1, 2, 2]
     assert shown[1][0] == shown[0][-1]
     assert shown[2][0] == shown[1][-1]
+
+
+def test_runs_of_fewer_games_have_no_score_of_the_suite(root: Path, tmp_path: Path) -> None:
+    options = ["--videos", "0", "--no-report", "--workers", "0", "--observation", "text", "--policy", "random"]
+    main(["eval", "--suite", "small-1", *options, "--output-dir", str(tmp_path / "run")])
+    main(["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "packed"), "--submitter", "me"])
+    export(tmp_path, "packed", "eval-results", "--dataset", "org/games")
+    data = yaml.safe_load((tmp_path / "eval-results" / ".eval_results" / "small-1.yaml").read_text())
+    assert [entry.task_id for entry in parse_eval_result_entries(data)] == ["nlvr2-v0", "swap-v0"]
 
 
 def test_paths_of_models_stay_in_the_export() -> None:

@@ -22,8 +22,7 @@ def write_eval_results(folder: Path, results: Results, dataset: str, source: str
         dataset: Id of the benchmark dataset on the Hub; its tasks are named like the suite and the games.
         source: URL of the submission, if it is published.
     """
-    metadata, games, score = results.submission()
-    tasks = {metadata.suite: score} | {game: result.normalised for game, result in games.items()}
+    metadata, _, scores = results.submission()
     seen = results.run.config.prompts.observation
     entries: list[dict[str, Any]] = [
         {
@@ -33,7 +32,7 @@ def write_eval_results(folder: Path, results: Results, dataset: str, source: str
             **({} if source is None else {"source": {"url": source, "name": f"vlmgym, {metadata.submitter}"}}),
             "notes": f"{'' if error is None else f'standard error {error:.2g}, '}observation {seen}",
         }
-        for task, (value, error) in tasks.items()
+        for task, (value, error) in scores.items()
     ]
     path = folder / ".eval_results" / f"{metadata.suite}.yaml"
     path.parent.mkdir()

@@ -37,7 +37,7 @@ METRIC = {
 
 def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
     """Write a submission at the paths of the datastore, `data/SUITE/DEVELOPER/MODEL/UUID.json`."""
-    metadata, games, score = results.submission()
+    metadata, games, scores = results.submission()
     started = datetime.fromisoformat(results.run.config.started)
     epoch = f"{started.timestamp():.0f}"
     record: dict[str, Any] = {
@@ -53,10 +53,7 @@ def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
         },
         "eval_library": {"name": "vlmgym", "version": results.run.config.versions.get("vlmgym", "unknown")},
         "model_info": _model_info(metadata, results.run.config.policy.name),
-        "evaluation_results": [
-            _result(metadata, metadata.suite, score, None),
-            *(_result(metadata, game, result.normalised, result) for game, result in games.items()),
-        ],
+        "evaluation_results": [_result(metadata, name, score, games.get(name)) for name, score in scores.items()],
     }
     samples = b"".join(_samples(results, record))
     name = UUID(bytes=hashlib.sha256(json.dumps(record).encode() + samples).digest()[:16], version=4)

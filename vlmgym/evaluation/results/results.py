@@ -47,8 +47,10 @@ class Results:
         """Name of the model."""
         return self.run.config.policy.label if self.metadata is None else self.metadata.model
 
-    def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Estimate]:
-        """Return the metadata, the results of the games, and the score of a submission.
+    def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Mapping[str, Estimate]]:
+        """Return the metadata of a submission, the results of its games, and its normalised scores.
+
+        The scores are those of the suite, unless the run has only some of its games, and of each game, by name.
 
         Raises:
             UsageError: The run is not a submission, or has no results.
@@ -56,4 +58,6 @@ class Results:
         suite = self.summary.suite
         if self.metadata is None or suite is None or suite.score is None:
             raise UsageError(f"{self.run.folder.folder} is not a submission: make one with vlmgym submit pack")
-        return self.metadata, suite.games, suite.score
+        name = self.metadata.suite
+        scores = {name: suite.score} if suite.games.keys() == read_suite(name).games.keys() else {}
+        return self.metadata, suite.games, scores | {game: result.normalised for game, result in suite.games.items()}
