@@ -93,7 +93,7 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
 def _verified(
     run: StoredRun, is_submission: bool, config: LeaderboardConfig, salt: PrivateSalt | None
 ) -> tuple[Sequence[str] | None, Mapping[str, Summary]]:
-    """Return the problems of a run, None if they were not looked for, and the summary of each game, if known."""
+    """Return the problems of a run, None if it was not verified, and the summary of each game, if known."""
     if not config.verify:
         return None, {}
     if is_submission:

@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def prompt(self) -> str:
-        """What prompts show, the history that was chosen, and the number of games if some have no description."""
+        """Contents of prompts: observation, history if set, and the number of games if some have no description."""
         prompts = self.config.prompts
         words = [prompts.observation, *(["chat"] if prompts.chat else [])]
         history = {"history": prompts.history, "history images": prompts.history_images}
@@ -132,7 +132,7 @@ def ranked(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def perception_gap(text: Entry, image: Entry) -> Estimate | None:
-    """Estimate by how much the score with text exceeds that with images, from the episodes that both runs have."""
+    """Estimate the score with text minus the score with images, over the episodes that both runs have."""
     gaps = []
     for game, baseline in read_suite(text.config.suite or "").games.items():
         keys = [key for key in text.scores if key[0] == game and key in image.scores]
