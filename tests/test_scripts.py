@@ -91,7 +91,8 @@ def test_command_has_the_options_of_the_scripts(run):
     options = re.compile(r"--[a-z][a-z.-]*")
     script = run("--policy", "random", "--help", script=SCRIPTS / "eval_2048.py").out
     command = run("eval", "--help").out
-    own = {"--games", "--curriculum", "--as-trained", "--suite", "--full-curriculum", "--no-full-curriculum"}
+    own = {"--games", "--curriculum", "--as-trained", "--suite", "--private-salt"}
+    own |= {"--full-curriculum", "--no-full-curriculum"}
     assert set(options.findall(command)) - {"--model"} == set(options.findall(script)) | own  # named by --as-trained
     assert "--reward.game-weight" in command
     assert "--timeout" not in command

@@ -90,26 +90,6 @@ with ProcessPool(1) as workers:
     assert "UsageError: cannot send an object to a worker (AttributeError: Can't get" in run.stderr
 
 
-def test_workers_ignore_the_working_directory_and_get_the_environment(tmp_path):
-    script = tmp_path / "program" / "program.py"
-    script.parent.mkdir()
-    script.write_text("""
-import asyncio, os
-import vlmgym.rollout.turn  # workers start with it
-from vlmgym.workers.pool import ProcessPool
-
-if __name__ == "__main__":
-    for value in "12":
-        os.environ["VALUE"] = value
-        with ProcessPool(1) as workers:
-            print(asyncio.run(workers.call(os.getenv, "VALUE")))
-""")
-    (tmp_path / "vlmgym.py").write_text("print('the wrong vlmgym')")
-    command = [sys.executable, str(script)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.split() == ["1", "2"]
-
-
 def test_cancelled_calls(workers):
     async def given_up():
         calls = [asyncio.ensure_future(workers.call(time.sleep, 0.05)) for _ in range(12)]
@@ -191,9 +171,7 @@ def test_nothing_leaks_if_a_process_cannot_start(workers):
             ProcessPool(100)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    descriptors, children = used()
-    assert descriptors == before[0]
-    assert children <= before[1]
+    assert used() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,9 +12,6 @@ from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, turn_images, turn_messages
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
-from vlmgym.workers.process import preload
-
-preload(__name__)
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
 

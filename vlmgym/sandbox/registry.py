@@ -12,7 +12,6 @@ from typing import Any
 from vlmgym.errors import UsageError, VlmgymError, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.workers.process import preload
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048.game:Game2048",
@@ -96,7 +95,6 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     module, _, attribute = _sources()[name].partition(":")
     try:
         found = getattr(import_module(module), attribute)
-        preload(module)
         if not (isinstance(found, type) and issubclass(found, Game)):
             raise UsageError("not a subclass of vlmgym's Game")
         if name != (actual := f"{found.name}-v{found.version}"):

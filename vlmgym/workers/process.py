@@ -8,12 +8,10 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from vlmgym.errors import WorkerError
@@ -22,17 +20,6 @@ from vlmgym.workers.messages import Handler, Result, handle, read_result, unsend
 
 RESTARTS = 3
 """Maximum number of restarts of a worker during the same call."""
-
-
-FORKED = sys.platform == "linux" and sys.version_info >= (3, 11)
-"""Whether processes are forked from a server, which takes less time and memory than starting each anew. macOS libraries
-do not survive a fork, and before Python 3.11 a server would import modules from the working directory."""
-_preloaded: list[str] = []
-
-
-def preload(module: str) -> None:
-    """Import a module in every worker process at its start, unless one has already been started."""
-    _preloaded.append(module)
 
 
 class Worker(Protocol):
@@ -89,10 +76,10 @@ def receive_value(worker: Worker) -> Any:
 
 
 class WorkerProcess:
-    """A process that handles calls.
+    """A spawned process that handles calls.
 
-    It is not forked from this process, so threads and accelerators of this process do not matter. It ignores Ctrl-C
-    and exits with its parent, however the parent ends.
+    It is spawned rather than forked, so threads and accelerators of the parent do not matter. It ignores Ctrl-C and
+    exits with its parent, however the parent ends.
 
     Attributes:
         process: The process.
@@ -109,14 +96,11 @@ class WorkerProcess:
         """
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        context: Any = multiprocessing.get_context("forkserver" if FORKED else "spawn")
-        served = (dict(os.environ), theirs, make_handler, args)
-        self.process: BaseProcess = context.Process(target=_serve, args=served, daemon=True, name=name)
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_serve, args=(theirs, make_handler, args), daemon=True, name=name)
         with theirs, contextlib.ExitStack() as on_error:
             on_error.callback(self.channel.close)
             with block_sigint():
-                if FORKED:
-                    _start_server()
                 self.process.start()
             on_error.pop_all()
 
@@ -158,26 +142,9 @@ class WorkerProcess:
             self.process.join()
 
 
-def _start_server() -> None:
-    """Start the process that workers are forked from, unless it runs."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"  # else a folder `vlmgym` in the working directory would be imported
-    try:
-        forkserver.set_forkserver_preload(_preloaded)
-        forkserver.ensure_running()
-    finally:
-        del os.environ["PYTHONSAFEPATH"]
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
-def _serve(
-    environ: dict[str, str], end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]
-) -> None:
+def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
     """Handle calls until the parent closes its end."""
     exit_with_parent()
-    os.environ.clear()
-    os.environ.update(environ)
     gc.freeze()  # imported objects are permanent, so the garbage collector need not scan them
     channel, handler = Channel(end), make_handler(*args)
     with contextlib.suppress(ChannelClosed):

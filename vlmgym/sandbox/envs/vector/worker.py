@@ -16,9 +16,6 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.frame_env import EnvSettings, FrameBuffer, FrameEnv, StepNumbers
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
-from vlmgym.workers.process import preload
-
-preload(__name__)
 
 CHECKPOINT_INTERVAL = 32
 """Steps between two checkpoints of an environment, and thus the maximum number of steps to repeat after a crash."""
