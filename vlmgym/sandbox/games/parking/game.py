@@ -57,7 +57,7 @@ class ParkingConfig(BoardConfig):
     rows: int = config_field("reasoning", 6, "Rows of the lot.", ge=4, le=8)
     columns: int = config_field("reasoning", 6, "Columns of the lot.", ge=4, le=8)
     vehicles: int = config_field("reasoning", 8, "Number of vehicles with the red car.", ge=2, le=14)
-    lots: int = config_field("reasoning", 4, "Random lots, of which the most blocked one is chosen.", ge=1, le=50)
+    lots: int = config_field("reasoning", 4, "Number of random lots; the most blocked one is used.", ge=1, le=50)
 
     levels = with_board_perception(
         {
@@ -104,7 +104,7 @@ class Parking(BoardGame[ParkingState, Move]):
     Arguments:
         `rows`, `columns`: Size of the lot.
         `vehicles`: Number of vehicles.
-        `lots`: Number of random lots, of which the most blocked one is chosen.
+        `lots`: Number of random lots; the most blocked one is used.
 
     Version history:
         v0: Initial version.
