@@ -17,6 +17,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
 from vlmgym.evaluation.suite import FOLDER, behaviour_hash, format_estimate, mean_with_error, read_suite, suite_names
 from vlmgym.evaluation.verify import verify_run
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap.game import Swap
 from vlmgym.sandbox.registry import BUILT_IN
@@ -80,6 +81,13 @@ def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys
         main(["eval", "--suite", suite, *option, "--output-dir", str(tmp_path / "run")])
     assert f"{option[0].removesuffix('=10')} is fixed by the suite" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_suite_and_the_settings_of_a_checkpoint_are_rejected_together(suite, tmp_path, capsys):
+    TrainedRecord.of_run(open_run(play(suite, tmp_path / "played")).config).write(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["eval", "--suite", suite, "--as-trained", str(tmp_path), "--output-dir", str(tmp_path / "run")])
+    assert "--suite names the games: leave out games, --curriculum and --as-trained" in capsys.readouterr().err
 
 
 def test_a_run_of_other_settings_is_not_of_the_suite(suite, tmp_path):

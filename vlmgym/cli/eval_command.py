@@ -51,8 +51,8 @@ class EvalCommand(EvalConfig):
 
 def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
     """Insert the options of `--as-trained`; also return the type of all options, which depend on the policy."""
+    _reject_settings_of_suite(args)
     words = with_trained_options(args)
-    _reject_settings_of_suite(words)
     return words, with_options(EvalCommand, policy_options(words))
 
 
