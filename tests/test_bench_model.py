@@ -86,6 +86,7 @@ def failing(answer: Answer, after: int) -> Behaviour:
     [
         (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
         (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
+        (Answer(500, b" " * 2**16, endless=True), "no response: the body exceeds 16,777,216 bytes"),
         (Answer(reset=True), "no response: connection failed"),
         (completion("not a stream"), "no choices"),
         (streamed("up", usage=False), "token counts"),

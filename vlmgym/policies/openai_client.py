@@ -162,7 +162,7 @@ class OpenAIClient:
         """
         try:
             return await self._limited(self._read_stream(body))
-        except (_Retryable, ValueError) as error:  # ValueError: a chunk is not JSON
+        except (_Retryable, InvalidCompletion, ValueError) as error:  # ValueError: a chunk is not JSON
             raise InfrastructureError(f"no response: {printable(str(error), MAX_MESSAGE)}") from None
 
     async def _read_stream(self, body: Mapping[str, Any]) -> StreamTiming:
