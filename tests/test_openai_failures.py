@@ -79,6 +79,7 @@ FAULTS = {
     "unrequested compression": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
     "204": Answer(204),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+    "status line in Latin-1": Answer(raw=b"HTTP/1.1 503 nicht verf\xfcgbar\r\nContent-Length: 0\r\n\r\n"),
     "endless header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
     "empty response": Answer(raw=b""),
 }

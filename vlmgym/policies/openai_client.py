@@ -263,7 +263,10 @@ class _BoundedHttp(openai.DefaultAioHttpClient):
     """
 
     async def send(self, request: Any, **options: Any) -> Any:
-        response = await super().send(request, **{**options, "stream": True})
+        try:
+            response = await super().send(request, **{**options, "stream": True})
+        except ValueError as error:  # the transport rejects a status line that is not UTF-8
+            raise _http.RemoteProtocolError(str(error)) from None
         if options.get("stream") and response.is_success:
             return response  # the caller reads the stream
         body = bytearray()
