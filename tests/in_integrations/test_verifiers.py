@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import verifiers.v1 as vf
 from pydantic import ValidationError
@@ -148,6 +149,14 @@ def test_failed_requests_give_no_reward(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": settings}})
+
+
+def test_every_game_is_checked() -> None:
+    gymnasium.register("Random-v0", entry_point="tests.games.probe:Probe", kwargs={"flaw": "random"})
+    settings = {**SMALL, "states": {"moves": [0, 2]}}
+    config = {"id": "vlmgym-verifiers", "games": ["2048", "gym:Random-v0"], "settings": settings}
+    with pytest.raises(ValidationError, match="Random-v0 is not deterministic"):
+        vf.resolve_env_config({"taskset": config})
 
 
 def test_tasks_are_the_rows_of_a_dataset() -> None:

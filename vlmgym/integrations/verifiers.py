@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -49,7 +50,7 @@ class GameTasksetConfig(vf.TasksetConfig):
             options = "games, episodes, seed and split are options of the taskset"
             raise ValueError(f"settings must not contain {', '.join(sorted(own))}: {options}")
         try:
-            next(self.starts())
+            list(islice(self.starts(), len(self.games)))  # the first of each game
         except vlmgym.UsageError as error:
             raise ValueError(str(error)) from None
         return self
