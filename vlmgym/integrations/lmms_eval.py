@@ -72,7 +72,7 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
     names = []
     for game, table in tables.items():
         name, _, version = game.rpartition("-v")
-        name = re.sub(r"\W", "_", name)  # of qa/2048
+        name = re.sub(r"\W", "_", game if ":" in game else name)  # Gymnasium has several versions of a name
         data = folder / "data" / name
         DatasetDict(test=table).save_to_disk(data)
         metrics = "".join(METRIC.format(name=name, higher=json.dumps(higher)) for name, higher in METRICS.items())
