@@ -33,6 +33,22 @@ def test_games_say_how_many_turns_they_need(game_id: str, config: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("game_id", "settings", "repeats"),
+    [
+        ("pairs", {}, True),
+        ("pairs", {"history": 0}, False),
+        ("pairs", {"chat": True}, False),
+        ("2048", {}, False),
+        ("2048", {"history": 1}, True),
+        ("2048", {"chat": True, "history": 1}, False),
+    ],
+)
+def test_episodes_say_if_prompts_repeat_turns(game_id: str, settings: dict[str, Any], repeats: bool) -> None:
+    episode = Episode(game_id, 0, **settings)
+    assert (episode.repeats_turns, Episode.restore(episode.snapshot()).repeats_turns) == (repeats, repeats)
+
+
+@pytest.mark.parametrize(
     ("given", "resolved"),
     [
         ({}, (16, 16)),

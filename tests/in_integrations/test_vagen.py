@@ -114,6 +114,15 @@ def test_success_is_a_score(needed: float, success: bool) -> None:
     assert observation == {"obs_str": f"The episode has ended: {episode.end_reason}."}
 
 
+@pytest.mark.parametrize("settings", [{"history": 0}, {"chat": True}, {"history": 16}])
+def test_repeated_turns_are_only_shown_on_request(settings: dict[str, Any]) -> None:
+    asyncio.run(GameEnvironment({"game": "pairs", **settings}).reset(0))
+    with pytest.raises(
+        UsageError, match=r"set history: 0 or chat: true in config, or history: 16 for one conversation per turn$"
+    ):
+        asyncio.run(GameEnvironment({"game": "pairs"}).reset(0))
+
+
 def test_a_config_without_a_game_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^config needs game, such as game: '2048'$"):
         GameEnvironment({"size": 64})

@@ -157,6 +157,12 @@ def test_rows_without_snapshots_are_refused(checkpoint: Path) -> None:
         roll_out(checkpoint, [{**row, "extra_info": {"index": 0}}])
 
 
+def test_repeated_turns_are_refused() -> None:
+    rows = make_dataset(["2048", "pairs"], 2)
+    with pytest.raises(UsageError, match=r"^the conversation already keeps earlier turns: set history=0 or chat=True"):
+        to_verl(rows)
+
+
 def test_responses_are_limited(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, max_turns=TURNS, reward=REWARD, size=64)
     _, server = roll_out(checkpoint, to_verl(rows))

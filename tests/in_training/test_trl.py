@@ -229,7 +229,9 @@ def test_a_template_without_images_of_tools_is_refused(checkpoint: Path) -> None
 
 def test_a_dataset_with_history_is_refused(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, history=2, **SMALL)
-    with pytest.raises(UsageError, match=r"^the conversation already keeps earlier turns: set history=0$"):
+    with pytest.raises(
+        UsageError, match=r"^the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset$"
+    ):
         episode_limits(rows, AutoProcessor.from_pretrained(checkpoint), 64)
 
 

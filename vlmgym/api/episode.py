@@ -224,6 +224,12 @@ class Episode:
         return self._live.observation.prompt
 
     @property
+    def repeats_turns(self) -> bool:
+        """True if prompts repeat earlier turns outside a chat, so that a growing conversation would show them twice."""
+        prompts = self._live.config.prompts
+        return not prompts.chat and prompts.history != 0
+
+    @property
     def images(self) -> list[ImageArray]:
         """Images of the turn, uint8 RGB arrays: earlier turns first, then the current one.
 

@@ -24,7 +24,8 @@ class GameEnvironment(BaseTextEnv):
         extras: The columns of a row, and `max_turns`, to which SkyRL sets `generator.max_turns`.
 
     Raises:
-        UsageError: The row has no snapshot, or `generator.max_turns` is below the turn limit of the episode.
+        UsageError: The row has no snapshot, its prompts repeat earlier turns, or `generator.max_turns` is below the
+            turn limit of the episode.
     """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -36,6 +37,8 @@ class GameEnvironment(BaseTextEnv):
                 "start in the same state"
             )
         self._episode = Episode.restore(extras["snapshot"])
+        if self._episode.repeats_turns:
+            raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
         self.max_turns = self._episode.max_turns
         if (limit := extras.get("max_turns", self.max_turns)) < self.max_turns:
             raise UsageError(

@@ -5,7 +5,6 @@ For single moves, TRL needs no adapter: `vlmgym.make_dataset` and `vlmgym.reward
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -97,9 +96,8 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
     turns = most = 0
     for row in rows:
         episode = Episode.restore(row["snapshot"])
-        prompts = json.loads(row["snapshot"])["prompts"]
-        if prompts["history"] and not prompts["chat"]:
-            raise UsageError("the conversation already keeps earlier turns: set history=0")
+        if episode.repeats_turns:
+            raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:

@@ -41,8 +41,17 @@ class GameEnvironment(GymImageEnv):
         return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start an episode, in a thread, so that other episodes of VAGEN's event loop go on."""
+        """Start an episode, in a thread, so that other episodes of VAGEN's event loop go on.
+
+        Raises:
+            UsageError: The game repeats earlier turns by default, and the config does not set `history`.
+        """
         self._episode = await asyncio.to_thread(Episode, seed=seed, **self._settings)
+        if self._episode.repeats_turns and "history" not in self._settings:
+            raise UsageError(
+                "a growing conversation already keeps earlier turns: set history: 0 or chat: true in config, or "
+                f"history: {self._episode.game.history} for one conversation per turn"
+            )
         return await asyncio.to_thread(_observe, self._episode), {}
 
     async def step(self, action_str: str) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:

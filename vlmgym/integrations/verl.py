@@ -95,7 +95,13 @@ class GameAgentLoop(AgentLoopBase):
 
 
 def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
-    """Convert rows of `vlmgym.make_dataset` to the columns that verl reads from a Parquet file."""
+    """Convert rows of `vlmgym.make_dataset` to the columns that verl reads from a Parquet file.
+
+    Raises:
+        UsageError: Prompts repeat earlier turns, which the conversation already keeps.
+    """
+    if any(Episode.restore(row["snapshot"]).repeats_turns for row in rows):
+        raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
     return [
         {
             "data_source": row["game"],
