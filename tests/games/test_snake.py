@@ -51,7 +51,8 @@ def test_the_wall_and_the_body_end_the_game(body: tuple[tuple[int, int], ...], a
     step = GAME.step(SnakeState(body, (3, 4)), action, rng())
     assert (step.reward, step.terminated, step.state.crashed, step.state.body) == (0.0, True, True, body)
     assert GAME.legal_actions(step.state) == ()
-    assert "crashed head" in GAME.describe(step.state)
+    assert "head" in GAME.describe(step.state)
+    assert "crashed" not in GAME.describe(step.state)  # not a word of the prompt
 
 
 def test_the_head_may_follow_the_tail() -> None:
