@@ -133,7 +133,7 @@ def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_p
             (engine,) = [
                 pid
                 for pid in processes()
-                if "EngineCore" in read_proc(pid, "cmdline") and mark[1] in read_proc(pid, "environ")
+                if "EngineCore" in read_proc(pid, "cmdline") and f"\nPPid:\t{run.pid}\n" in read_proc(pid, "status")
             ]
             os.kill(engine, signal.SIGKILL)
             _, stderr = run.communicate(timeout=60)
