@@ -1,7 +1,7 @@
 """Suites: frozen, versioned lists of games and settings, whose scores are comparable.
 
-A suite is a TOML file in `suites/`. For each game it has a hash of everything that a model sees and scores, and the
-mean scores of the random and the oracle policy, between which scores are normalised. `benchmarks/suites.py` writes it.
+A suite is a TOML file in `suites/`. For each game it has a hash of its behaviour on some seeds, and the mean scores of
+the random and the oracle policy, between which scores are normalised. `benchmarks/suites.py` writes it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Suite(StrictModel):
         return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List how a run differs from the suite, apart from private seeds, without making its games."""
+        """List how a run differs from the suite, apart from private seeds, without making the games of the run."""
         games = self.make_games(run.prompts.observation)
         expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:

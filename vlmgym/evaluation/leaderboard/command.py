@@ -80,9 +80,10 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
     for number, run in enumerate(runs):
         metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
         problems, games = _verified(run, metadata is not None, config, salt)
-        entry = make_entry(run, games or summarise_run(run), None if problems is None else len(problems), metadata)
+        games = games or summarise_run(run)
+        entry = make_entry(run, games, None if problems is None else len(problems), metadata)
         if config.reports and entry.report is None:
-            entry = replace(entry, report=_write_report(run, games or summarise_run(run), entry.label, number, config))
+            entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
         entries.append(entry)
     entries = ranked(entries)
     write_own_file(config.output, leaderboard_page(name, suite, entries, config.output.parent, digest).encode())
