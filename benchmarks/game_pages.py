@@ -20,10 +20,11 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.gallery.items import about, items_of
+from vlmgym.cli.gallery.items import about, items_of, title_of
 from vlmgym.cli.gallery.poster import draw_levels
-from vlmgym.cli.games import table as field_table
+from vlmgym.cli.games import options_of
 from vlmgym.records.files import replace_file
+from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game
 
@@ -55,7 +56,7 @@ def page(name: str) -> str:
     best = game.best_action(state)
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [
-        f"# {found.title or name}",
+        f"# {title_of(found)}",
         *documentation(found.__doc__ or ""),
         _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
@@ -63,7 +64,7 @@ def page(name: str) -> str:
         "## Levels",
         f"![Levels of {name}]({name}.png)",
         f"Perception (top) and reasoning (bottom) from level 1 to 5, {_measured(name)}.",
-        field_table(found.Config),
+        _fields(found.Config),
         "## Prompt",
         _code(game.instructions(state)),
         *response,
@@ -76,13 +77,13 @@ def page(name: str) -> str:
 
 def overview() -> str:
     """Write docs/games.md, the table of games."""
-    rows = [(f"[{game_class(name).title or name}](games/{name}.md)", about(game_class(name))) for name in names()]
+    rows = [(f"[{title_of(game_class(name))}](games/{name}.md)", about(game_class(name))) for name in names()]
     return f"# Games\n\n{table(('game', 'each turn'), rows)}\n"
 
 
 def readme_list() -> str:
     """List the games for README.md."""
-    links = [f"[{game_class(name).title or name}](docs/games/{name}.md)" for name in names()]
+    links = [f"[{title_of(game_class(name))}](docs/games/{name}.md)" for name in names()]
     return wrapped(", ".join(links)).rstrip("\n")
 
 
@@ -103,6 +104,15 @@ def _history(turns: int) -> str:
     if not turns:
         return ""
     return f"The game needs memory: by default, prompts repeat {turns} earlier turns with their images (`--history`)."
+
+
+def _fields(config: type[GameConfig]) -> str:
+    """Format config fields as a table."""
+    rows = (
+        (f"`{one.name}`", one.kind, one.default, " ".join(one.levels), one.accepted, one.description)
+        for one in options_of(config)
+    )
+    return table(["config field", "kind", "default", "levels 1 to 5", "accepts", "description"], rows)
 
 
 def _measured(name: str) -> str:

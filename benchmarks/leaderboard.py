@@ -2,8 +2,8 @@
 
 python -m benchmarks.leaderboard
 
-Plays the policies, packs their runs into submissions, and writes `docs/leaderboard.md` and the page next to it. Further
-submissions are added with `--submission FOLDER ...`.
+Plays the policies, packs their runs into submissions, and writes `docs/leaderboard.md` and the page next to it, with
+those of models, by default of a tiny one (`benchmarks/tiny_submission.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Annotated
 import tyro
 
 from benchmarks.markdown import table, wrapped
+from benchmarks.tiny_submission import NAME, SUBMISSION
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
@@ -29,6 +30,14 @@ from vlmgym.records.run import Estimate
 
 POLICIES = ("oracle", "random-legal", "random")
 
+TINY = (
+    f"`{NAME}` is an example, not a contender: a Qwen3-VL of 0.3 million weights that [learned 2048 from images "
+    "alone](learning/whole_games.md), and then how the suite draws it. It sees images of 128x128 pixels and no text of "
+    "prompts, so it responds in every game as in 2048: most other games punish that, and it scores below random. "
+    "`.venv-train/bin/python -m benchmarks.tiny_submission` makes its submission, and `.venv/bin/vlmgym submit check "
+    f"{SUBMISSION.as_posix()}` replays it."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -36,8 +45,8 @@ class Config:
 
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
-    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = ()
-    """Further submissions."""
+    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = (SUBMISSION,)
+    """Submissions of models."""
     docs: Path = Path("docs")
     """Folder of the page."""
     workers: int | None = None
@@ -79,9 +88,8 @@ def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
             [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],
         ),
         "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
-        "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines. The "
-        "[tiny models](learning/whole_games.md) of this project are not ranked: each was trained on one game, with "
-        "images of 128 pixels and a short prompt.",
+        "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines.",
+        *([TINY] if any(entry.label == NAME for entry in entries) else []),
         "## Skills",
         table(head, skills),
         "## Games",

@@ -18,16 +18,20 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
+from pydantic import ValidationError
 
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.evaluation import evaluate
 from vlmgym.evaluation.suite import FOLDER, Suite, SuiteGame, behaviour_hash, read_suite, suite_names
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import make_console
 
-SETTINGS = ("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes")
+SETTINGS = (
+    *("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes"),
+    "private_salt",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,8 @@ class FreezeConfig:
     """Reasoning difficulty."""
     baseline_episodes: int = 200
     """Episodes per game of the random policy and the oracle, not fewer than in the suite."""
+    private_salt: str | None = None
+    """SHA-256 of the salt of its private seeds."""
     replace: bool = False
     """Replace a suite that has not been published."""
 
@@ -72,6 +78,10 @@ def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyTy
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
     if config.baseline_episodes < config.episodes:
         raise UsageError("--baseline-episodes must be at least --episodes")
+    try:
+        suite = Suite(**{name: getattr(config, name) for name in SETTINGS}, games={})
+    except ValidationError as error:
+        raise UsageError(describe_validation_error(error)) from None
     console = make_console()
     games = {}
     for game_id in sorted(BUILT_IN):
@@ -89,9 +99,8 @@ def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyTy
         if not oracle > random:
             raise UsageError(f"the oracle of {game_id} is not better than random")
         games[game_id] = SuiteGame(hash=digest, random=random, oracle=oracle)
-    suite = Suite(**{name: getattr(config, name) for name in SETTINGS}, games=games)
     path = FOLDER / f"{config.name}.toml"
-    replace_file(path, _toml(suite).encode())
+    replace_file(path, _toml(suite.model_copy(update={"games": games})).encode())
     console.print(f"suite   {path}", soft_wrap=True)
 
 
@@ -115,7 +124,7 @@ def refreeze(config: RefreezeConfig) -> None:
 
 def _toml(suite: Suite) -> str:
     """Write a suite as TOML; strings and numbers look as in JSON."""
-    data = suite.model_dump()
+    data = suite.model_dump(exclude_none=True)
     games = data.pop("games")
     tables = [data, *games.values()]
     heads = ["", *(f'\n[games."{game}"]\n' for game in games)]

@@ -14,8 +14,7 @@ OpenCV, much faster than Pillow, pygame and NumPy); `pip install -e .[bench]` in
 of one frame per environment step into preallocated memory, with 64 sources and destinations so that no frame stays in
 the cache.
 
-The part `encoding` is `encoding.py`. It and OpenCV are imported on use, because worker processes import this script
-too.
+The part `encoding` is `encoding.py`. It and OpenCV are imported on use, as worker processes import this script.
 """
 
 from __future__ import annotations
@@ -140,14 +139,26 @@ def make_script(game: Game[Any, Any], num_envs: int) -> Script:
 # Parts ---------------------------------------------------------------------------------------------------------------
 
 
-def measure_steps(options: Options) -> dict[str, Rates]:
+def games_at(size: int, console: Console) -> list[str]:
+    """Return the games that can be drawn at a size; say why the others cannot."""
+    games = list(GAMES)
+    for name in GAMES:
+        try:
+            make_game(name, size=size)
+        except UsageError as error:
+            console.print(f"skipped: {error}")
+            games.remove(name)
+    return games
+
+
+def measure_steps(options: Options, names: list[str]) -> dict[str, Rates]:
     """Measure all candidates with the same number of environments."""
     n, size = options.num_envs, options.size
-    games = {name: make_game(name, size=size) for name in GAMES}
+    games = {name: make_game(name, size=size) for name in names}
     scripts = {name: make_script(game, n) for name, game in games.items()}
     makers: Makers = {}
     game_of: dict[str, str] = {}
-    for name, workers, copy in itertools.product(GAMES, WORKERS, (False, True)):
+    for name, workers, copy in itertools.product(names, WORKERS, (False, True)):
         candidate = runner_name(name, workers, copy)
         makers[candidate] = partial(make_vec, games[name], n, workers, copy=copy)
         game_of[candidate] = name
@@ -165,11 +176,11 @@ def measure_steps(options: Options) -> dict[str, Rates]:
         return measure({LIMIT: copying(size, n), **turns}, options.rounds, options.seconds, "steps")
 
 
-def measure_environments(options: Options, console: Console) -> dict[str, dict[int, Rates]]:
+def measure_environments(options: Options, names: list[str], console: Console) -> dict[str, dict[int, Rates]]:
     """Measure rates by number of environments, with and without workers."""
     found = {}
     scripts: dict[tuple[str, int], Script] = {}
-    for name, workers in itertools.product(GAMES, (0, WORKERS[-1])):
+    for name, workers in itertools.product(names, (0, WORKERS[-1])):
         numbers = [n for n in sorted(options.many) if n >= workers]
         while numbers and (free := available_memory()) is not None and sum(numbers) * options.frame * ROOM > free:
             console.print(f"skipped: {numbers[-1]} environments do not fit into {free / 1e9:.1f} GB of free memory")
@@ -187,21 +198,21 @@ def measure_environments(options: Options, console: Console) -> dict[str, dict[i
     return found
 
 
-def measure_memory(options: Options) -> dict[str, float]:
+def measure_memory(options: Options, names: list[str]) -> dict[str, float]:
     """Measure the bytes that one more environment adds to all processes together."""
     few, many = options.num_envs, options.num_envs * 5
     found = {}
-    for name, workers in itertools.product(GAMES, WORKERS):
+    for name, workers in itertools.product(names, WORKERS):
         taken = [in_new_process(proportional_memory, name, n, workers, options.size) for n in (few, many)]
         found[runner_name(name, workers, False)] = (taken[1] - taken[0]) / (many - few)
     return found
 
 
-def measure_start(options: Options) -> dict[str, tuple[float, float]]:
+def measure_start(options: Options, names: list[str]) -> dict[str, tuple[float, float]]:
     """Measure CPU seconds per worker, and wall seconds, until all environments have rendered."""
     return {
         runner_name(name, workers, False): in_new_process(start_seconds, name, options.started, workers, options.size)
-        for name, workers in itertools.product(GAMES, WORKERS)
+        for name, workers in itertools.product(names, WORKERS)
     }
 
 
@@ -282,7 +293,7 @@ def start_table(found: Mapping[str, tuple[float, float]], options: Options) -> T
     return table
 
 
-def step_goals(rates: Mapping[str, Rates]) -> Iterable[Goal]:
+def step_goals(rates: Mapping[str, Rates], names: list[str]) -> Iterable[Goal]:
     median = {name: measured.median for name, measured in rates.items()}
     for copy in (False, True):
         best = max(median[runner_name("2048", workers, copy)] for workers in WORKERS)
@@ -291,7 +302,7 @@ def step_goals(rates: Mapping[str, Rates]) -> Iterable[Goal]:
         yield Goal(f"2048{suffix}: at least 30 x AsyncVectorEnv{suffix}", f"{ratio:.1f} x", ratio >= 30)
     share = median[runner_name("2048", 0, False)] / median[LIMIT]
     yield Goal("2048 in one process: at least half of the copy limit", f"{share:.2f}", share >= 0.5)
-    for game in GAMES[1:]:
+    for game in names[1:]:
         ours = [median[runner_name("2048", n, False)] / median[runner_name(game, n, False)] for n in WORKERS]
         description = f"{game}: within a factor 2 of 2048, with 0, 1 and 2 workers"
         yield Goal(description, ", ".join(f"{factor:.2f}" for factor in ours), max(ours) <= 2)
@@ -340,26 +351,27 @@ def run(options: Options, console: Console) -> None:
         check_own_file(options.json)
     numbers: dict[str, Any] = {"machine": machine()}
     console.print(", ".join(f"{key} {value}" for key, value in numbers["machine"].items()), highlight=False)
+    names = games_at(options.size, console)
     goals: list[Goal] = []
     if "steps" in options.parts:
-        rates = measure_steps(options)
+        rates = measure_steps(options, names)
         console.print(steps_table(rates, options))
-        goals += step_goals(rates)
+        goals += step_goals(rates, names)
         numbers["steps"] = {name: measured.rounds for name, measured in rates.items()}
     if "environments" in options.parts:
-        by_number = measure_environments(options, console)
+        by_number = measure_environments(options, names, console)
         console.print(environments_table(by_number))
         goals += environments_goals(by_number)
         numbers["environments"] = {name: {n: r.rounds for n, r in rates.items()} for name, rates in by_number.items()}
     if "memory" in options.parts:
         if Path("/proc/self/smaps_rollup").exists():
-            memory = measure_memory(options)
+            memory = measure_memory(options, names)
             console.print(memory_table(memory, options))
             numbers["memory"] = memory
         else:
             console.print("skipped: memory, which requires /proc")
     if "start" in options.parts:
-        start = measure_start(options)
+        start = measure_start(options, names)
         console.print(start_table(start, options))
         goals += start_goals(start, options)
         numbers["start"] = start

@@ -1,22 +1,28 @@
-"""Duration of a GRPO step compared with TRL's GRPOTrainer, with the same model, states, groups, lengths and rewards.
+"""Duration of a GRPO step in one and two processes, compared with TRL's GRPOTrainer, and peak memory.
 
     .venv-train/bin/python -m benchmarks.train_speed
 
-Both take turns, score with `vlmgym.sandbox.core.reward` and update once on all responses; TRL samples its own tokens.
-All responses have the same length, because the model is untrained and may not stop before the limit.
+All have the same model, states, groups and response lengths, take turns, score with `vlmgym.sandbox.core.reward` and
+update once on all responses; TRL samples its own tokens. All responses have the same length, because the model is
+untrained and may not stop before the limit. Peak memory is VmHWM, added up over the processes of a short training run.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from datasets import Dataset
 from PIL import Image
@@ -27,6 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from training.core.states import start_rollouts
 from training.local.config import TrainConfig
 from training.local.options import read_config
+from training.local.processes import Processes
 from training.local.run import TrainingRun
 from training.local.trainer import Trainer
 from vlmgym.cli.console import parse_options, reporting_errors
@@ -35,8 +42,12 @@ from vlmgym.policies.token_sampling import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console
 
-LIMIT = 0.8
+LIMIT = 0.5
 """Maximum time relative to TRL."""
+OURS = ("vlmgym, 1 process", "vlmgym, 2 processes")
+TRL = "TRL's GRPOTrainer"
+SECONDS = list[tuple[float, float]]
+"""Wall and CPU seconds of each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,29 +71,64 @@ class Clock(TrainerCallback):
 
     def __init__(self) -> None:
         self.start = (0.0, 0.0)
-        self.steps: list[tuple[float, float]] = []
+        self.steps: SECONDS = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Callback of the trainer."""
-        self.start = (time.perf_counter(), time.process_time())
+        self.start = (time.perf_counter(), cpu_seconds())
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Callback of the trainer."""
-        self.steps.append((time.perf_counter() - self.start[0], time.process_time() - self.start[1]))
+        self.steps.append((time.perf_counter() - self.start[0], cpu_seconds() - self.start[1]))
 
 
-def our_steps(trainer: Trainer, steps: int) -> tuple[list[tuple[float, float]], list[dict[str, float]]]:
-    """Return wall and CPU seconds of each step, and its metrics."""
-    times, rows = [], []
-    for _ in range(steps):
-        start = (time.perf_counter(), time.process_time())
-        rows.append(trainer.take_step())
-        times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+def cpu_seconds() -> float:
+    """Add up the CPU time of this process and its children."""
+    found = [child.cpu_times() for child in psutil.Process().children()]
+    return float(time.process_time() + sum(each.user + each.system for each in found))
+
+
+def make_trainer(*args: Any, **options: Any) -> Trainer:
+    """Create a trainer whose responses never end before the limit, as with TRL."""
+    trainer = Trainer(*args, **options)
+    trainer.actor.ends = set()
+    return trainer
+
+
+def our_steps(config: TrainConfig, run: TrainingRun, steps: int) -> tuple[SECONDS, list[dict[str, float]]]:
+    """Return the time of each step, and its metrics."""
+    times, rows, processes = [], [], Processes(size=config.num_processes)
+    trainer = make_trainer(config, run, processes=processes)
+    with processes.running(partial(make_trainer, config, run, trainer.curriculum)):
+        for _ in range(steps):
+            start = (time.perf_counter(), cpu_seconds())
+            rows.append(trainer.take_step())
+            times.append((time.perf_counter() - start[0], cpu_seconds() - start[1]))
     return times, rows
 
 
-def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> list[tuple[float, float]]:
-    """Return wall and CPU seconds of TRL's steps on the same states."""
+def peak_memory(args: list[str], processes: int, folder: Path) -> float:
+    """Return the sum of the peak memory of the processes of a training run, in GB."""
+    args = [*args, "--sft.steps", "20", "--sft.gate", "0", "--steps", "3", "--evaluation.episodes", "0"]
+    args += ["--processes", str(processes), "--output-dir", str(folder)]
+    command = [sys.executable, "-m", "training.local.train", *args]
+    peaks: dict[int, int] = {}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
+        while training.poll() is None:
+            with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                process = psutil.Process(training.pid)
+                for each in (process, *process.children(recursive=True)):
+                    status = Path(f"/proc/{each.pid}/status").read_text(encoding="utf-8")
+                    found = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+                    peaks[each.pid] = max([peaks.get(each.pid, 0), *found])
+            time.sleep(0.05)
+    if training.returncode:
+        raise UsageError(f"the training run failed: {' '.join(command)}")
+    return sum(peaks.values()) * 1024 / 1e9
+
+
+def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> SECONDS:
+    """Return the time of TRL's steps on the same states."""
     curriculum = config.make_curriculum()
     rows = range(config.prompts * options.steps)
     picks = curriculum.picks(curriculum.begin(), config.seed, rows)
@@ -94,7 +140,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
                 {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": episode.observation.prompt}]}
             ],
             "image": Image.fromarray(episode.observation.images[0]),
-            "state": episode.live.episode.snapshot().state,
+            "state": episode.episode.snapshot().state,
         }
         for episode in episodes
     ]
@@ -148,43 +194,46 @@ def main() -> None:
     options = parse_options(Options, None, prog="python -m benchmarks.train_speed")
     folder = Path(tempfile.mkdtemp())
     try:
-        args = ["--preset", "single_moves", "--record-interval", "0", "--output-dir", str(folder / "ours")]
-        args += ["--rollout.max-tokens", str(options.tokens)]
-        config = read_config(args)
-        run = TrainingRun.begin(config, args)
-        trainer = Trainer(config, run)
-        trainer.actor.ends = set()  # as with TRL, no response ends before the limit
-        ours: list[tuple[float, float]] = []
-        trl: list[tuple[float, float]] = []
+        args = ["--preset", "single_moves", "--rollout.max-tokens", str(options.tokens)]
+        quiet = [*args, "--record-interval", "0", "--output-dir", str(folder / "ours")]
+        config = read_config([*quiet, "--processes", "1"])
+        run = TrainingRun.begin(config, quiet)
+        times: dict[str, SECONDS] = {name: [] for name in (*OURS, TRL)}
         rows: list[dict[str, float]] = []
         for _ in range(options.rounds):
-            times, found = our_steps(trainer, options.steps)
-            ours += times[1:]
-            rows += found[1:]
-            trl += trl_steps(run.tiny, config, options, folder / "trl")[1:]
+            for count, name in enumerate(OURS, 1):
+                taken, found = our_steps(replace(config, processes=count), run, options.steps)
+                times[name] += taken[1:]
+                rows += found[1:] if count == 1 else []
+            times[TRL] += trl_steps(run.tiny, config, options, folder / "trl")[1:]
+        memory = {name: peak_memory(args, count, folder / str(count)) for count, name in enumerate(OURS, 1)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_tables(ours, trl, rows, options.tokens)
+    print_tables(times, memory, rows, options.tokens)
 
 
 def print_tables(
-    ours: list[tuple[float, float]], trl: list[tuple[float, float]], rows: list[dict[str, float]], tokens: int
+    times: dict[str, SECONDS], memory: dict[str, float], rows: list[dict[str, float]], tokens: int
 ) -> None:
-    """Print the time of a step and its parts."""
+    """Print the time of a step and its parts, and the peak memory."""
     lengths = {row["response_tokens"] for row in rows}
     if lengths != {float(tokens)}:
         raise UsageError(f"responses have {lengths} tokens instead of {tokens}, so the times are not comparable")
     table = Table(title="one step of 8 states x 8 responses")
-    for column in ("", "seconds: median", "fastest to slowest", "CPU seconds: median"):
+    for column in ("", "seconds: median", "fastest to slowest", "CPU seconds: median", "GB"):
         table.add_column(column)
-    for name, times in (("vlmgym", ours), ("TRL's GRPOTrainer", trl)):
-        wall, cpu = zip(*times)
-        table.add_row(name, f"{np.median(wall):.2f}", f"{min(wall):.2f} to {max(wall):.2f}", f"{np.median(cpu):.2f}")
+    medians = {name: tuple(float(np.median(each)) for each in zip(*found)) for name, found in times.items()}
+    for name, found in times.items():
+        wall, cpu = medians[name]
+        slowest, fastest = max(found)[0], min(found)[0]
+        gigabytes = f"{memory[name]:.1f}" if name in memory else ""
+        table.add_row(name, f"{wall:.2f}", f"{fastest:.2f} to {slowest:.2f}", f"{cpu:.2f}", gigabytes)
     console = make_console()
     console.print(table)
-    ratio, cpu_ratio = (float(np.median([t[i] for t in ours]) / np.median([t[i] for t in trl])) for i in (0, 1))
-    reached = "reached" if ratio <= LIMIT else "not reached"
-    console.print(f"ratio {ratio:.2f} (goal {LIMIT}: {reached}), CPU time {cpu_ratio:.2f}")
+    (wall, cpu), (two, _), (trl_wall, trl_cpu) = medians.values()
+    reached = "reached" if wall / trl_wall <= LIMIT else "not reached"
+    console.print(f"1 process / TRL: {wall / trl_wall:.2f} (goal {LIMIT}: {reached}), CPU time {cpu / trl_cpu:.2f}")
+    console.print(f"2 processes are {wall / two:.2f} times as fast as 1")
     parts = {
         "states and images": "seconds_states",
         "encoding and generation": "seconds_generation",

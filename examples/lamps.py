@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from itertools import product
 
 from vlmgym import errors, register_game
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 
 PROMPT = "Switch off all lamps, one per turn. Rows and columns are numbered from {origin} at the top left.\n{form}"
 
 
 class LampsConfig(BoardConfig):
-    levels = with_board_perception({level: {"rows": level + 1, "columns": level + 1} for level in range(1, 6)})
+    rows: int = config_field("reasoning", [2, 3, 4, 5, 6], "Rows of lamps.", ge=1)
+    columns: int = config_field("reasoning", [2, 3, 4, 5, 6], "Columns of lamps.", ge=1)
 
 
 @dataclass(frozen=True)

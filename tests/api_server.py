@@ -25,23 +25,16 @@ UP = "<answer>up</answer>"
 
 @dataclass(frozen=True)
 class Request:
-    """A received request.
-
-    Attributes:
-        number: Index of the request, in order of arrival.
-        path: Path, such as /v1/chat/completions.
-        headers: Headers by lower-case name.
-        body: Parsed JSON body.
-        arrived: Time of arrival, by `time.monotonic`.
-        at_once: Number of concurrent requests on arrival, including this one.
-    """
+    """A received request, in order of arrival."""
 
     number: int
     path: str
     headers: dict[str, str]
+    """By lower-case name."""
     body: dict[str, Any]
     arrived: float
     at_once: int
+    """Number of concurrent requests on arrival, including this one."""
 
     @property
     def texts(self) -> list[str]:
@@ -56,29 +49,22 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The server's response to a request.
-
-    Attributes:
-        status: HTTP status.
-        body: Body, sent verbatim.
-        headers: Headers except Content-Length.
-        delay: Seconds before the response.
-        cut: Close the connection after this many bytes of the body.
-        reset: Reset the connection instead of responding.
-        pause: Seconds between chunks of 1 KiB of the body.
-        endless: Repeat the body forever.
-        raw: Send these bytes instead of HTTP, and close the connection.
-    """
+    """The server's response to a request."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
     cut: int | None = None
+    """Close the connection after this many bytes of the body."""
     reset: bool = False
+    """Reset the connection instead of responding."""
     pause: float | None = None
+    """Seconds between chunks of 1 KiB of the body."""
     endless: bool = False
+    """Repeat the body forever."""
     raw: bytes | None = None
+    """Send these bytes instead of HTTP, and close the connection."""
 
 
 Behaviour = Callable[[Request], Answer]

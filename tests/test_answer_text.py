@@ -89,16 +89,9 @@ MARKUP = [
     "<|begin_of_box|>{}<|end_of_box|>", "\u200b{}\ufeff", "\u2060 {} \u00ad",
 ]  # fmt: skip
 PLAIN = [
-    *MARKUP,
-    "{}.",
-    "{}!",
-    "Answer: {}",
-    "answer:{}",
-    "**Final answer:** {}",
-    "Action: {}",
-    "move: {}",
+    *MARKUP, "{}.", "{}!", "Answer: {}", "answer:{}", "**Final answer:** {}", "Action: {}", "move: {}",
     '{{"answer": "{}"}}',
-]
+]  # fmt: skip
 
 
 def nested(frames: list[str]) -> st.SearchStrategy[str]:
@@ -208,6 +201,12 @@ def test_cells_are_all_numbers_of_the_text_in_order(text: str, count: int) -> No
         assert min(cells) >= 0
 
 
+def test_errors_about_cells_use_the_origin() -> None:
+    with pytest.raises(ParseError, match=r"two coordinates like \(1, 1\) \(1, 2\)"):
+        parse_cells("?", 2, origin=1)
+    assert parse_cells("(0, 1) (1, 1)", 2, origin=1) == (-1, 0, 0, 0)
+
+
 NO_CELLS = [
     "-{}, {}, {}, {}", "({}.5, {}) ({}, {})", "({}, {}) ({}, {}) (1, 1)", "not ({}, {}) ({}, {})",
     "({}, {}) or ({}, {})", "{} {} {} {}", "({}, {}), {}, {}", "({} {}) ({} {})",
@@ -224,16 +223,9 @@ def test_other_than_two_cells_is_unparsable(cells: tuple[int, ...], form: str) -
 names = st.sampled_from(["Paris", "\u00cele-de-France", "Washington D.C.", "\u6771\u4eac", "O'Higgins", "unknown"])
 degrees = st.integers(-90_000, 90_000).map(lambda thousandths: thousandths / 1000)
 LINES = [
-    "{}: {}",
-    "**{}:** {}",
-    "**{}**: {}",
-    "- {}: {}",
-    "* **{}:** **{}**",
-    "1. {}: {}",
-    '"{}": "{}",',
-    "{} : `{}`",
+    "{}: {}", "**{}:** {}", "**{}**: {}", "- {}: {}", "* **{}:** **{}**", "1. {}: {}", '"{}": "{}",', "{} : `{}`",
     "{}\uff1a{}",
-]
+]  # fmt: skip
 
 
 def hemisphere(number: float, positive: str, negative: str) -> str:
@@ -292,10 +284,3 @@ def test_an_evaluation_records_whether_it_was_strict(tmp_path: Path, strict: boo
     assert run["games"][0]["config"]["strict"] is strict
     episode = json.loads((out / "episodes.jsonl").read_text(encoding="utf-8"))
     assert episode["turns"][0]["outcome"] == outcome
-
-
-def test_answers_in_thoughts_are_never_played() -> None:
-    for game in (GAMES["2048"], STRICT["2048"]):
-        with pytest.raises(ParseError):
-            game.parse("<think><answer>up</answer>")
-        assert game.parse("<think><answer>down</answer></think><ANSWER>up</ANSWER>") == 0

@@ -125,13 +125,6 @@ def test_episodes_have_the_same_messages_also_after_a_snapshot(options: Any) -> 
     ]
 
 
-def test_single_turn_tasks_are_short_conversations() -> None:
-    episode = vlmgym.Episode("nlvr2", 0, chat=True, size=64)
-    system, user = episode.messages("pil")
-    assert episode.game.instructions(episode._live.episode.state) == text_of(system)
-    assert len(images_of([user])[0]) == 2
-
-
 def test_servers_get_the_conversation() -> None:
     with ApiServer().running() as server:
         (record,) = evaluate(GAME, server_policy(server), 1, max_turns=3, workers=0, chat=True, history_images=1)
@@ -149,9 +142,7 @@ def run(folder: Path, answers: tuple[str, ...] = ANSWERS, **options: Any) -> tup
     policy = Chatting(answers)
     quiet: dict[str, Any] = {"episodes": 1, "size": 64, "workers": 0, "videos": 0, "report": False}
     run_evaluation(
-        ["2048"],
-        EvalConfig(chat=True, max_turns=6, output_dir=folder, **quiet, **options),
-        custom_policy=policy,
+        ["2048"], EvalConfig(chat=True, max_turns=6, output_dir=folder, **quiet, **options), custom_policy=policy
     )
     return policy.messages, folder
 

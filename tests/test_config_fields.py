@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pytest
 
 from vlmgym.cli.eval import evaluate_script
 from vlmgym.cli.games import options_of
 from vlmgym.cli.main import main
-from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, config_field, setting
+from vlmgym.sandbox.core.config import GameConfig, config_field, setting
+from vlmgym.sandbox.questions import QuestionsConfig
 from vlmgym.sandbox.registry import game_class, game_ids
 
 
@@ -19,12 +19,8 @@ class LampsConfig(GameConfig):
 
     lamps: int = config_field("reasoning", 5, "Number of lamps.", ge=1)
     lit: Literal["on", "off"] | None = config_field("perception", None, "State of all lamps.")
-    dim: float = config_field("perception", 0.5, "Darkness.", ge=0, le=1)
+    dim: float = config_field("perception", [0.1, 0.2, 0.5, 0.4, 0.5], "Darkness.", ge=0, le=1)
     hint: bool = setting(False, "Show a hint.")
-
-    levels: ClassVar[Mapping[Difficulty, Levels]] = {
-        "perception": {level: {"dim": level / 10} for level in (1, 2, 4, 5)}
-    }
 
 
 def test_fields_are_listed_by_kind_with_levels_and_accepted_values() -> None:
@@ -38,6 +34,10 @@ def test_fields_are_listed_by_kind_with_levels_and_accepted_values() -> None:
         ("strict", "setting", "false", "", "true, false"),
         ("hint", "setting", "false", "", "true, false"),
     ]
+
+
+def test_questions_about_a_game_list_the_levels_that_apply() -> None:
+    assert [one.name for one in options_of(QuestionsConfig) if one.levels] == ["game_perception", "game_reasoning"]
 
 
 @pytest.mark.parametrize("game", [game_class(game_id).name for game_id in game_ids()])
@@ -66,9 +66,3 @@ def test_a_preset_is_listed_with_the_fields_of_its_game(capsys: pytest.CaptureFi
         main(["games", "g1/shisensho"])
     assert "unknown game 'g1/shisensho'" in (said := capsys.readouterr().err)
     assert "; the presets are g1/2048, " in said
-
-
-def test_unknown_game(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["games", "chess"])
-    assert "unknown game 'chess'" in capsys.readouterr().err

@@ -105,15 +105,11 @@ def test_data_frames_and_datasets_are_saved(tmp_path):
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ([], "no rows"),
-        ("text", "got str"),
-        (7, "got int"),
-        ([1], "row 0 .* expected a dict"),
-        ([{"a": 1}, {"a": object()}], "row 1 .* JSON"),
-        ([{"a": "\ud800 what"}], "row 0 .* surrogates"),
+        ([], "no rows"), ("text", "got str"), (7, "got int"), ([1], "row 0 .* expected a dict"),
+        ([{"a": 1}, {"a": object()}], "row 1 .* JSON"), ([{"a": "\ud800 what"}], "row 0 .* surrogates"),
         ([{"\ud800": {"b": 1}}], "row 0 .* surrogates"),
     ],
-)
+)  # fmt: skip
 def test_invalid_tables_are_rejected_and_leave_no_files(tmp_path, table, why):
     with pytest.raises(UsageError, match=why):
         save_table(table, tmp_path / "saved")

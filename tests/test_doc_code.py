@@ -60,10 +60,14 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
                 if "gymnasium[" not in str(error):  # an optional package is missing
                     raise
 
-    for module in ("eval_command", "eval"):
-        monkeypatch.setattr(f"vlmgym.cli.{module}.run_evaluation", check)
-    for function in ("with_trained_options", "trained_games", "TrainedRecord.read", "PrivateSalt.read"):
-        monkeypatch.setattr(f"vlmgym.cli.eval_command.{function}", lambda given, *_: given)
+    monkeypatch.setattr("vlmgym.cli.eval.run_evaluation", check)
+    for function in (
+        "cli.as_trained.with_trained_options",
+        "cli.as_trained.trained_games",
+        "rollout.trained.TrainedRecord.read",
+        "evaluation.suite.PrivateSalt.read",
+    ):
+        monkeypatch.setattr(f"vlmgym.{function}", lambda given, *_: given)
     for command in COMMANDS.values():
         if command.action != "evaluate":
             monkeypatch.setattr(f"{command.module}.{command.action}", lambda _: None)

@@ -14,13 +14,12 @@ from scipy import ndimage
 
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
-from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.tiles import SHAPE_NAMES
 from vlmgym.sandbox.rendering import board as board_module
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
-from vlmgym.sandbox.rendering.canvas import Canvas, text_width
-from vlmgym.sandbox.rendering.encode import side_by_side
+from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES
-from vlmgym.sandbox.rendering.shapes import OUTLINES, draw_shape, turned, unit_outline, widen
+from vlmgym.sandbox.rendering.shapes import draw_shape, turned, unit_outline, widen
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 
@@ -32,56 +31,6 @@ def inked(pixels: NDArray[np.uint8], background: tuple[int, int, int] = WHITE) -
 
 
 # Canvas -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_rectangle_covers_exactly_its_pixels() -> None:
-    canvas = Canvas(20, 10, WHITE)
-    canvas.rectangle(3, 2, 5, 4, RED)
-    expected = np.full((10, 20, 3), 255, dtype=np.uint8)
-    expected[2:6, 3:8] = RED
-    np.testing.assert_array_equal(canvas.pixels(), expected)
-
-
-def test_a_line_has_its_width_and_length() -> None:
-    canvas = Canvas(40, 40, WHITE)
-    canvas.line((5, 20), (35, 20), 6, BLACK)
-    left, top, right, bottom = inked(canvas.pixels())
-    assert abs(left - 5) <= 1
-    assert abs(right - 35) <= 1
-    assert abs(top - 17) <= 1
-    assert abs(bottom - 23) <= 1
-    Canvas(8, 8, WHITE).line((3, 3), (3, 3), 2, BLACK)
-
-
-@pytest.mark.parametrize("height", [8, 16, 40])
-def test_text_has_its_height_and_is_centred(height: int) -> None:
-    canvas = Canvas(300, 100, WHITE)
-    canvas.text("HEH", 150, 50, height, BLACK)
-    left, top, right, bottom = inked(canvas.pixels())
-    assert abs(bottom - top - height) <= 2
-    assert abs((top + bottom) / 2 - 50) <= 1.5
-    assert abs((left + right) / 2 - 150) <= 2.5
-
-
-def test_text_aligns_and_shrinks_to_fit() -> None:
-    width = text_width("131072", 20)
-    for align, expected in (("left", 100.0), ("right", 100.0 - width)):
-        canvas = Canvas(300, 60, WHITE)
-        canvas.text("131072", 100, 30, 20, BLACK, align=align)
-        assert abs(inked(canvas.pixels())[0] - expected) <= 4
-    canvas = Canvas(300, 60, WHITE)
-    canvas.text("131072", 150, 30, 20, BLACK, max_width=40)
-    left, _, right, _ = inked(canvas.pixels())
-    assert right - left <= 40
-
-
-@pytest.mark.parametrize("angle", [-30, 15, 90])
-def test_rotated_text_stays_in_place(angle: int) -> None:
-    canvas = Canvas(200, 200, WHITE)
-    canvas.text("HOH", 100, 100, 30, BLACK, angle=angle)
-    left, top, right, bottom = inked(canvas.pixels())
-    assert abs((left + right) / 2 - 100) <= 4
-    assert abs((top + bottom) / 2 - 100) <= 4
 
 
 def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
@@ -215,18 +164,3 @@ def test_images_do_not_depend_on_the_sprite_cache(monkeypatch: pytest.MonkeyPatc
         used.paint(cells, variation_seed)
     np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**overrides).paint(cells, 3))
     assert len(used._sprites) == 5
-
-
-def test_side_by_side_pads_with_black() -> None:
-    left, right = np.full((4, 3, 3), 7, np.uint8), np.full((6, 5, 3), 9, np.uint8)
-    joined = side_by_side([left, right])
-    assert joined.shape == (6, 8, 3)
-    assert joined.dtype == np.uint8
-    np.testing.assert_array_equal(joined[:4, :3], left)
-    np.testing.assert_array_equal(joined[:, 3:], right)
-    assert not joined[4:, :3].any()
-
-
-def test_every_tile_name_has_a_colour_and_an_outline() -> None:
-    assert tuple(COLOURS) == COLOUR_NAMES
-    assert tuple(OUTLINES) == SHAPE_NAMES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vlmgym import UsageError
-from vlmgym.errors import DisplayError, EpisodeEnded
+from vlmgym.errors import EpisodeEnded
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -129,25 +129,11 @@ def test_snapshots_continue_and_branches_differ() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"snapshots": 1}, "unknown reset option 'snapshots'"),
-        ({"snapshot": 3}, "a Snapshot or its JSON, got int"),
-        ({"snapshot": "{}"}, "invalid snapshot"),
-        ({"snapshot": {"seed": 1}}, "invalid snapshot"),
-    ],
+    [({"snapshots": 1}, "unknown reset option 'snapshots'"), ({"snapshot": "{}"}, "invalid snapshot: ")],
 )
-def test_bad_reset_options_are_errors(options: Any, message: str) -> None:
+def test_invalid_reset_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         GameEnv("2048", **SMALL).reset(options=options)
-
-
-def test_spaces_are_not_shared() -> None:
-    one, other = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
-    one.action_space.seed(0)
-    expected = [one.action_space.sample() for _ in range(10)]
-    one.action_space.seed(0)
-    other.action_space.seed(1)
-    assert [one.action_space.sample() for _ in range(10)] == expected
 
 
 def test_render_returns_a_separate_image() -> None:
@@ -196,12 +182,6 @@ def test_a_closed_window_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert window.closed_by_user
     window.show(np.zeros((64, 64, 3), np.uint8), 1000)
     assert not pygame.display.get_init()
-
-
-def test_a_needed_window_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "no such driver")
-    with pytest.raises(DisplayError, match="no window can be opened"):
-        Window("test", needs_screen=True).show(np.zeros((64, 64, 3), np.uint8), 1000)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,14 +30,12 @@ def test_a_policy_with_memory_does_not_repeat_refused_moves() -> None:
     )
 
 
-def test_a_model_behind_an_api_is_compared_with_random() -> None:
-    command = [sys.executable, str(EXAMPLES / "evaluate_api_model.py"), "--episodes", "2", "--turns", "4"]
+def test_a_model_behind_an_api_is_compared_with_random(run: Any) -> None:
+    options = ["--episodes", "2", "--turns", "4", "--model", "tiny"]
     with ApiServer(well_behaved).running() as server:
-        done = subprocess.run(
-            [*command, "--base-url", server.url, "--model", "tiny"], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["random", "tiny"]
+        done = run(*options, "--base-url", server.url, script=EXAMPLES / "evaluate_api_model.py")
+    assert done.code == 0, done.err
+    assert [line.partition(":")[0] for line in done.out.splitlines()] == ["random", "tiny"]
 
 
 def test_tasks_are_written_for_lmms_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 import inspect
 from importlib import import_module
 
-from vlmgym.cli.main import COMMANDS
+from vlmgym.cli.main import COMMANDS, SUMMARIES
 
 
 def test_summaries_are_the_docstrings_of_the_options() -> None:
-    for command in COMMANDS.values():
+    assert [*COMMANDS] == [*SUMMARIES]
+    for name, command in COMMANDS.items():
         module = import_module(command.module)
-        assert " ".join(str(inspect.getdoc(getattr(module, command.options))).split()) == command.summary
+        assert " ".join(str(inspect.getdoc(getattr(module, command.options))).split()) == SUMMARIES[name]
         assert callable(getattr(module, command.action))

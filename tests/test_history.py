@@ -17,7 +17,6 @@ from vlmgym.evaluation.report.facts import LabelledRun, run_facts
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import StateConfig
-from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 FOG: dict[str, Any] = {"reasoning": 5, "size": 320}
@@ -35,36 +34,13 @@ def test_games_say_how_many_turns_they_need(game_id: str, config: dict[str, Any]
 @pytest.mark.parametrize(
     ("game_id", "settings", "repeats"),
     [
-        ("pairs", {}, True),
-        ("pairs", {"history": 0}, False),
-        ("pairs", {"chat": True}, False),
-        ("2048", {}, False),
-        ("2048", {"history": 1}, True),
-        ("2048", {"chat": True, "history": 1}, False),
+        ("pairs", {}, True), ("pairs", {"history": 0}, False), ("pairs", {"chat": True}, False), ("2048", {}, False),
+        ("2048", {"history": 1}, True), ("2048", {"chat": True, "history": 1}, False),
     ],
-)
+)  # fmt: skip
 def test_episodes_say_if_prompts_repeat_turns(game_id: str, settings: dict[str, Any], repeats: bool) -> None:
     episode = Episode(game_id, 0, **settings)
     assert (episode.repeats_turns, Episode.restore(episode.snapshot()).repeats_turns) == (repeats, repeats)
-
-
-@pytest.mark.parametrize(
-    ("given", "resolved"),
-    [
-        ({}, (16, 16)),
-        ({"history": 0}, (0, 0)),
-        ({"history": 4}, (4, 4)),
-        ({"history": 20}, (20, 16)),
-        ({"history_images": 3}, (16, 3)),
-        ({"chat": True}, (None, 16)),
-        ({"chat": True, "history": 2}, (2, 2)),
-        ({"chat": True, "history_images": 0}, (None, 0)),
-    ],
-)
-def test_settings_override_what_a_game_needs(given: dict[str, Any], resolved: tuple[int | None, int]) -> None:
-    found = PromptConfig(**given).of(16)
-    assert (found.history, found.history_images) == resolved
-    assert found.of(16) == found
 
 
 def test_runs_record_the_history_of_each_game(tmp_path: Path) -> None:

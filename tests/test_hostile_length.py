@@ -1,7 +1,7 @@
 """Scoring takes time linear in the length of any response.
 
-The only file that asserts times: the best CPU time of several, for texts that double in length, so that a quadratic
-step fails at a few thousand characters instead of hanging at a million.
+The only file that asserts times: the best CPU time of several, for texts that become four times as long, so that a
+quadratic step fails at a few thousand characters instead of hanging at a million.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
 
-LONGEST = 1_000_000
-"""Maximum length of a response, the same as in policies."""
+LONGEST = 250_000
+"""A quarter of the maximum length of a response (`MAX_TEXT`); a quadratic step would already take minutes here."""
 SECONDS = 0.05
 """Maximum CPU time of scoring one response on an idle machine."""
 BUSY = 4
@@ -90,13 +90,13 @@ def check(game_id: str, place: str, build: Callable[[int], str]) -> None:
     """Score texts made by `build` in a section, from short to long."""
     game, state, _ = grammar(game_id)
     score_response(game, state, "", np.random.default_rng(0))  # imports and tables are not counted
-    length, before = 125, 0.0
+    length, before = 250, 0.0
     while length < LONGEST:
-        length = min(2 * length, LONGEST)
+        length = min(4 * length, LONGEST)
         text = build(length)
         taken = seconds(game, state, f"<{place}>{text}</{place}>" if place else text)
-        in_time = taken < SECONDS or taken < min(BUSY * SECONDS, 3 * before)
-        assert in_time, f"{taken:.3f} s for {length} characters, {before:.3f} s for half of them"
+        in_time = taken < SECONDS or taken < min(BUSY * SECONDS, 6 * before)
+        assert in_time, f"{taken:.3f} s for {length} characters, {before:.3f} s for a quarter of them"
         before = taken
 
 
@@ -118,8 +118,14 @@ def test_long_runs_between_tokens_take_linear_time(game_id: str, filler: str) ->
             check(game_id, place, partial(stretched, tokens, [filler], "x"))
 
 
+@pytest.mark.parametrize("before", ["", "<answer>", "<answer ", "<!--"])
+@pytest.mark.parametrize("bomb", ["<answer", "<answer ", "<answer a=1", "</perception", "<perception><think>", "<!--"])
+def test_unclosed_tags_take_linear_time(bomb: str, before: str) -> None:
+    check("2048", EVERYWHERE, lambda length: f"{before}{repeated(bomb, length)}</answer>")
+
+
 @pytest.mark.parametrize("game_id", game_ids())
-@settings(max_examples=8)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_any_filler_between_tokens_takes_linear_time(game_id: str, data: st.DataObject) -> None:
     places = grammar(game_id)[2]
@@ -133,7 +139,7 @@ def test_any_filler_between_tokens_takes_linear_time(game_id: str, data: st.Data
 
 
 @pytest.mark.parametrize("game_id", game_ids())
-@settings(max_examples=8)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_any_repetition_takes_linear_time(game_id: str, data: st.DataObject) -> None:
     places = grammar(game_id)[2]

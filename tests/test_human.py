@@ -15,10 +15,9 @@ import pytest
 import vlmgym
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.errors import DisplayError, PolicyError, UsageError
+from vlmgym.errors import DisplayError, PolicyError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
-from vlmgym.policies import Prompt, human, make_policy
-from vlmgym.policies.human import HumanPolicy
+from vlmgym.policies import human
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human.player import magnification, show
 
@@ -96,12 +95,6 @@ def test_keys_and_typed_text_are_responses(play: Any):
     assert records[0].turns[2].outcome.value == "unparsable"
 
 
-def test_history_images_are_rejected(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="human"):
-        evaluate(GAME, "human", 1, max_turns=1, workers=0, history=1, history_images=1)
-
-
 def test_window_shows_the_images_of_the_model(play: Any):
     player = play([DOWN, LEFT, UP, DOWN], pause=0.4)
     records = evaluate(GAME, "human", 2, max_turns=2, workers=0)
@@ -110,21 +103,6 @@ def test_window_shows_the_images_of_the_model(play: Any):
     for frame, state in zip(player.seen, states):
         image = show(GAME.images(GAME.from_data(state))[0])
         np.testing.assert_array_equal(frame[: image.shape[0], : image.shape[1]], image)
-
-
-def test_clicks_are_responses(play: Any):
-    game: Any = vlmgym.make_game("swap", size=200)
-    state = game.start(np.random.default_rng(4))
-    action = game.legal_actions(state)[0]
-    scale = magnification(game.draw(state))
-    clicks = []
-    for cell in (action[:2], action[2:]):
-        x, y, width, height = game.painter.geometry.cell_box(*cell)
-        place = int((x + width / 2) * scale), int((y + height / 2) * scale)
-        clicks.append(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=place))
-    play(clicks)
-    (record,) = evaluate(game, "human", 1, max_turns=1, seed=4, workers=0)
-    assert (record.turns[0].outcome.value, record.turns[0].action) == ("played", list(action))
 
 
 @pytest.mark.parametrize("leave", [QUIT, key(pygame.K_ESCAPE)], ids=["close", "escape"])
@@ -168,10 +146,3 @@ def test_missing_display(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
     with pytest.raises(DisplayError, match="window"):
         evaluate(GAME, "human", 1, workers=0)
-
-
-def test_human_works_in_evaluations_only():
-    policy = make_policy("human")
-    assert isinstance(policy, HumanPolicy)
-    with pytest.raises(PolicyError, match="only in evaluations"):
-        policy.respond([], Prompt("text", GAME, 0, 0)).send(None)

@@ -34,15 +34,15 @@ def catches_interrupts(process: subprocess.Popen[str]) -> bool:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path) -> None:
     moments = random.Random(command)
-    for attempt in range(5):
+    for attempt in range(2):
         game = [] if command == "evaluation script" else ["eval", "2048"]
         words = [sys.executable, *COMMANDS[command], *game, *ARGUMENTS, "--output-dir", str(tmp_path / str(attempt))]
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         while process.poll() is None and not catches_interrupts(process):
-            pass  # Python is starting
+            time.sleep(0.001)  # Python is starting
         while process.poll() is None and catches_interrupts(process):
-            pass  # Python looks for vlmgym, where no code of ours runs
-        time.sleep(moments.uniform(0, 2.5))
+            time.sleep(0.001)  # Python looks for vlmgym, where no code of ours runs
+        time.sleep(moments.uniform(0, 1.5))
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode in (-signal.SIGINT, 130, 0), stderr
@@ -70,9 +70,8 @@ def test_import_keeps_signal_handlers() -> None:
     assert done.stdout == "True\n"
 
 
-@pytest.mark.parametrize(("policy", "workers"), [("random", 2), ("oracle", 0)])
-def test_terminated_background_run_is_resumed(policy: str, workers: int, tmp_path: Path) -> None:
-    options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", policy, "--workers", str(workers)]
+def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
+    options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", "random", "--workers", "2"]
     options += ["--concurrency", "4", "--videos", "0", "--no-report"]
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--output-dir", "o"]
     process = subprocess.Popen([*IN_BACKGROUND, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)

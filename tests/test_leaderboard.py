@@ -38,8 +38,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
         patch.setattr("benchmarks.suites.FOLDER", root)
         patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0"])
-        small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 40}
-        freeze(FreezeConfig(name="small-1", baseline_episodes=10, **small))
+        small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 25}
+        freeze(FreezeConfig(name="small-1", baseline_episodes=6, **small))
         read_suite.cache_clear()
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
@@ -155,23 +155,28 @@ def test_submissions_have_their_metadata_as_text_and_reports(runs: Path, watched
     other.check()
 
 
-@pytest.mark.parametrize("fault", ["cost", "report", "first episodes"])
-def test_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path, fault: str) -> None:
+def test_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
     packed, page = tmp_path / "packed", tmp_path / "page.html"
     main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", "--submitter", "me"])
-    if fault == "cost":
-        text = (packed / "metadata.toml").read_text()
-        (packed / "metadata.toml").write_text(text.replace("[sampling]", "[sampling]\ntop_k = 1"))
-    elif fault == "report":
-        (packed / "report.html").write_text("evil")
-    else:
-        config = json.loads((packed / "run.json").read_text())
-        (packed / "run.json").write_text(json.dumps(config | {"episodes": 2}))
+    (packed / "report.html").write_text("evil")
     main(["leaderboard", str(packed), str(runs / "random"), "--output", str(page), "--workers", "0"])
     watched.visit(page)
     assert column(watched, "model") == ["random", "oracle"]
     assert column(watched, "verification") == ["verified", "1 difference"]
     assert watched.page.locator("a").count() == 0
+    watched.visit(runs / "leaderboard.html")
+
+
+def test_runs_with_a_changed_record_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
+    run, page = shutil.copytree(runs / "oracle", tmp_path / "run"), tmp_path / "page.html"
+    first, *others = (run / "episodes.jsonl").read_text().splitlines()
+    record = json.loads(first)
+    record["metrics"]["largest tile"] = "4096"
+    (run / "episodes.jsonl").write_text("\n".join([json.dumps(record), *others]) + "\n")
+    main(["leaderboard", str(run), str(runs / "random"), "--output", str(page), "--workers", "0"])
+    watched.visit(page)
+    assert column(watched, "model") == ["random", "oracle"]
+    assert column(watched, "verification") == ["verified", "1 difference"]
     watched.visit(runs / "leaderboard.html")
 
 
@@ -185,25 +190,13 @@ def test_runs_without_turns_are_ranked(runs: Path, tmp_path: Path) -> None:
 
 
 def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
-    write(Config(suite="small-1", docs=tmp_path, workers=0))
+    write(Config(suite="small-1", submission=(), docs=tmp_path, workers=0))
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
     assert [row[0] for row in rows[:1]] == ["| oracle"]
     assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
     assert [row[0] for row in rows[-4:]] == ["| 2048-v0", "| nlvr2-v0", "| rotation-v0", "| swap-v0"]
     assert {"| planning", "| perception"} <= {row[0] for row in rows[3:-4]}
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
-
-
-def test_a_changed_record_is_marked(runs: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(runs / "random", tmp_path / "run")
-    lines = (run / "episodes.jsonl").read_text().splitlines()
-    record = json.loads(lines[0])
-    record["metrics"]["largest tile"] = "4096"
-    (run / "episodes.jsonl").write_text("\n".join([json.dumps(record), *lines[1:]]) + "\n")
-    page = tmp_path / "page.html"
-    main(["leaderboard", str(run), "--output", str(page), "--workers", "0"])
-    assert "1 differences" not in page.read_text()
-    assert "1 difference" in page.read_text()
 
 
 def test_runs_of_no_suite_are_rejected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

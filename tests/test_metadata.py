@@ -80,16 +80,6 @@ def test_a_missing_perception_counts_as_zero(run):
     assert summarise([mixed]).perception_accuracy == 0.5
 
 
-def test_compare_omits_perception_that_a_run_lacks(run, tmp_path):
-    folder, _ = run
-    options = ["--policy", "oracle", "--reasoning", "4", "--config", "size=160", "--no-report"]
-    main(["eval", "2048", "swap", *QUICK, *options, "--output-dir", str(tmp_path / "o")])
-    main(["compare", str(folder), str(tmp_path / "o"), "--no-page", "--output-dir", str(tmp_path / "compare")])
-    metrics = json.loads((tmp_path / "compare" / "compare.json").read_text())["games"]["2048-v0"]["metrics"]
-    assert "score" in metrics
-    assert "perception" not in metrics
-
-
 @pytest.mark.parametrize("name", [5, "", "x" * 1000, "a\nb", {"id": "x"}])
 def test_odd_model_names_are_cleaned(tmp_path, name):
     def odd(request: Request) -> Answer:

@@ -73,14 +73,6 @@ def test_prompts_contain_the_description_and_images_on_request(game_id: str, obs
             assert (unchanged in prompt) == (turn.turn > 1 and bool(record.turns[turn.turn - 2].feedback))
 
 
-def test_images_are_the_default() -> None:
-    _, (record, _) = play("2048", "image")
-    again = evaluate("2048", Seeing(), 2, max_turns=4, workers=0, history=2, history_images=1)
-    assert [turn.prompt for turn in again[0].turns] == [turn.prompt for turn in record.turns]
-    state = vlmgym.make_game("2048").from_data(record.turns[0].state)
-    assert record.turns[0].prompt == vlmgym.make_game("2048").instructions(state)
-
-
 @pytest.mark.parametrize("observation", ["text", "both"])
 @pytest.mark.parametrize("game", ["geospot", "caption"])
 def test_descriptions_that_are_the_answer_are_rejected(game: str, observation: Any, tmp_path: Path) -> None:
@@ -98,18 +90,6 @@ def test_descriptions_that_are_the_answer_are_rejected(game: str, observation: A
 def test_images_from_data_have_no_description(game: str) -> None:
     with pytest.raises(UsageError, match="images from data are not described"):
         vlmgym.Episode(game, observation="text", data="questions.csv")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"observation": "picture"}, "observation must be image, text or both, got 'picture'"),
-        ({"history": -1}, "history must be an integer of at least 0, got -1"),
-    ],
-)
-def test_invalid_settings(settings: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        evaluate("2048", "random", 1, **settings)
 
 
 def test_human_sees_the_image_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:

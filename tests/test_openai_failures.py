@@ -12,8 +12,6 @@ from email.utils import format_datetime
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.api_server import (
     GAME,
@@ -38,38 +36,27 @@ from vlmgym.policies import openai_client
 from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.openai_client import MAX_WAIT, retry_after
 from vlmgym.records.store import read_run
-from vlmgym.rollout.runner import MAX_CONSECUTIVE_ERRORS
 from vlmgym.sandbox.core.episode import Episode
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
 FAULTS = {
     "429": refusal(429),
-    "408": refusal(408),
     "500": refusal(500),
     "502 with HTML": Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
-    "503": refusal(503),
-    "529": refusal(529),
     "hangs": Answer(delay=30),
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
-    "empty after headers": Answer(200, GOOD.body, GOOD.headers, cut=0),
     "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
     "endless body": Answer(200, b" " * 2**16, endless=True),
     "endless error": Answer(500, b" " * 2**16, endless=True),
     "error with status 200": as_json({"error": {"message": "overloaded", "code": 502}}),
     "no choices": as_json({"choices": []}),
-    "null choices": as_json({"choices": None}),
-    "no message": as_json({"choices": [{"finish_reason": "stop"}]}),
     "no content": as_json({"choices": [{"message": {"role": "assistant"}, "finish_reason": None}]}),
     "unknown content part": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
-    "empty content list": completion([]),
     "content part without text": completion([{"type": "text"}]),
-    "content part is a string": completion([UP]),
     "thinking is an object": completion([{"type": "thinking", "thinking": {"text": "hm"}}]),
-    "thinking is a list of strings": completion([{"type": "thinking", "thinking": ["hm"]}]),
     "finish reason error": completion(UP, "error"),
-    "finish reason abort": completion("", "abort"),
     "HTML": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
     "empty body": Answer(200, b"", {"Content-Type": "application/json"}),
     "JSON array": as_json([1]),
@@ -77,7 +64,6 @@ FAULTS = {
     "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
     "unrequested compression": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
-    "204": Answer(204),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
     "status line in Latin-1": Answer(raw=b"HTTP/1.1 503 nicht verf\xfcgbar\r\nContent-Length: 0\r\n\r\n"),
     "endless header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
@@ -196,16 +182,6 @@ def test_flagged_prompt_ends_only_its_episode():
     assert len(server.requests) == 3
 
 
-def test_many_rejected_requests_stop_the_run():
-    stops = []
-    records, server = play(
-        lambda _: refusal(403, "not in your country"), episodes=30, concurrency=1, hooks=Hooks(on_stop=stops.append)
-    )
-    assert [record.status for record in records] == ["error"] * MAX_CONSECUTIVE_ERRORS
-    assert len(server.requests) == MAX_CONSECUTIVE_ERRORS
-    assert "HTTP 403: not in your country" in stops[0]
-
-
 def test_retry_after_delays_all_requests():
     with ApiServer(first([refusal(429, Retry_After="0.6")])).running() as server:
         began = time.monotonic()
@@ -226,17 +202,11 @@ def test_exponential_backoff(monkeypatch):
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
-        ("0", 0),
-        (" 1.5 ", 1.5),
-        ("-3", 0),
-        ("1e99", MAX_WAIT),
-        ("nan", None),
-        ("", None),
-        ("Wed, 99 Foo 2026 99:99:99 GMT", None),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("0", 0), (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("", None),
+        ("Wed, 99 Foo 2026 99:99:99 GMT", None), ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
         ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
     ],
-)
+)  # fmt: skip
 def test_retry_after_header(value, seconds):
     assert retry_after({"retry-after": value}) == seconds
 
@@ -248,11 +218,6 @@ def test_retry_after_date():
         )
         assert 18 < retry_after({"retry-after": date}) <= 20
     assert retry_after({}) is None
-
-
-@given(st.text(max_size=30))
-def test_retry_after_accepts_any_text(value):
-    assert retry_after({"retry-after": value}) is None or 0 <= retry_after({"retry-after": value}) <= MAX_WAIT
 
 
 def test_max_requests():
@@ -280,9 +245,8 @@ def test_concurrency_drops_on_429_and_recovers():
     assert openai._client.limit.width >= 24
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_failures_do_not_change_a_run(seed):
-    rng = random.Random(seed)
+def test_failures_do_not_change_a_run():
+    rng = random.Random(0)
     faults = [fault for name, fault in FAULTS.items() if name not in SLOW]
 
     def behaviour(request):

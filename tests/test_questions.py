@@ -125,15 +125,6 @@ def test_questions_about_cells_say_how_they_are_numbered(game_id: str) -> None:
             assert f"Rows are numbered from {origin} at the top and columns from {origin} at the left." in question
 
 
-def test_rules_in_another_form_are_kept() -> None:
-    game, (state, *_) = ask("2048", 1)
-    own: Any = game.game
-    own.prompt = lambda _: "Slide tiles. Write only <answer>left</answer>."
-    prompt = game.prompt(state)
-    assert prompt.startswith("Slide tiles. Write only <answer>left</answer>.")
-    assert prompt.count("<perception>what the image shows</perception>") == 1
-
-
 def test_changed_questions_have_another_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     before = make_game("qa/2048").fingerprint
     monkeypatch.setattr(Questions, "version", 1)
@@ -156,14 +147,6 @@ def test_answers_are_read_as_in_the_game() -> None:
             scored = score_response(game, state, f"<answer>{answer}</answer>", np.random.default_rng(0))
             assert scored.game == 1.0, answer
         assert score_response(game, state, "<answer>pink moon</answer>", np.random.default_rng(0)).game == 0.0
-
-
-def test_prompts_have_the_rules_and_the_question() -> None:
-    game, (state, *_) = ask("2048", 1)
-    prompt = game.prompt(state)
-    assert "A move slides all tiles" in prompt
-    assert state.question in prompt
-    assert prompt.count("<answer>") == 2
 
 
 def test_levels_and_records() -> None:

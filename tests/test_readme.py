@@ -49,7 +49,7 @@ NOT_RUN = {
         "needs a checkpoint; tested by tests/in_training/test_as_trained.py"
     ),
     "bash training/scripts/evaluate.sh checkpoints/2048 Qwen/Qwen2.5-VL-7B-Instruct 100": (
-        "needs weights; tested by test_evaluate_script.py"
+        "needs weights; tested by test_easyr1.py"
     ),
     "bash setup.sh --train": "tested by test_setup.py",
     "bash training/scripts/local_2048.sh": "takes minutes; tested by test_local_training.py",
@@ -98,7 +98,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_commands_run_in_order(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run commands as documented, with fewer episodes; those of vlmgym in this process, others in a shell."""
+    """Run commands as documented, with fewer episodes: vlmgym in this process, others in a shell."""
     assert {*NOT_RUN, *MISSING} <= {*COMMANDS}
     monkeypatch.chdir(checkout)
     with ApiServer(model).running() as server:
@@ -127,6 +127,12 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     variables = {**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONWARNINGS": "error"}
     finished = subprocess.run(command, shell=True, env=variables, capture_output=True, text=True, check=False)
     return finished.returncode, finished.stderr
+
+
+def test_readme_and_the_site_show_the_same_adapters() -> None:
+    index = (ROOT / "docs" / "integrations" / "index.md").read_text()
+    shown, expected = (re.findall(r"^\| \[.*", page, re.MULTILINE) for page in (index, README))
+    assert shown == [row.replace("docs/integrations/", "") for row in expected if "docs/integrations/" in row]
 
 
 def anchors(page: Path) -> set[str]:
@@ -166,6 +172,14 @@ def test_cited_sources_are_on_the_page_of_references() -> None:
     cited = re.findall(r"^    url: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert len(cited) > 5
     assert [url for url in cited if f"({url})" not in page] == []
+
+
+def test_cited_sources_have_the_fields_that_the_format_requires() -> None:
+    references = (ROOT / "CITATION.cff").read_text().partition("\nreferences:\n")[2].split("\n  - ")
+    for reference in references:
+        assert {"type", "title", "authors"} <= set(re.findall(r"^(?: +- | *)(\w+): ", reference, re.MULTILINE)), (
+            reference
+        )
 
 
 def test_named_files_exist() -> None:

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
-from tests.browser import EVIL, Watched, canvas, choose, rows, shows, turn
+from tests.browser import EVIL, canvas, choose, rows, shows, turn
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.errors import ParseError
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, read_run
-from vlmgym.evaluation.report.document import LONGEST, marked, safe_json
+from vlmgym.evaluation.report.document import LONGEST, safe_json
 from vlmgym.sandbox.core.response_format import compose
 
 
@@ -196,14 +195,6 @@ def test_address_names_a_turn(folder, watched):
     watched.check()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_page_is_not_wider_than_the_window(folder, browser, width):
-    with browser.new_page(viewport={"width": width, "height": 800}) as opened:
-        for number in (3, 6, 7):
-            Watched(opened).visit(folder.report, f"#2048-v0/0/{number}")
-            assert opened.evaluate("document.documentElement.scrollWidth") == width
-
-
 def test_report_command_repeats_the_page(folder, capsys):
     before = folder.report.read_bytes()
     main(["report", str(folder.folder), "--workers", "0"])
@@ -221,29 +212,6 @@ def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
     banner = watched.visit(killed.report, "#swap-v0/0/1").inner_text(".banner")
     assert "The run was stopped: the run was interrupted." in banner
     assert "not included in any score: 8 not started. Means cover 2 of 10 episodes." in banner
-
-
-def test_images_option_is_checked(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["report", str(tmp_path), "--images", "many"])
-    assert "'many'" in capsys.readouterr().err
-
-
-tags = st.sampled_from(["<perception>", "</perception>", "<think>", "</think>", "<answer>", "</answer>"])
-
-
-@given(st.lists(tags | st.text(max_size=5), max_size=12).map("".join))
-def test_marking_sections_keeps_the_response(response):
-    pieces = marked(response)
-    assert "".join(text for _, text in pieces) == response
-    answers = "".join(text for name, text in pieces if name == "answer")
-    if response.count("<answer>") == 1 and response.count("</answer>") == 1 and answers:
-        assert answers.startswith("<answer>")
-    try:
-        make_game("2048").parse(response)
-    except ParseError:
-        return
-    assert answers  # what is played is marked
 
 
 @given(st.text() | st.sampled_from([EVIL, "</ScRiPt>", "]]>", "&lt;"]))

@@ -94,7 +94,7 @@ def test_rejections_halve_the_limit_once_per_round():
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("max_requests", [1, 2, 10, 64])
+@pytest.mark.parametrize("max_requests", [1, 10])
 def test_successes_raise_the_limit(max_requests):
     async def run():
         limit = RequestLimit(max_requests)
@@ -104,7 +104,7 @@ def test_successes_raise_the_limit(max_requests):
             for _ in range(before + 1):
                 limit.on_success()
             assert limit.width == before + 1
-        for _ in range(1000):
+        for _ in range(100):
             limit.on_success()
         assert limit.width == max_requests
 

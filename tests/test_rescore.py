@@ -113,14 +113,6 @@ def test_changes_are_printed(run, capsys):
     assert new.folder.complete()
 
 
-def test_existing_folders_are_rejected(run, capsys):
-    for out in (run, run / "run.json"):
-        with pytest.raises(SystemExit, match="2"):
-            main(["rescore", str(run), "--output-dir", str(out)])
-        assert f"error: {out} already exists" in capsys.readouterr().err
-    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
-
-
 def test_invalid_runs(run, tmp_path):
     with pytest.raises(vlmgym.UsageError, match="nowhere is not a run"):
         rescore(RescoreConfig(run=tmp_path / "nowhere"))

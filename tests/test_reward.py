@@ -136,15 +136,10 @@ def test_native_actions_have_only_a_game_part(game: Game2048) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"shaping": "tanh"},
-        {"perception_mode": "some"},
-        {"weight": 1.0},
-        {"game_weight": "1"},
-        {"illegal": True},
-        {"format_weight": float("nan")},
-        {"unparsable": float("-inf")},
+        {"shaping": "tanh"}, {"perception_mode": "some"}, {"weight": 1.0}, {"game_weight": "1"}, {"illegal": True},
+        {"format_weight": float("nan")}, {"unparsable": float("-inf")},
     ],
-)
+)  # fmt: skip
 def test_invalid_reward_configs_are_rejected(config: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="reward: "):
         RewardConfig(**config)

@@ -40,15 +40,6 @@ def test_script_writes_records_curves_and_videos(tmp_path, script):
         assert word in done.stdout
 
 
-def test_script_with_output_dir(tmp_path, run):
-    assert run(*SMALL, "--output-dir", "here", script=SCRIPTS / "eval_2048.py").code == 0
-    files = sorted(str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*.*"))
-    assert files == [
-        ".vlmgym.jsonl", "curves_2048.png", "episodes.jsonl", "report.html", "run.json", "summary.json",
-        "videos/2048_0.mp4", "videos/2048_1.mp4",
-    ]  # fmt: skip
-
-
 def test_script_replaces_its_last_run_and_nothing_else(tmp_path, run, script):
     assert run(*SMALL, "--episodes", "3", script=script).code == 0
     for name in ("test_2048_mine.mp4", "other_0.mp4"):
@@ -125,23 +116,11 @@ def test_several_games_in_a_folder_that_looks_like_markup(tmp_path, run):
         assert word in done.out
 
 
-def test_scores_are_printed_before_videos_are_made(tmp_path, run, monkeypatch):
+def test_scores_are_printed_before_videos_are_made(run, monkeypatch):
     monkeypatch.setattr(sys, "stderr", sys.stdout)
-    done = run("eval", "2048", *SMALL, "--videos", "1", "--no-report", "--output-dir", "o")
+    done = run("eval", "2048", *SMALL, "--videos", "1", "--no-report")
     assert done.code == 0
     assert 0 < done.out.index("mean score") < done.out.index("Encoding videos ...")
-    assert names(tmp_path / "o" / "videos") == ["2048_0.mp4"]
-
-
-def test_new_run_has_no_videos_of_another(tmp_path, run):
-    options = ["eval", "2048", *SMALL, "--no-report", "--output-dir", "o"]
-    assert run(*options).code == 0
-    video = tmp_path / "o" / "videos" / "2048_0.mp4"
-    old = video.read_bytes()
-    for file in ("run.json", "episodes.jsonl", "summary.json"):
-        (tmp_path / "o" / file).unlink()
-    assert run(*options, "--seed", "50").code == 0
-    assert video.read_bytes() != old
 
 
 def test_games_are_listed(run):
@@ -166,20 +145,19 @@ def test_failure_keeps_what_was_played(tmp_path, run):
     assert [(episode.seed, episode.status) for episode in episodes] == [(0, "turn limit"), (1, "stopped")]
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 0)])
-def test_interrupt_keeps_what_was_played(tmp_path, number, workers):
+def test_interrupt_keeps_what_was_played(tmp_path):
     policy = policy_file(
         tmp_path, "time.sleep(0.05)\nopen('asked', 'a').write('.')\nreturn ['<answer>up</answer>' for _ in prompts]"
     )
-    options = ["--size", "96", "--episodes", "3", "--max-turns", "500", "--concurrency", "2", "--workers", workers]
+    options = ["--size", "96", "--episodes", "3", "--max-turns", "500", "--concurrency", "2", "--workers", "2"]
     started = process(
         "eval", "2048", *options, "--policy", policy, "--output-dir", "o", cwd=tmp_path, stderr=subprocess.PIPE
     )
     asked = tmp_path / "asked"
     wait_until(lambda: asked.exists() and asked.stat().st_size > 5)
-    os.killpg(started.pid, number)
+    os.killpg(started.pid, signal.SIGINT)
     _, stderr = started.communicate(timeout=30)
-    assert started.returncode == 128 + number, stderr
+    assert started.returncode == 128 + signal.SIGINT, stderr
     assert re.search(r"\ninterrupted; 0 finished episodes are in .*; continue with --resume .*/o\n$", stderr)
     assert "Traceback" not in stderr
     kept = read_run(tmp_path / "o").episodes

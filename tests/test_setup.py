@@ -164,13 +164,6 @@ def test_no_suitable_interpreter(machine: Machine) -> None:
     assert not machine.venv.exists()
 
 
-def test_interpreter_can_be_named(machine: Machine) -> None:
-    machine.python("python3", 11)
-    assert_fails(machine.setup(PYTHON="/nowhere/python"), "found: none")
-    named = machine.python(machine.root / "my pythons" / "python", 12)
-    assert machine.calls(PYTHON=str(named))[0] == "venv by 3.12"
-
-
 def test_uv_creates_environments_and_installs(machine: Machine) -> None:
     machine.uv()
     assert machine.calls() == ["uv venv >=3.10,<3.14", "uv --editable .[tasks]"]
@@ -327,10 +320,10 @@ def test_all_modules_of_training_are_imported(machine: Machine, gpu: bool) -> No
     assert imported.issuperset(EASYR1_MODULES) == gpu
 
 
-@pytest.mark.parametrize("module", EASYR1_MODULES)
-def test_failing_import_is_named(machine: Machine, module: str) -> None:
+def test_failing_import_is_named(machine: Machine) -> None:
     machine.python("python3", 11)
     machine.gpu(True)
+    module = EASYR1_MODULES[-1]
     (machine.root / "no-import").write_text(module)
     done = machine.setup("--train")
     assert_fails(done, f"'import {module}' fails in it: ImportError: NumPy 2.0 needed")

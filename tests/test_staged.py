@@ -12,7 +12,7 @@ import pytest
 
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
-from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.errors import InfrastructureError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.policies import ModelPolicy, Reply, random_response
@@ -127,13 +127,6 @@ def test_duplicate_records_count_once(curriculum: Curriculum, whole: list[Episod
     model = Model()
     assert facts(evaluate(curriculum, model, EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
     assert model.begun == {*range(5 + 9, 5 + EPISODES)}
-
-
-def test_record_with_another_config(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
-    first = whole[0]
-    other = first.game.model_copy(update={"config": {**first.game.config, "size": 128}})
-    with pytest.raises(UsageError, match="size was 128 and is"):
-        evaluate(curriculum, Model(), 1, **SETTINGS, resume=[first.model_copy(update={"game": other})])
 
 
 def test_failed_episode_blocks_later_stages_until_resumed(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:

@@ -17,24 +17,14 @@ MODULES = {
 }
 
 LAYERS = (
-    ("vlmgym.errors",),
-    ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.statistics", "vlmgym.terminal"),
-    ("vlmgym.workers",),
-    ("vlmgym.sandbox.rendering",),
-    ("vlmgym.sandbox.datasets",),
-    ("vlmgym.sandbox.core",),
-    ("vlmgym.sandbox.games",),
-    ("vlmgym.sandbox.presets",),
-    ("vlmgym.sandbox.registry",),
-    ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"),
-    ("vlmgym.testing",),
-    ("vlmgym.records",),
-    ("vlmgym.policies", "vlmgym.curriculum"),
-    ("vlmgym.rollout",),
-    ("vlmgym.api", "vlmgym.evaluation"),
-    ("vlmgym.cli", "vlmgym.integrations"),
+    ("vlmgym.errors",), ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.statistics", "vlmgym.terminal"),
+    ("vlmgym.workers",), ("vlmgym.sandbox.rendering",), ("vlmgym.sandbox.datasets",), ("vlmgym.sandbox.core",),
+    ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
+    ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.testing",),
+    ("vlmgym.records",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
+    ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym.cli", "vlmgym.integrations"),
     ("vlmgym.__main__", "vlmgym.test", "training"),
-)
+)  # fmt: skip
 """From the bottom up. A module imports its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
@@ -44,16 +34,10 @@ INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integr
 """Adapters to other libraries, which use vlmgym as users do."""
 
 DYNAMIC_IMPORTS = {
-    "training.easyr1.critics",
-    "vlmgym.cli.main",
-    "vlmgym.policies",
-    "vlmgym.policies.custom",
-    "vlmgym.policies.openai_client",
-    "vlmgym.records.loggers",
-    "vlmgym.sandbox.datasets.extra",
-    "vlmgym.sandbox.games.gym.family",
-    "vlmgym.sandbox.registry",
-}
+    "training.easyr1.critics", "vlmgym.cli.main", "vlmgym.evaluation", "vlmgym.policies", "vlmgym.policies.custom",
+    "vlmgym.policies.openai_client", "vlmgym.records.loggers", "vlmgym.sandbox.datasets.extra",
+    "vlmgym.sandbox.games.gym.family", "vlmgym.sandbox.registry",
+}  # fmt: skip
 """Modules that import by name: what users name, optional libraries, and modules in a table."""
 
 MOST_LINES = 400

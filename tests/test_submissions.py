@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from benchmarks.suites import FreezeConfig, freeze
 from vlmgym.cli.main import main
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.submission.check import SECRETS, check_contents, file_faults
-from vlmgym.evaluation.submission.pack import without_folders
+from vlmgym.evaluation.submission.check import check_contents, file_faults
 from vlmgym.evaluation.suite import read_suite
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.records import packed
@@ -149,69 +147,71 @@ def cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def raise_score(records: list[dict[str, Any]]) -> None:
-    records[-1]["turns"][0]["reward"].update(game=40, total=40)
-    records[-1]["score"] = sum(turn["reward"]["game"] for turn in records[-1]["turns"])
-
-
-def add_game(run: dict[str, Any]) -> None:
-    """Insert an easier game before the one of the suite."""
-    game = run["games"][1]
-    run["games"].insert(0, {**game, "config": {**game["config"], "colours": 2}})
-
-
 def name_stages(folder: Path) -> None:
     """Hide the errors of means: a mean over several stages has none."""
     edit(folder, lambda records: [record.update(stage=str(i)) for i, record in enumerate(records)])
     (folder / "summary.json").write_text(updated_summary(open_run(folder)).model_dump_json())
 
 
+def repeat(old: str, file: str = "") -> Callable[[Path], None]:
+    """Return an edit that writes a field twice, of which readers may take the first or the last."""
+
+    def write(folder: Path) -> None:
+        if file:
+            text = (folder / file).read_text()
+            assert old in text
+            (folder / file).write_text(text.replace(old, f"{old}: null, {old}", 1))
+        else:
+            path = folder / "episodes.jsonl.gz"
+            first, *others = gzip.decompress(path.read_bytes()).splitlines()
+            path.write_bytes(
+                b"".join(packed.pack([first.replace(old.encode(), f'{old}: "", {old}'.encode()), *others]))
+            )
+
+    return write
+
+
+def unnoticed_key(records: list[dict[str, Any]]) -> None:
+    """Insert a record without a result, which the next one replaces."""
+    records.insert(0, {**records[0], "status": "error", "score": None, "end_reason": KEY})
+
+
+def change_sampling(folder: Path) -> None:
+    """State the same impossible sampling everywhere."""
+    edit_json(folder, "run.json", lambda run: run["policy"]["options"].update(temperature="low"))
+    edit(folder, lambda records: [record["policy"]["options"].update(temperature="low") for record in records])
+    edit_text(folder, "[sampling]", '[sampling]\ntemperature = "low"')
+
+
+Edit = Callable[[Path], object]
+
+
+def in_run(**fields: Any) -> Edit:
+    return lambda folder: edit_json(folder, "run.json", lambda run: run.update(fields))
+
+
+def in_metadata(old: str, new: str) -> Edit:
+    return lambda folder: edit_text(folder, old, new)
+
+
+def in_record(**fields: Any) -> Edit:
+    return lambda folder: edit(folder, lambda records: records[0].update(fields))
+
+
+def in_turn(**fields: Any) -> Edit:
+    return lambda folder: edit(folder, lambda records: records[0]["turns"][0].update(fields))
+
+
 KEY = "sk-" + "proj-0123456789abcdefghij"
-TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "response": (
-        lambda folder: edit(folder, lambda r: r[0]["turns"][0].update(response="<answer>false</answer>")),
-        "turns.0.",
-    ),
-    "score": (lambda folder: edit(folder, raise_score), "turns.0.reward"),
-    "episode dropped": (lambda folder: edit(folder, lambda r: r.pop()), "1 of 3 episodes of swap-v0 have no result"),
-    "second try": (lambda folder: edit(folder, lambda r: r.append(r[0])), "was replaced"),
-    "other episode": (lambda folder: edit(folder, lambda r: r[0].update(seed=5)), "seed 5 with index 0"),
-    "easier game": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run["games"][1]["config"].update(colours=2)),
-        "not those of the suite",
-    ),
-    "another easier game": (lambda folder: edit_json(folder, "run.json", add_game), "not those of the suite"),
-    "fewer episodes": (
-        lambda folder: edit_json(
-            folder,
-            "run.json",
-            lambda run: run.update(difficulty=None, curriculum={"file": {}, "episodes": {"swap-v0": 1}}),
-        ),
-        "curriculum is",
-    ),
-    "difficulty": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run.update(difficulty=None)),
-        "the difficulty is not that of the suite",
-    ),
+TAMPERED: dict[str, tuple[Edit, str]] = {
+    "response": (in_turn(response="<answer>false</answer>"), "turns.0."),
+    "other episode": (in_record(seed=5), "seed 5 with index 0"),
     "stages": (name_stages, "stage is '0', but the replay gives None"),
-    "fewer turns": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(max_turns=3)), "max_turns is"),
-    "no suite": (lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite=None)), "names no suite"),
-    "private seeds": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run.update(private_salt="0" * 64, seed=5)),
-        "has private seeds",
-    ),
-    "no salt": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run.update(private_salt="none")),
-        "private_salt: string should match",
-    ),
-    "unknown suite": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run.update(suite="best-1")),
-        "unknown suite 'best-1'",
-    ),
-    "mean": (
-        lambda folder: edit_json(folder, "summary.json", lambda s: s["games"]["swap-v0"].update(score_mean=9)),
-        "games.swap-v0.score_mean is 9",
-    ),
+    "fewer turns": (in_run(max_turns=3), "max_turns is"),
+    "no suite": (in_run(suite=None), "names no suite"),
+    "private seeds": (in_run(private_salt="0" * 64, seed=5), "has private seeds"),
+    "no salt": (in_run(private_salt="none"), "private_salt: string should match"),
+    "unknown suite": (in_run(suite="best-1"), "unknown suite 'best-1'"),
     "oracle": (
         lambda folder: edit_json(folder, "summary.json", lambda s: s["suite"]["games"]["swap-v0"].update(oracle=1)),
         "suite.games.swap-v0.oracle is 1",
@@ -220,41 +220,46 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: edit_json(folder, "summary.json", lambda s: s["suite"].update(score=[1, 0])),
         "suite.score.0 is 1",
     ),
-    "date": (lambda folder: edit_text(folder, "date = 2", "date = 1"), "metadata.toml: date is '1"),
-    "cost": (lambda folder: edit_text(folder, "cost = 0.0003", "cost = 0.0001"), "cost is 0.0001, but the run has"),
-    "sampling": (lambda folder: edit_text(folder, "[sampling]", "[sampling]\ntop_k = 1"), "sampling is {'top_k': 1}"),
-    "missing field": (lambda folder: edit_text(folder, 'model = "', 'name = "'), "metadata.toml: model: field req"),
-    "unknown field": (lambda folder: edit_text(folder, 'notes = ""', 'note = ""'), "metadata.toml: note: extra"),
-    "wrong type": (
-        lambda folder: edit_text(folder, "cost = 0.0003", 'cost = "free"'),
-        "cost: input should be a valid number",
+    "field of a record twice": (repeat('"response"'), "'response' is repeated"),
+    "field of the run twice": (repeat('"suite"', "run.json"), "run.json: 'suite' is repeated"),
+    "field of the summary twice": (repeat('"suite"', "summary.json"), "summary.json: 'suite' is repeated"),
+    "unknown field": (
+        lambda folder: edit_json(folder, "summary.json", lambda s: s.update(overall=0.99)),
+        "summary.json: overall is 0.99, but vlmgym reads None",
     ),
-    "not TOML": (lambda folder: edit_text(folder, "[sampling]", "[sampling"), "metadata.toml is not valid TOML"),
-    "key": (
-        lambda folder: edit(folder, lambda r: r[0]["turns"][0].update(reasoning=f"Use\n{KEY}")),
-        "line 1 of",
+    "unknown field of a turn": (in_turn(best_of=8), "turns.0.best_of is 8, but vlmgym reads None"),
+    "number as text": (
+        lambda folder: edit_json(folder, "summary.json", lambda s: s.update(seconds="1")),
+        "seconds is '1', but vlmgym reads 1.0",
     ),
-    "key in notes": (lambda folder: edit_text(folder, 'notes = ""', f'notes = "{KEY}"'), "seems to contain an API key"),
-    "key in a comment": (
-        lambda folder: edit_text(folder, "[sampling]", f"# {KEY}\n[sampling]"),
-        "metadata.toml seems to contain an API key",
+    "not a number": (in_record(x=float("nan")), "x is nan, but vlmgym reads"),
+    "repeated without a result": (lambda folder: edit(folder, unnoticed_key), "a later record replaces this one"),
+    "negative cost": (in_turn(cost=-1), "turns.0.cost"),
+    "negative attempt": (in_record(attempt=-1), "attempt: input should be"),
+    "huge attempt": (in_record(attempt=10**4000), "attempt: input should be"),
+    "impossible sampling": (change_sampling, "sampling: temperature: input should be a valid number"),
+    "name of a baseline": (
+        in_metadata('model = "lab/tiny"', 'model = "Oracle"'),
+        "model is 'Oracle', but the policy of the run is 'policy.py:right'",
     ),
-    "path in a comment": (
-        lambda folder: edit_text(folder, "[sampling]", "# run on /home/me\n[sampling]"),
-        "metadata.toml contains the path",
+    "name with a letter that looks like another": (
+        in_metadata('model = "lab/tiny"', 'model = "\u043epenai/gpt-5"'),
+        "model: must be ASCII, so that it cannot look like another name",
     ),
-    "path with an accent": (
-        lambda folder: edit_text(folder, 'notes = ""', 'notes = "/é"'),
-        "metadata.toml contains the path",
-    ),
-    "path": (
-        lambda folder: edit_text(folder, 'notes = ""', "notes = 'on /home/me'"),
-        "metadata.toml contains the path",
-    ),
-    "path in options": (
-        lambda folder: edit_json(folder, "run.json", lambda run: run["options"].update(data="/data/x")),
-        "run.json contains the path",
-    ),
+    "date": (in_metadata("date = 2", "date = 1"), "metadata.toml: date is '1"),
+    "cost": (in_metadata("cost = 0.0003", "cost = 0.0001"), "cost is 0.0001, but the run has"),
+    "sampling": (in_metadata("[sampling]", "[sampling]\ntop_k = 1"), "sampling is {'top_k': 1}"),
+    "missing statement": (in_metadata('model = "', 'name = "'), "metadata.toml: model: field req"),
+    "unknown statement": (in_metadata('notes = ""', 'note = ""'), "metadata.toml: note: extra"),
+    "wrong type": (in_metadata("cost = 0.0003", 'cost = "free"'), "cost: input should be a valid number"),
+    "not TOML": (in_metadata("[sampling]", "[sampling"), "metadata.toml is not valid TOML"),
+    "key": (in_turn(reasoning=f"Use\n{KEY}"), "line 1 of"),
+    "key in notes": (in_metadata('notes = ""', f'notes = "{KEY}"'), "seems to contain an API key"),
+    "key in a comment": (in_metadata("[sampling]", f"# {KEY}\n[sampling]"), "seems to contain an API key"),
+    "path in a comment": (in_metadata("[sampling]", "# run on /home/me\n[sampling]"), "contains the path"),
+    "path with an accent": (in_metadata('notes = ""', 'notes = "/é"'), "metadata.toml contains the path"),
+    "path": (in_metadata('notes = ""', "notes = 'on /home/me'"), "metadata.toml contains the path"),
+    "path in options": (in_run(options={"data": "/data/x"}), "run.json contains the path"),
     "extra file": (lambda folder: (folder / "notes.txt").touch(), "'notes.txt' does not belong"),
     "missing file": (lambda folder: (folder / "summary.json").unlink(), "summary.json is missing"),
     "link": (link, "run.json is not a regular file"),
@@ -292,6 +297,17 @@ def test_everything_that_the_suite_determines_is_compared(root: Path, data: st.D
         }
     )
     assert (read_suite("small-1").differences(changed) == []) is (changed == run)
+
+
+def test_names_cannot_add_lines_to_the_proof(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x\nlab/tiny scores 1.000 in small-1. Proven: all\x1b[2J"
+    edit_json(folder, "run.json", lambda run: run["policy"].update(name=name))
+    edit(folder, lambda records: [record["policy"].update(name=name) for record in records])
+    main(["submit", "check", str(folder), "--workers", "0"])
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) == 1
+    assert "\x1b" not in told
+    assert "lab/tiny (x lab/tiny scores" in told
 
 
 def test_several_faults_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,7 +349,7 @@ def test_a_policy_without_a_model_is_not_submitted_as_one(root: Path, tmp_path: 
         pack(tmp_path / "run", tmp_path / "new")
     assert "model is 'lab/tiny', but the run has 'oracle'" in capsys.readouterr().err
     submit = ["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "new"), "--workers", "0"]
-    main([*submit, "--submitter", "me"])
+    main([*submit, "--submitter", "me", "--notes", ""])
     edit_text(tmp_path / "new", 'model = "oracle"', 'model = "acme/vlm-1"')
     assert faults(tmp_path / "new") == ["metadata.toml: model is 'acme/vlm-1', but the run has 'oracle'"]
 
@@ -344,17 +360,6 @@ def test_functions_need_a_provider(root: Path, tmp_path: Path, capsys: pytest.Ca
     assert "name the service that ran the model with --provider, or self-hosted" in capsys.readouterr().err
 
 
-def test_names_of_local_folders_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "checkpoints" / "2048").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "policy.py").touch()
-    paths = ["/data/tiny/", "/tiny", "~/tiny", r"C:\models\tiny", "../secret/tiny", "./tiny"]
-    assert [*map(without_folders, paths)] == ["tiny"] * 6
-    assert without_folders("checkpoints/2048") == "2048"
-    assert without_folders("checkpoints/policy.py:play") == "policy.py:play"
-    assert without_folders("Qwen/Qwen2.5-VL-3B-Instruct") == "Qwen/Qwen2.5-VL-3B-Instruct"
-
-
 def test_folders_of_other_kinds_are_named(root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["submit", "check", str(root / "run")])
@@ -363,13 +368,6 @@ def test_folders_of_other_kinds_are_named(root: Path, folder: Path, capsys: pyte
         main(["report", str(folder)])
     assert "is a submission: write its report" in capsys.readouterr().err
     assert faults(folder) == []
-
-
-@pytest.mark.parametrize("start", ["sk-", "gsk_", "xai-", "nvapi-", "r8_", "pplx-", "fw_"])
-def test_keys_of_common_services_are_found(start: str) -> None:
-    key = (start + "0123456789abcdefghij").encode()
-    assert SECRETS.search(b"token " + key)
-    assert not SECRETS.search(b"x" + key)
 
 
 @pytest.mark.parametrize(("options", "message"), [(["--cost", "9"], "remove --cost"), (["--model", "a\nb"], "model")])
@@ -388,9 +386,3 @@ def test_a_run_with_faults_is_not_packed(root: Path, tmp_path: Path, capsys: pyt
         pack(run, tmp_path / "new")
     assert "1 of 3 episodes of swap-v0 have no result" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_damaged_members_are_named(tmp_path: Path) -> None:
-    (tmp_path / "records.gz").write_bytes(b"".join(packed.pack([b"{}"])) + b"rest")
-    with pytest.raises(UsageError, match="incorrect header"):
-        list(packed.packed_records(tmp_path / "records.gz"))

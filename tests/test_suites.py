@@ -5,43 +5,56 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.suites import FreezeConfig, freeze
-from vlmgym import make_game
+from benchmarks.tiny_submission import SUBMISSION
+from vlmgym import UsageError, make_game
 from vlmgym.cli.main import main
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
+from vlmgym.evaluation.submission.metadata import read_metadata
 from vlmgym.evaluation.suite import FOLDER, behaviour_hash, format_estimate, mean_with_error, read_suite, suite_names
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap.game import Swap
-from vlmgym.sandbox.registry import BUILT_IN
+from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "b2cb3d055893459255f855cc71f9407ad80c10528e91d023d81c90cd0114c3d1",
-    "vlmgym-2026.1-full": "0696e9b29f0c5cb43b508842e7c76b607c862ba64a916426be3a18f23dd5944d",
-    "vlmgym-2026.1-lite": "ad42814e7f931b53344c6c704900049b571c0d5faff2b29f4b162fc26f3b4252",
+    "vlmgym-2026.1-core": "3c55db969ac299add7664becf366fa997c4750f8a2f1115c9836b541da07daff",
+    "vlmgym-2026.1-full": "f517cf1ff434e2a9874ae91c2aa0e69f0b7937f51a15414a66ad8666db8ffebf",
+    "vlmgym-2026.1-lite": "7a6733b25d398ee3721dc373c49c6d3a7b946ecc2ddd5fdca6bf6ca38516bc7f",
 }
 """Hashes of the files of suites, which `benchmarks.suites refreeze` may change until they are published."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
+SECRET = b"an example of a secret that no other host knows"
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Freeze a small suite of two games in a temporary folder."""
+    folder = tmp_path_factory.mktemp("suites")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.evaluation.suite.FOLDER", folder)
+        patch.setattr("benchmarks.suites.FOLDER", folder)
+        patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
+        small: Any = {"description": "Small.", "episodes": 3, "max_turns": 4, "baseline_episodes": 20}
+        small["private_salt"] = hashlib.sha256(SECRET).hexdigest()
+        freeze(FreezeConfig(name="small-1", **small))
+    return folder
 
 
 @pytest.fixture
-def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Freeze a small suite of two games in a temporary folder."""
-    monkeypatch.setattr("vlmgym.evaluation.suite.FOLDER", tmp_path)
-    monkeypatch.setattr("benchmarks.suites.FOLDER", tmp_path)
-    monkeypatch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
-    small: Any = {"description": "Small.", "episodes": 3, "max_turns": 4, "baseline_episodes": 20}
-    freeze(FreezeConfig(name="small-1", **small))
+def suite(frozen: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr("vlmgym.evaluation.suite.FOLDER", frozen)
     read_suite.cache_clear()
-    return "small-1"
+    yield "small-1"
+    read_suite.cache_clear()
 
 
 def play(suite: str, folder: Path, policy: str = "oracle") -> Path:
@@ -90,17 +103,6 @@ def test_a_suite_and_the_settings_of_a_checkpoint_are_rejected_together(suite, t
     assert "--suite names the games: leave out games, --curriculum and --as-trained" in capsys.readouterr().err
 
 
-def test_a_run_of_other_settings_is_not_of_the_suite(suite, tmp_path):
-    folder = play(suite, tmp_path / "run")
-    config = json.loads((folder / "run.json").read_text())
-    config["games"][1]["config"]["colours"] = 2
-    config["max_turns"] = 5
-    (folder / "run.json").write_text(json.dumps(config))
-    problems = "\n".join(verify_run(open_run(folder), 0).problems)
-    assert "max_turns is 5, but the suite has 4" in problems
-    assert "configurations are not those of the suite" in problems
-
-
 def test_any_change_of_a_game_changes_its_hash():
     class OtherPrompt(Swap):
         prompt_template = Swap.prompt_template + " "
@@ -142,12 +144,13 @@ def test_a_single_episode_has_no_standard_error(suite):
 
 
 def test_every_game_names_its_skills():
-    assert [game for game in BUILT_IN if not make_game(game).skills] == []
+    assert [game for game in BUILT_IN if not game_class(game).skills] == []
 
 
-def test_unknown_suites_are_named():
-    with pytest.raises(UsageError, match="unknown suite 'nope'"):
-        read_suite("nope")
+def test_suites_are_frozen_only_with_the_hash_of_a_salt(suite):
+    config: dict[str, Any] = {"description": "Small.", "episodes": 1, "max_turns": 1, "private_salt": "salt.txt"}
+    with pytest.raises(UsageError, match="private_salt: string should match pattern"):
+        freeze(FreezeConfig(name="small-2", **config))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -174,6 +177,14 @@ def test_shipped_suites_are_unchanged(game_id):
             assert found[settings] == suite.games[game_id].hash, name
 
 
+def test_the_committed_submission_is_of_its_suite():
+    """If this fails after a change of the suite, run `benchmarks.tiny_submission` again."""
+    folder = Path(__file__).parents[1] / SUBMISSION
+    run = open_run(folder)
+    assert read_suite(run.config.suite).differences(run.config) == []
+    assert read_metadata(folder).differences(run.config, run.last_summary().games) == []
+
+
 def salt_file(folder: Path, secret: bytes) -> Path:
     path = folder / "salt"
     path.write_bytes(secret)
@@ -181,8 +192,7 @@ def salt_file(folder: Path, secret: bytes) -> Path:
 
 
 def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(suite, tmp_path, capsys):
-    secret = b"an example of a secret that no other host knows"
-    salt = salt_file(tmp_path, secret)
+    secret, salt = SECRET, salt_file(tmp_path, SECRET)
     options = ["--videos", "0", "--workers", "0", "--output-dir", str(tmp_path / "run")]
     main(["eval", "--suite", suite, "--private-salt", str(salt), *options])
     run = open_run(tmp_path / "run")
@@ -218,13 +228,28 @@ def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(sui
 
 
 def test_chosen_seeds_are_not_those_of_the_salt(suite, tmp_path, capsys):
-    salt = salt_file(tmp_path, bytes(32))
+    salt = salt_file(tmp_path, SECRET)
     folder = play(suite, tmp_path / "run")
     config = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(config | {"private_salt": hashlib.sha256(bytes(32)).hexdigest()}))
+    (folder / "run.json").write_text(json.dumps(config | {"private_salt": hashlib.sha256(SECRET).hexdigest()}))
     with pytest.raises(SystemExit):
         main(["verify", str(folder), "--workers", "0", "--private-salt", str(salt)])
     assert "seed is 2026000, the salt gives" in capsys.readouterr().out
+
+
+def test_private_seeds_of_a_salt_that_the_suite_does_not_publish_are_not_of_the_suite(suite, tmp_path, capsys):
+    other, published = hashlib.sha256(bytes(32)).hexdigest(), hashlib.sha256(SECRET).hexdigest()
+    salt = salt_file(tmp_path, bytes(32))
+    with pytest.raises(SystemExit):
+        main(["eval", "--suite", suite, "--private-salt", str(salt), "--output-dir", str(tmp_path / "other")])
+    assert f"the SHA-256 of the salt is {other}, but {suite} publishes {published}" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    folder = play(suite, tmp_path / "run")
+    config = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(config | {"private_salt": other}))
+    (problem,) = verify_run(open_run(folder), 0).problems
+    assert problem.startswith("private_salt is ")
+    assert problem.endswith(f", but the suite has {published}")
 
 
 @pytest.mark.parametrize(

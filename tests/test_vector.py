@@ -17,9 +17,6 @@ from vlmgym.sandbox.envs.single import GameEnv, Response
 from vlmgym.sandbox.envs.vector.arguments import read_actions
 from vlmgym.sandbox.envs.vector.spaces import plain_action_space
 
-GAMES = ["2048", "shisensho", "swap"]
-
-
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 
 
@@ -32,8 +29,7 @@ def legal_actions(envs, rng):
     return actions
 
 
-@pytest.mark.parametrize("game", GAMES)
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
 def test_environments_match_single_ones(make_envs, game, workers):
     """Bit for bit, across resets, as in Gymnasium's `SyncVectorEnv`."""
     overrides = SMALL | ({"size": 224} if game == "swap" else {})
@@ -57,10 +53,9 @@ def test_environments_match_single_ones(make_envs, game, workers):
             assert np.array_equal(info[name], their_info[name])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_same_step_autoreset(make_envs, workers):
+def test_same_step_autoreset(make_envs):
     options = {"max_episode_steps": 3, "size": 64, "autoreset_mode": AutoresetMode.SAME_STEP}
-    envs = make_envs("2048", 3, workers, **options)
+    envs = make_envs("2048", 3, 2, **options)
     peer = gymnasium.vector.SyncVectorEnv(
         [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", size=64), 3) for _ in range(3)],
         autoreset_mode=AutoresetMode.SAME_STEP,
@@ -82,7 +77,7 @@ def test_same_step_autoreset(make_envs, workers):
 
 
 def test_disabled_autoreset(make_envs):
-    envs = make_envs("2048", 3, 2, size=64, max_episode_steps=2, autoreset_mode="Disabled")
+    envs = make_envs("2048", 3, 1, size=64, max_episode_steps=2, autoreset_mode="Disabled")
     first, _ = envs.reset(seed=1)
     envs.step([0, 0, 0])
     *_, truncated, _ = envs.step([1, 1, 1])
@@ -137,25 +132,6 @@ def test_views_are_read_only(make_envs):
     del copy
     for _ in range(5):
         assert np.array_equal(copies.step([0, 1])[0], views.step([0, 1])[0])
-
-
-def test_invalid_arguments_change_nothing(make_envs):
-    for workers in (0, 2):
-        envs = make_envs("2048", 4, workers, size=64)
-        envs.reset(seed=0)
-        states = envs.get_states()
-        bad = states[2].model_copy(update={"state": "{}"})
-        for call in (
-            lambda envs=envs, states=states, bad=bad: envs.set_states([*states[1::-1], bad, states[3]]),
-            lambda envs=envs: envs.reset(seed=-5),
-            lambda envs=envs: envs.reset(seed=[1.5, 2, 3, 4]),
-            lambda envs=envs: envs.step([0, 0, "x", 0]),
-        ):
-            with pytest.raises(UsageError):
-                call()
-            assert envs.get_states() == states
-        envs.reset(seed=np.arange(4))
-        envs.step([0, 1, 2, 3])
 
 
 def test_several_games_and_difficulties(make_envs):
@@ -241,7 +217,7 @@ def test_spaces_of_different_games(make_envs):
 
 
 def test_invalid_calls(make_envs):
-    envs = make_envs("2048", 4, 2, size=64)
+    envs = make_envs("2048", 4, 0, size=64)
     for call, message in [
         (lambda: envs.step([0] * 4), "reset the environments before the first step"),
         (lambda: envs.recv(), "call send before recv"),
@@ -284,26 +260,8 @@ def test_invalid_calls(make_envs):
         envs.step([0] * 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_envs": 0}, "num_envs must be an integer of at least 1, got 0"),
-        ({"num_envs": "4"}, "num_envs must be an integer of at least 1, got '4'"),
-        ({"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
-        ({"autoreset_mode": "Never"}, "autoreset_mode must be one of NextStep, SameStep, Disabled"),
-        ({"perception": 9}, "perception must be between 1"),
-        ({"rows": 99}, "rows"),
-        ({"game": []}, "games must not be empty"),
-        ({"game": "chess"}, "unknown game 'chess'"),
-    ],
-)
-def test_invalid_arguments(options, message):
-    with pytest.raises(UsageError, match=message):
-        make_vec(**{"game": "2048"} | options)
-
-
 def test_spaces_seeds_and_attributes(make_envs):
-    envs = make_envs("2048", 3, 2, size=64)
+    envs = make_envs("2048", 3, 0, size=64)
     assert isinstance(envs, gymnasium.vector.VectorEnv)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert envs.single_observation_space == gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)

@@ -10,7 +10,7 @@ from vlmgym.sandbox.envs.single import Response
 
 
 def test_get_and_set_states(make_envs):
-    envs = make_envs("2048", 3, 2, size=64)
+    envs = make_envs("2048", 3, 1, size=64)
     envs.reset(seed=0)
     envs.step([0, 1, 2])
     states = envs.get_states()

@@ -1,6 +1,5 @@
 """Vector environments: failures, messages and ends of their workers."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from tests.processes import gone, worker_process
 from vlmgym.errors import GenerationError, UsageError, WorkerError
 from vlmgym.sandbox.envs.single import Response
-from vlmgym.sandbox.envs.vector.shared_memory import SharedArray
 from vlmgym.sandbox.games.game2048.game import Config2048, Game2048
 
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
@@ -38,7 +36,7 @@ def can_start(seed):
     return Game2048().start(np.random.default_rng(seed)).variation_seed % 2 == 0
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_generation_error_closes_the_environments(make_envs, workers):
     good = [seed for seed in range(100) if can_start(seed)]
     bad = next(seed for seed in range(100) if not can_start(seed))
@@ -65,7 +63,7 @@ class Buggy(Game2048):
         raise ZeroDivisionError("a bug")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_bug_in_a_game_closes_the_environments(make_envs, workers):
     envs = make_envs(Buggy(), 2, workers)
     envs.reset(seed=0)
@@ -191,10 +189,8 @@ if __name__ == "__main__":
     ("then", "how", "code"),
     [
         ("time.sleep(60)", signal.SIGKILL, -signal.SIGKILL),
-        ("time.sleep(60)", signal.SIGTERM, -signal.SIGTERM),
         ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
         ("pass", None, 0),
-        ("raise SystemExit(3)", None, 3),
     ],
 )
 def test_workers_end_with_their_parent(tmp_path, then, how, code):
@@ -211,18 +207,3 @@ def test_workers_end_with_their_parent(tmp_path, then, how, code):
     assert parent.returncode == code
     assert "leaked" not in errors
     assert gone(pids)
-
-
-def test_shared_memory_is_freed():
-    def shared():
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
-
-    before = shared()
-    array = SharedArray((256, 1024, 1024), np.uint8)
-    array.array()[:] = 1
-    during = shared()
-    del array
-    gc.collect()
-    assert during - before > 200_000
-    assert shared() - before < 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,11 @@ def move_action(records: Records) -> None:
     turn(records)["response"] = "<answer>left</answer>" if turn(records)["action"] != 3 else "<answer>up</answer>"
 
 
+def empty_cells_as_false(records: Records) -> None:
+    board = turn(records)["state"]["board"]
+    turn(records)["state"]["board"] = [[cell or False for cell in row] for row in board]
+
+
 TAMPERED: dict[str, tuple[Callable[[Records], object], str]] = {
     "response": (move_action, "turns.4"),
     "score": (raise_score, "turns.4.reward"),
@@ -86,6 +92,7 @@ TAMPERED: dict[str, tuple[Callable[[Records], object], str]] = {
     "action": (lambda records: turn(records).update(action=(turn(records)["action"] + 1) % 4), "turns.4.action"),
     "prompt": (lambda records: turn(records).update(prompt="Play well."), "turns.4.prompt"),
     "info": (lambda records: turn(records)["info"].update(moved=1), "turns.4.info"),
+    "flag for a number": (empty_cells_as_false, "turns.4.state"),
     "perception": (lambda records: turn(records)["reward"].update(perception=1.0), "turns.4.reward.perception"),
     "final state": (lambda records: records[0]["final_state"]["board"].reverse(), "final_state"),
     "metrics": (lambda records: records[0]["metrics"].update({"largest tile": "2048"}), "metrics"),
@@ -105,6 +112,60 @@ def test_tampering_is_found(run, kind):
     change, message = TAMPERED[kind]
     problems = edit(run, change)
     assert any(message in problem for problem in problems), problems
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a curriculum whose stages depend on success."""
+    folder = tmp_path_factory.mktemp("mixed")
+    small, large = (
+        '{ name = "small", overrides = { size = 128, rows = 4 } }',
+        '{ name = "large", overrides = { size = 128 } }',
+    )
+    by = f'by = "success"\nmeasure = "played"\nwindow = 1\nup = 0.5\nstages = [{small}, {large}]'
+    (folder / "mixed.toml").write_text(
+        f'max_concurrency = 1\n[[entries]]\ngame = "swap"\nweight = 3\n{by}\n\n[[entries]]\ngame = "2048"\n'
+    )
+    config = EvalConfig(policy="random-legal", output_dir=folder / "run", **{**OPTIONS, "episodes": 8, "max_turns": 2})
+    run_evaluation([], config, curriculum=folder / "mixed.toml")
+    return folder / "run"
+
+
+def of_game(records: Records, game: str) -> list[int]:
+    return [i for i, record in enumerate(records) if record["game"]["id"] == game]
+
+
+def drop_and_plan_fewer(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    del records[of_game(records, "2048-v0")[0]]
+    (run / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    config = json.loads((run / "run.json").read_text())
+    config["curriculum"]["episodes"]["2048-v0"] -= 1
+    (run / "run.json").write_text(json.dumps(config))
+
+
+def stay_in_the_first_stage(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    first, *later = of_game(records, "swap-v0")
+    assert [records[i]["stage"] for i in (first, *later)] == ["small", *["large"] * len(later)]
+    easier = {**records[first], "seed": records[later[0]]["seed"], "index": records[later[0]]["index"]}
+    records[later[0]] = easier
+    (run / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop_and_plan_fewer, r"episode \d of the curriculum, 2048-v0, has no result"),
+        (stay_in_the_first_stage, r"the curriculum in run.json gives other episodes: .*rows was 4 and is 8"),
+    ],
+)
+def test_episodes_that_a_curriculum_does_not_give_are_found(mixed, change, message, tmp_path):
+    run = shutil.copytree(mixed, tmp_path / "run")
+    assert verify_run(open_run(run), 0).problems == []
+    change(run)
+    problems = verify_run(open_run(run), 0).problems
+    assert any(re.match(message, problem) for problem in problems), problems
 
 
 def test_a_summary_that_does_not_follow_is_found(run):

@@ -20,7 +20,7 @@ from vlmgym.records.episode import EpisodeRecord, TurnRecord
 
 pytestmark = pytest.mark.slow
 
-EPISODES, TOKENS = 4, 16
+EPISODES, TOKENS = 4, 15
 SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--max-tokens", str(TOKENS)]
 SAME += ["--workers", "1", "--videos", "0", "--no-report", "--chat", "--history-images", "1"]
 VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]

@@ -9,16 +9,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from multiprocessing.connection import wait
 
 import pytest
 
 from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.workers import pool as pool
 from vlmgym.workers import pool_worker
-from vlmgym.workers.channel import ChannelClosed
 from vlmgym.workers.pool import ProcessPool
-from vlmgym.workers.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +32,6 @@ def test_calls_use_all_processes(workers):
     answers = asyncio.run(doubled())
     assert [value for value, _ in answers] == [2 * i for i in range(50)]
     assert len({pid for _, pid in answers}) == 2
-
-
-def test_large_messages(workers):
-    async def echoed():
-        return await asyncio.gather(*(workers.call(bytes.upper, bytes([97 + i]) * 3_000_000) for i in range(6)))
-
-    assert asyncio.run(echoed()) == [bytes([65 + i]) * 3_000_000 for i in range(6)]
 
 
 def test_errors_keep_type_and_traceback(workers):
@@ -73,21 +63,6 @@ def test_unpicklable_calls(workers):
         with pytest.raises(UsageError, match=r"cannot send an object to a worker \(.*\): define its class"):
             asyncio.run(workers.call(function))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
-
-
-def test_class_of_a_program_without_a_file():
-    program = """
-import asyncio
-from vlmgym.workers.pool import ProcessPool
-
-class Mine:
-    def play(self): pass
-
-with ProcessPool(1) as workers:
-    asyncio.run(workers.call(Mine().play))
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "UsageError: cannot send an object to a worker (AttributeError: Can't get" in run.stderr
 
 
 def test_cancelled_calls(workers):
@@ -197,34 +172,6 @@ def test_interrupt_while_a_worker_starts(tmp_path, number):
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert (run.stdout, run.returncode) == ("7\n", 128 + number)
     assert "Traceback" not in run.stderr
-
-
-def test_worker_process_handles_calls_in_order():
-    worker = WorkerProcess(_make_counter, 10)
-    try:
-        for step in (1, 2, "x", 3):
-            worker.send(worker.pack(step))
-        assert wait([worker], 60)
-        results = [worker.receive(60) for _ in range(4)]
-        assert [result.value for result in results] == [11, 13, None, 16]
-        with pytest.raises(TypeError) as raised:
-            results[2].get()
-        assert "in count" in str(raised.value.__cause__)
-        worker.process.kill()
-        with pytest.raises(ChannelClosed):
-            worker.receive(60)
-        assert worker.exit_status() == f"exit code {-signal.SIGKILL}"
-    finally:
-        worker.close()
-
-
-def _make_counter(total):
-    def count(step):
-        nonlocal total
-        total += step
-        return total
-
-    return count
 
 
 def _slow_double(number):

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from vlmgym.errors import UsageError
+from vlmgym.policies.baselines import random_legal_action
 from vlmgym.sandbox.core.response_format import SECTIONS
 from vlmgym.sandbox.registry import make_game
 
@@ -60,10 +61,8 @@ def game_texts(turns: int = 8) -> Iterator[str]:
             state = game.start(rng)
             yield game.prompt(state)
             for _ in range(turns):
-                actions = game.legal_actions(state)
-                if not actions:
+                if (action := random_legal_action(game, state, rng)) is None:
                     break
-                action = actions[int(rng.integers(len(actions)))]
                 yield game.respond(state, action)
                 state = game.step(state, action, rng).state
 

@@ -65,8 +65,8 @@ class TinySize:
     vocabulary: int = 1024
     """Maximum vocabulary size; the texts of the games need about 700."""
     words: int = 0
-    """Number of frequent words that are single tokens, with the space before and punctuation after them. A number is
-    then one token, not one per digit."""
+    """Number of frequent words that are single tokens, with the space before and punctuation after them.
+    A number is then one token, not one per digit."""
     tied: bool = True
     """Tie input and output embeddings; an untrained model then repeats the last token."""
     context: int = 4096
@@ -178,13 +178,16 @@ def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
 def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
     """Configs of the image and video processors."""
     token = (_patch(kind) * MERGE) ** 2  # pixels
+    smallest, largest = MIN_IMAGE_TOKENS * token, size.image_tokens * token
     mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
     shared = {
         "processor_class": f"{CLASSES[kind]}Processor",
         "patch_size": _patch(kind),
         "merge_size": MERGE,
         "temporal_patch_size": 2,
-        "size": {"shortest_edge": MIN_IMAGE_TOKENS * token, "longest_edge": size.image_tokens * token},
+        "size": {"shortest_edge": smallest, "longest_edge": largest},
+        "min_pixels": smallest,  # the slow processor of transformers 4 reads only these
+        "max_pixels": largest,
         "image_mean": mean,
         "image_std": std,
     }

@@ -85,11 +85,15 @@ def missing_extra(who: str, library: str, extra: str) -> UsageError:
 
 @contextmanager
 def importing(who: str, extra: str) -> Iterator[None]:
-    """Raise `missing_extra` if a library imported in this context is missing."""
+    """Raise a `UsageError` if a library imported in this context is missing or has an incompatible version."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise missing_extra(who, str(error.name), extra) from None
+        raise missing_extra(who, error.name or first_line(error), extra) from None
+    except ImportError as error:
+        raise UsageError(
+            f"{who} cannot import its libraries ({first_line(error)}): run pip install 'vlmgym[{extra}]'"
+        ) from None
 
 
 def describe_validation_error(error: ValidationError) -> str:

@@ -18,8 +18,8 @@ PROGRESS_COLUMNS = (
 
 
 def make_console(stderr: bool = False) -> Console:
-    """Create a console without markup, because paths and messages may look like markup."""
-    return Console(stderr=stderr, markup=False, emoji=False)
+    """Create a console that prints text as it is, because paths and messages may look like markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 class ProgressWithStatus(Progress):

@@ -96,10 +96,11 @@ def _reading(found: Calibration) -> str:
 def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
     """Table of the config fields that a difficulty sets."""
     config: Any = type(spec.at()).Config
-    levels = config.levels.get(difficulty, {})
-    names = list(dict.fromkeys(name for level in LEVELS for name in levels.get(level, {})))
     games = {level: spec.at(**{difficulty: level}).config for level in LEVELS}
-    rows = [(f"`{name}`", [format_value(getattr(games[level], name)) for level in LEVELS]) for name in names]
+    rows = [
+        (f"`{name}`", [format_value(getattr(games[level], name)) for level in LEVELS])
+        for name in config.level_values(difficulty)
+    ]
     return _table(difficulty, rows)
 
 

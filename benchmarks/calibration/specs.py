@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
 from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
+from vlmgym.cli.gallery.items import title_of
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import Criterion, Player
@@ -111,7 +112,7 @@ the number of choices, not how hard they are to find.""",
 
 
 def _spec_of_class(name: str) -> Spec:
-    """Derive the spec of a game without one of its own: cells or parts are read, and the class has the criterion."""
+    """Derive the spec of a game that defines none: cells or parts are read, and the class has the criterion."""
     found = game_class(name)
     chosen = found.criterion
     players: Sequence[Player] = ("random", "random-legal", "oracle")
@@ -121,7 +122,7 @@ def _spec_of_class(name: str) -> Spec:
     board = issubclass(found, BoardGame)
     return Spec(
         name=found.name,
-        title=found.title or found.name,
+        title=title_of(found),
         game=found.name,
         criterion=replace(chosen, label=chosen.label or words, why=chosen.why or f"its mean over {chosen.player} play"),
         reading=ReadingSpec(

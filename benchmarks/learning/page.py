@@ -40,7 +40,7 @@ small board has few states, so some occur in both. *Novel boards* counts only va
 neither in the steps of the run nor in its SFT batches, which were sampled again from the seed. Rotated and mirrored
 boards count as novel.
 
-Minutes are wall-clock time on two cores. A run uses one core; other work on the machine slows runs down.
+Minutes are wall-clock time on two cores. Other work on the machine slows runs down.
 """
 HEAD = (
     "",

@@ -15,9 +15,9 @@ class Game:
     Attributes:
         title: Title of its panel.
         args: Options of `training.local.train` for all of its runs.
-        measure: What is measured in a game: its score, or the number of its turns that were played.
+        measure: What is measured in a game: its score, the number of its turns that were played, or of all turns.
         label: The measure in words.
-        goal: Value to reach.
+        goal: Value to reach, if any.
         batches: Batches of expert demonstrations before the arms.
         updates: Updates of every arm.
         runs: Runs by name, in order.
@@ -25,9 +25,9 @@ class Game:
 
     title: str
     args: list[str]
-    measure: Literal["score", "played"]
+    measure: Literal["score", "played", "turns"]
     label: str
-    goal: float
+    goal: float | None
     batches: int
     updates: int
     runs: Mapping[str, Run]
@@ -67,16 +67,17 @@ PPO = {
 GAMES = {
     "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
     "shisensho": Game(
-        "Shisen-Sho on 4x4",
+        "Shisen-Sho on 6x6",
         shlex.split(
-            "--config rows=4 columns=4 copies=2 colours=4 shapes=2 theme=dark similarity=0.0 "
-            "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 0 7 "
-            "--states.mover random-legal --states.no-informative --rollout.max-tokens 200"
+            "--config rows=6 columns=6 copies=2 colours=6 shapes=3 theme=dark similarity=0.0 "
+            "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 192 --states.moves 0 17 "
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 360 "
+            "--reward.perception-weight 1 --play.max-turns 3 --grpo.gamma 0"
         ),
-        "played",
-        "pairs removed, of 8",
-        6,
-        1200,
+        "turns",
+        "turns to remove 18 pairs, at most 100",
+        None,
+        2000,
         200,
         RUNS,
     ),
@@ -85,12 +86,13 @@ GAMES = {
         shlex.split(
             "--config rows=5 columns=5 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, tiles in a line, and a swap.' --size 160 --states.moves 0 20 "
-            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1"
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1 "
+            "--reward.perception-weight 1"
         ),
         "played",
         "legal swaps in 100 turns",
         60,
-        1300,
+        3000,
         200,
         RUNS,
     ),

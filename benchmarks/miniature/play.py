@@ -61,13 +61,14 @@ def _summary(games: Sequence[Sequence[TurnRecord]]) -> dict[str, Any]:
     """Summarise the turns of games.
 
     Returns:
-        By game, `score` and number of turns `played`; `actions` of the first game, None if unparsable; means over
-        turns: `perception`, `format`, and shares `illegal` and `unparsable`.
+        By game, `score`, number of `turns`, and of those `played`; `actions` of the first game, None if unparsable;
+        means over turns: `perception`, `format`, and shares `illegal` and `unparsable`.
     """
     turns = [turn for game in games for turn in game]
     outcomes = Counter(turn.outcome for turn in turns)
     return {
         "score": [sum(turn.reward.game for turn in game) for game in games],
+        "turns": [len(game) for game in games],
         "played": [sum(turn.outcome is Outcome.PLAYED for turn in game) for game in games],
         "actions": [turn.action for turn in games[0]],
         "perception": float(np.mean([turn.reward.perception or 0.0 for turn in turns])),

@@ -95,10 +95,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
             "must be one of grpo, gae with 2 turn(s), got rloo",
         ),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator must be one of"),
-        (
-            ["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"],
-            "have 2 images",
-        ),
+        (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "have 2 images"),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
         (["worker.actor.model.model_path=nowhere/at/all"], "no folder nowhere/at/all"),
         (["worker.actor.model.model_path=null"], "must name a model: set MODEL"),
@@ -139,10 +136,7 @@ def test_machine(qwen3: Path, tmp_path: Path) -> None:
     config.worker.actor.model.model_path = str(qwen3)
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
     problems, facts = check_run(config)
-    for words in (
-        f"trainer.n_gpus_per_node=4, but this machine has {torch.cuda.device_count()}",
-        "cannot be created",
-    ):
+    for words in (f"trainer.n_gpus_per_node=4, but this machine has {torch.cuda.device_count()}", "cannot be created"):
         assert any(words in problem for problem in problems), (words, problems)
     assert "billion parameters need at least" in facts[0]
     config.vlmgym["rollout_workers"] += 4

@@ -21,6 +21,7 @@ from training.easyr1.batch import decode_replies, pad_and_shuffle, real_rows, re
 from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import RolloutWorker
 from training.easyr1.section import Section
+from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
@@ -51,11 +52,16 @@ def generated_of(requests: list[Any], times: int, responses: list[str], tokenize
     )
 
 
+def picks_of(*prompt_ids: int) -> list[tuple[int, Pick]]:
+    curriculum = SECTION.make_curriculum()
+    return list(curriculum.picks(curriculum.begin(), 0, prompt_ids).items())
+
+
 def played_turns(qwen3: Path) -> list[DataProto]:
     """Play two groups of two episodes for three turns; all responses are `up`, except in one episode."""
     worker, turns = worker_of(qwen3), []
     tokenizer = worker.encoder.tokenizer
-    requests = worker.start([(4, 0, None), (7, 0, None)], 2)
+    requests = worker.start(picks_of(4, 7), 2)
     while requests:
         times = 2 if requests[0].sample_idx is None else 1
         ids = response_ids(requests, 2)
@@ -85,7 +91,7 @@ def test_turns(qwen3: Path) -> None:
 
 def test_records(qwen3: Path) -> None:
     worker = worker_of(qwen3)
-    requests = worker.start([(4, 0, None)], 2)
+    requests = worker.start(picks_of(4), 2)
     for _ in range(3):
         worker.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
     found = worker.finish(2)
@@ -102,13 +108,13 @@ def test_records(qwen3: Path) -> None:
 def test_bootstrap_requests(qwen3: Path) -> None:
     """The limit of three turns truncates one of two episodes; the other one is still running."""
     worker = worker_of(qwen3)
-    worker.start([(4, 0, None), (7, 0, None)], 1)
+    worker.start(picks_of(4, 7), 1)
     for turn in range(3):
         worker.play([((4, 0), Reply("nothing"))])
         assert len(worker.bootstrap_requests()) == (turn == 2)
     ((episode_id, request),) = worker.bootstrap_requests()
     assert (episode_id, request.prompt_id, request.sample_idx) == ((4, 0), 4, 0)
-    observation = worker.episodes[4, 0].bootstrap_observation()
+    observation = worker.episodes[4, 0].observation_after_limit()
     expected = worker.encoder.encode(observation.prompt, observation.images)
     assert torch.equal(request.features["input_ids"], expected["input_ids"])
 
@@ -265,7 +271,7 @@ def test_stages_change_inside_a_batch_and_resume() -> None:
 
 def test_initial_states_depend_on_seed_and_prompt_id(qwen3: Path) -> None:
     def start(worker: RolloutWorker, prompt_ids: list[int]) -> list[tuple[int, bytes]]:
-        requests = worker.start([(prompt_id, 0, None) for prompt_id in prompt_ids], 1)
+        requests = worker.start(picks_of(*prompt_ids), 1)
         return [(one.prompt_id, one.features["multi_modal_data"]["images"][0]["bytes"]) for one in requests]
 
     worker = worker_of(qwen3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.named_actions import DIRECTIONS
 from vlmgym.sandbox.games.game2048.game import Board, Game2048, State2048, slide
 
@@ -54,20 +54,6 @@ def test_slide_matches_gymnasium_2048(board: Board, action: int) -> None:
     assert after == board_of(expected)
     assert gained == score
     assert (after != board) == changed
-
-
-@pytest.mark.parametrize(
-    ("row", "after", "score"),
-    [
-        ((2, 2, 2, 2), (4, 4, 0, 0), 8),
-        ((2, 2, 2, 0), (4, 2, 0, 0), 4),
-        ((4, 2, 2, 0), (4, 4, 0, 0), 4),
-        ((2, 0, 0, 2), (4, 0, 0, 0), 4),
-        ((0, 0, 0, 131072), (131072, 0, 0, 0), 0),
-    ],
-)
-def test_tile_merges_once_per_move(row: tuple[int, ...], after: tuple[int, ...], score: int) -> None:
-    assert slide((row,) * 4, DIRECTIONS.index("left")) == ((after,) * 4, score * 4)
 
 
 @given(boards(largest=3))
@@ -138,49 +124,6 @@ def test_goal_must_be_a_tile(goal: object) -> None:
 # Text -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", range(4))
-def test_documented_answers_are_parsed(action: int) -> None:
-    game, name = game_2048(), DIRECTIONS[action]
-    for text in (str(action), name, name.upper(), name.title(), f"  {name}\n", f"\t{action} "):
-        assert game.parse_answer(text) == action
-    assert game.format(action) == name
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["left right", "left.", "go left", "1.0", "-1", "+1", "1e0", "0x1", "\uff11", "\xb2", "12345", "\uff55\uff50",
-     "up\x00", "u p", "<b>up</b>", "0 1", "None", "[1]", '"up"', "\ud800", "上"],
-)  # fmt: skip
-def test_other_answers_are_parse_errors(text: str) -> None:
-    with pytest.raises(ParseError, match="0, 1, 2, 3, up, right, down, left"):
-        game_2048().parse_answer(text)
-
-
-def test_number_out_of_range_is_parsed() -> None:
-    assert game_2048().parse("<answer>7</answer>") == 7
-
-
-@pytest.mark.parametrize("origin", [0, 1])
-def test_prompt_covers_rules_actions_origin_and_format(origin: int) -> None:
-    game = game_2048(rows=5, columns=3, origin=origin)
-    prompt = game.prompt(game.start(np.random.default_rng(0)))
-    for words in (
-        "2048", "5 rows", "3 columns", f"numbered from {origin}", "slides", "merge", "score", "illegal",
-        "0 or up, 1 or right, 2 or down, 3 or left", "<perception>", "</perception>", "<think>", "</think>",
-        "<answer>", "</answer>", "exactly one <answer>",
-    ):  # fmt: skip
-        assert words in prompt
-    assert "{" not in prompt
-
-
-@given(boards(largest=17))
-def test_description_is_the_board(board: Board) -> None:
-    game, state = game_2048(rows=len(board), columns=len(board[0])), State2048(board)
-    lines = game.describe(state).split("\n")
-    assert tuple(tuple(map(int, line.split(", "))) for line in lines) == board
-    assert game.perceive(state, game.describe(state)) == (1.0, 1.0)
-
-
 def test_explanation_lists_merges_and_slides() -> None:
     game = game_2048()
     state = State2048(((4, 4, 0, 0), (0, 2, 0, 0), (0, 0, 0, 8), (0, 0, 0, 0)))
@@ -233,18 +176,11 @@ def with_cell(value: object) -> str:
         *map(with_cell, [1, 3, 6, -2, -1, 2**63, 10**100, 2.0, 2.5, "2", True, None, [2], {}, float("nan")]),
         *map(state_json, [EMPTY[1:], (*EMPTY, EMPTY[0]), (*EMPTY[1:], (0, 0, 0)), [[0] * 5] * 4, [], [0] * 16]),
         *(state_json(EMPTY, seed) for seed in ("0", 1.5)),
-        json.dumps({"variation_seed": 0}),
-        with_cell(2) + "x",
-        with_cell(2) + with_cell(2),
-        with_cell(2)[:-1],
-        "", "null", "[]", "0", '"board"', "board", "\x00", "{" * 10_000, "[" * 10_000,
     ],
-)  # fmt: skip
-def test_invalid_state_is_rejected_in_one_sentence(text: str) -> None:
-    with pytest.raises(StateError, match="invalid state of 2048") as caught:
+)
+def test_invalid_states_are_rejected(text: str) -> None:
+    with pytest.raises(StateError, match="invalid state of 2048"):
         game_2048().from_json(text)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
 
 
 # Images ----------------------------------------------------------------------------------------------------------

@@ -60,13 +60,6 @@ def test_slide_all_matches_slide(board: Board) -> None:
         np.testing.assert_array_equal(moved[:, :, action, 1], exponents_of(slide(board[::-1], action)[0])[:, :, 0])
 
 
-@given(boards())
-def test_evaluation_is_symmetric(board: Board) -> None:
-    (value,) = expectimax.evaluate(exponents_of(board))
-    for same in (board[::-1], tuple(row[::-1] for row in board), tuple(zip(*board))):
-        assert expectimax.evaluate(exponents_of(same))[0] == value
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=9, max_size=9), st.sampled_from([0.0, 0.1, 1.0]))
 def test_values_match_the_reference(exponents: list[int], four: float) -> None:

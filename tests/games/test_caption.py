@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,8 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.games.caption import photographs
 from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
-from vlmgym.sandbox.games.caption.keywords import (
-    keywords_from_captions,
-    named_keywords,
-    shortest_synonym,
-    tokenise,
-)
-from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, load_photograph, read_keywords
+from vlmgym.sandbox.games.caption.keywords import keywords_from_captions, named_keywords, shortest_synonym, tokenise
+from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, load_photograph
 
 WRITTEN = {
     "astronaut": "A smiling woman astronaut in an orange spacesuit with a helmet before an American flag.",
@@ -75,14 +69,6 @@ def mean_reward(game: Caption, captions: dict[str, str]) -> float:
 )  # fmt: skip
 def test_plurals_are_ignored(one: str, several: str) -> None:
     assert tokenise(one) == tokenise(several)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("cat", "caterpillar"), ("plan", "plane"), ("car", "care"), ("ride", "riding"), ("pas", "pass"), ("tap", "tape")],
-)
-def test_other_words_differ(one: str, other: str) -> None:
-    assert tokenise(one) != tokenise(other)
 
 
 def test_case_accents_hyphens_and_possessives_are_ignored() -> None:
@@ -168,12 +154,6 @@ def test_info_and_metrics() -> None:
     assert game.metrics(scored.next_state, [{}]) == {"coverage": 0.0, "precision": 0.0, "all named": 0.0}
 
 
-def test_the_prompt_mentions_costs() -> None:
-    (state, *_) = states(at())
-    assert "lower the score" in at().prompt(state)
-    assert "lower the score" not in at(precision=0).prompt(state)
-
-
 @pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
 def test_the_oracle_names_everything(level: int) -> None:
     game = at(level)
@@ -182,12 +162,6 @@ def test_the_oracle_names_everything(level: int) -> None:
         assert (scored.game, scored.perception, scored.info["missed"]) == (1.0, (1.0, 1.0), [])
         assert len(scored.info["named"]) == game.config.keywords
         assert game.from_json(game.to_json(state)) == state
-
-
-def test_higher_levels_are_harder() -> None:
-    brief = {name: " ".join(caption.split()[:9]) for name, caption in WRITTEN.items()}
-    rewards = [mean_reward(at(level), brief) for level in range(1, 6)]
-    assert all(harder < easier for easier, harder in pairwise(rewards)), rewards
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
@@ -290,8 +264,6 @@ def test_keywords_of_a_row(folder: Path, row: dict[str, Any], expected: tuple[tu
         ({"captions": ["a cat", "the dog"]}, "no words in common"),
         ({"captions": ["a cat", 5.5, {"text": "a cat"}]}, "caption is empty"),
         ({"keywords": None, "captions": None}, "neither keywords nor captions"),
-        ({"keywords": "cat", "image": "9.png"}, "no image '9.png'"),
-        ({"keywords": "cat", "image": "../9.png"}, "outside the folder"),
     ],
 )
 def test_bad_rows_say_why(folder: Path, row: dict[str, Any], reason: str) -> None:
@@ -310,10 +282,6 @@ def test_class_folders_provide_keywords(tmp_path: Path) -> None:
     game = at(data=str(tmp_path), order="rows")
     keywords = [game.start_at(seed, np.random.default_rng(seed)).keywords for seed in range(2)]
     assert keywords == [(("dog",),), (("tabby cat",),)]
-
-
-def test_read_keywords() -> None:
-    assert read_keywords(" cat | kitten ,, table;\ncup |") == (("cat", "kitten"), ("table",), ("cup",))
 
 
 # Contract -------------------------------------------------------------------------------------------------------------

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
+import json
 import tarfile
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from tests.hub_server import serving_hub
+from tests.colours import encoded
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.images import decode
+from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
 
 
@@ -103,24 +104,21 @@ def test_missing_batches_and_splits_are_rejected(archive: Path) -> None:
         make_game("shisensho", tiles="cifar10", data=str(archive / "nowhere")).start(np.random.default_rng(0))
 
 
-def test_cifar10_from_the_hub(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
-    images = [Image.new("RGB", (32, 32), (5 * i, 0, 0)) for i in range(40)]
-    made = datasets.Dataset.from_dict({"img": images, "label": [i % 10 for i in range(40)]}, features=features)
-    target = tmp_path / "hub" / "uoft-cs" / "cifar10" / "data" / "test-00000-of-00001.parquet"
-    target.parent.mkdir(parents=True)
-    made.to_parquet(target)
-    code = (
-        "import numpy as np; from vlmgym import make_game\n"
-        "state = make_game('shisensho', tiles='cifar10', size=320).start(np.random.default_rng(0))\n"
-        "print(*sorted({tile for line in state.board for tile in line}), sep=',')"
-    )
-    with serving_hub(tmp_path / "hub") as hub:
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, **hub.environment}, capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr
-    found = set(done.stdout.strip().split(","))
+def test_cifar10_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with the columns and class names of the one on the Hub takes its place."""
+    labels = {"info": {"features": {"label": {"names": CLASSES, "_type": "ClassLabel"}}}}
+    images = [{"bytes": encoded((5 * i, 0, 0)), "path": None} for i in range(40)]
+    table = pa.table({"img": images, "label": [i % 10 for i in range(40)]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(labels)}), tmp_path / "table.parquet")
+    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
+    opened = []
+
+    def open_there(data: str, split: str) -> Any:
+        opened.append((data, split))
+        return open_table(str(tmp_path / "table.parquet"))
+
+    monkeypatch.setattr("vlmgym.sandbox.games.shisensho.image_tiles.open_table", open_there)
+    found = set(chain(*make_game("shisensho", tiles="cifar10", size=320).start(np.random.default_rng(0)).board))
+    assert opened == [("uoft-cs/cifar10", "test")]
     assert len(found) == 9
     assert found <= set(CLASSES)

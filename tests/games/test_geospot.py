@@ -15,7 +15,8 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.datasets.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot.game import Geospot, GeospotConfig, state_of
+from vlmgym.sandbox.games.geospot.config import GeospotConfig
+from vlmgym.sandbox.games.geospot.game import Geospot, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, parse_place, place_of
 from vlmgym.sandbox.games.geospot.reward import CURRICULA, compare_places, compute_reward
@@ -80,19 +81,6 @@ def test_rewards_are_weighted_means(true, said, preset, stage):
     assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field does not pay
 
 
-def test_an_example_of_the_default_preset():
-    game = make_game("geospot", stage=4)
-    lyon = "Lyon, Auvergne-Rhône-Alpes, France, 45.7491, 4.8479"
-    total, info = game.score(state_at(PARIS), lyon)
-    km = distance_km(LATITUDE, LONGITUDE, 45.7491, 4.8479)
-    assert km == pytest.approx(393, abs=3)
-    assert info["km"]["country"] == 0
-    assert info["km"]["city"] == pytest.approx(km)
-    region = math.exp(-info["km"]["region"] / 500)
-    expected = 0.2 * 1 + 0.3 * region + 0.3 * math.exp(-km / 100) + 0.3 * math.exp(-km / 25)
-    assert total == pytest.approx(expected / 1.1)
-
-
 def test_stages_of_mixtrain():
     """A field with a part earns exp(-distance / tolerance), names that differ included; the others earn nothing."""
     state, parts = state_at(PARIS), {"country": 0.3, "region": 0.2, "city": 0.2, "coordinates": 0.3}
@@ -111,16 +99,6 @@ def test_stages_of_mixtrain():
             reward, info = game.score(state, answer(**said))
             lost = part * (1 - math.exp(-info["km"][field] / tolerance)) / total if number < fields else 0
             assert reward == pytest.approx(1 - lost)
-
-
-def test_belgium_for_france_earns_less_at_each_stage_of_mixtrain_and_at_the_second_stage_of_vlm_gym():
-    belgium, state = answer(country="Belgium"), state_at(PARIS)
-    earned = [make_game("geospot", preset="mixtrain", stage=stage).score(state, belgium)[0] for stage in range(1, 6)]
-    assert earned[:2] == pytest.approx([0.42, 0.12], abs=0.01)
-    assert earned == sorted(earned, reverse=True)
-    wide, tight = (make_game("geospot", stage=stage).score(state, belgium) for stage in (1, 2))
-    km = wide[1]["km"]["country"]
-    assert (wide[0], tight[0]) == pytest.approx((math.exp(-km / 4000), math.exp(-km / 2000)))
 
 
 def test_unknown_names_earn_nothing_and_are_reported():
@@ -158,22 +136,16 @@ def test_the_docs_show_the_curricula():
     ("preset", "stage", "constant"),
     [
         ("vlm-gym", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
-        ("vlm-gym", 2, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
-        ("vlm-gym", 3, "Shanghai, Jiangsu, China, 19.4285, -99.1277"),
         ("vlm-gym", 5, "Itabashi, Jiangsu, China, 19.4285, -99.1277"),
         ("mixtrain", 1, "Shanghai, Shanghai, China, 31.2222, 121.4581"),
-        ("mixtrain", 3, "Shanghai, Guangdong, China, 31.2222, 121.4581"),
         ("mixtrain", 5, "Mexico City, Maharashtra, China, 19.4285, -99.1277"),
     ],
 )
 def test_the_docs_show_what_constant_answers_earn(preset, stage, constant):
     line = next(line for line in DOCS.read_text("utf-8").splitlines() if line.startswith(f"| `{preset}` | 0."))
     game, places = make_game("geospot", preset=preset, stage=stage), gazetteer()
-    rewards = []
-    for number in range(game.config.cities):
-        city = places.city_at(number)
-        state = state_of(city, (0.0, 0.0))
-        rewards.append(game.score(state, constant)[0])
+    cities = map(places.city_at, range(game.config.cities))
+    rewards = [game.score(state_of(city, (0.0, 0.0)), constant)[0] for city in cities]
     assert f"{np.mean(rewards):.3f}" == line.strip("| ").split(" | ")[stage]
 
 
@@ -183,14 +155,11 @@ def test_custom_weights_scales_and_tolerance():
     game = make_game("geospot", weights=[0, 0, 0, 2], scales=[1, 1, 1, 50], tolerance=2.0)
     assert game.score(state, north)[0] == pytest.approx(math.exp(-km / 100))
     assert Geospot(GeospotConfig.model_validate_json(game.config.model_dump_json())) == game
-    wrong = [
-        {"weights": [0, 0, 0, 0]},
-        {"weights": [1, 1, 1]},
-        {"scales": [-1, 1, 1, 1]},
-        {"stage": 6},
-        {"preset": "x"},
-    ]
-    for overrides in wrong:
+    wrong = [[1, 1, 1], [-1, 1, 1, 1], [math.nan, 1, 1, 1], "1,2,3,4"]
+    for value in wrong:
+        with pytest.raises(UsageError, match=r"scales: must be \[a, b, c, d\] with numbers from 0 to 100000, got "):
+            make_game("geospot", scales=value)
+    for overrides in ({"weights": [0, 0, 0, 0]}, {"stage": 6}, {"preset": "x"}):
         with pytest.raises(UsageError):
             make_game("geospot", **overrides)
 
@@ -206,31 +175,12 @@ def test_formatted_places_are_parsed_back(city, region, country, place):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "city: Paris\nregion: Ile-de-France\ncountry: France\nlatitude: 48.86\nlongitude: 2.35",
-        "  Longitude: +2.350\n\nLATITUDE : 48.86\nCountry:France\nRegion:  Ile-de-France \ncity: Paris\n",
-        "Paris, Ile-de-France, France, 48.86, 2.35",
-        "- city: Paris\n* region: Ile-de-France\n\u2022 country: France\n\u2013 latitude: 48.86.\n-  longitude: 2.35.",
-        "Paris, Ile-de-France, France, 48.860000000000000000, 2.3500000000000001",
-    ],
-)
-def test_documented_forms_are_equivalent(text):
-    assert parse_place(text) == Place("Paris", "Ile-de-France", "France", (48.86, 2.35))
-
-
-@pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("48", 48.0),
-        ("48.", 48.0),
-        ("+48.5.", 48.5),
-        ("\u221233.87", -33.87),
-        (".5", 0.5),
-        ("1e-05", 1e-05),
+        ("48", 48.0), ("48.", 48.0), ("+48.5.", 48.5), ("\u221233.87", -33.87), (".5", 0.5), ("1e-05", 1e-05),
         ("-12.1234567890123456789", -12.123457),
     ],
-)
+)  # fmt: skip
 def test_answers_and_data_accept_the_same_numbers(text, number):
     read = parse_place(answer(latitude=text, longitude=text)).coordinates
     assert read == pytest.approx((number, number), abs=1e-6)

@@ -24,9 +24,8 @@ def test_conformance(check: Any) -> None:
     run_check(check, make_game("gym:FrozenLake-v1", size=96), (0,))
 
 
-@pytest.mark.parametrize("env_id", [*TOY_TEXT, "CartPole-v1"])
-def test_other_environments_restore_and_respond(env_id: str) -> None:
-    game = make_game(f"gym:{env_id}", size=64, frames=2)
+def test_environments_with_numbers_as_states_restore_and_respond() -> None:
+    game = make_game("gym:CartPole-v1", size=64, frames=2, frame_skip=2)
     for check in GAME_CHECKS:
         if check_name(check) in ("restored_episode", "responses", "image_and_description", "format_and_parse"):
             run_check(check, game, (0,))
@@ -78,7 +77,7 @@ def test_box_and_multidiscrete_actions() -> None:
         ("gym:FrozenLak-v1", {}, "Did you mean: `FrozenLake`"),
         ("gym:CartPole", {}, "no version: choose CartPole-v0 or CartPole-v1"),
         ("gym:this:FrozenLake-v1", {}, "names a module to import, which vlmgym does not do"),
-        ("gym:", {}, "Gymnasium has no environment ''"),
+        ("gym:", {}, "ends without a name"),
         ("gym:../../etc/passwd-v0", {}, "Gymnasium has no environment"),
         ("gym:phys2d/CartPole-v1", {}, "cannot be made: ModuleNotFoundError: No module named 'jax'"),
         ("gym:FrozenLake-v1", {"options": "map_name=9x9"}, "cannot be made: KeyError"),
@@ -164,7 +163,7 @@ def test_evaluation_writes_files_with_plain_names(run: Any, tmp_path: Any) -> No
 
 
 def test_vectors_and_datasets_take_environments() -> None:
-    envs = vlmgym.make_vec("gym:CartPole-v1", 3, size=64)
+    envs = vlmgym.make_vec("gym:CartPole-v1", 3, 1, size=64)
     observations, _ = envs.reset(seed=0)
     assert observations.shape == (3, 64, 64, 3)
     assert envs.step(np.array([0, 1, 0]))[1].tolist() == [1.0] * 3

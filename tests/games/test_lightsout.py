@@ -77,10 +77,3 @@ def test_bad_states_and_configs() -> None:
             game.check_state(LightsOutState(lit, par))
     with pytest.raises(UsageError, match="presses must be at most rows x columns = 4"):
         make_game("lightsout", rows=2, columns=2, presses=5)
-
-
-def test_explanation_lists_a_solution() -> None:
-    game = LightsOut(LightsOutConfig(rows=2, columns=2, presses=1))
-    state = LightsOutState(switched(0, 2, 2, (3,)), 1)
-    assert game.explain(state, (1, 1)) == "Pressing (1, 1) switches off all lamps. I press (1, 1)."
-    assert game.describe(state) == "off, on\non, on"

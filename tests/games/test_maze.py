@@ -16,7 +16,6 @@ from vlmgym.sandbox.games.maze.game import HIDDEN, Maze, MazeConfig, MazeState, 
 
 CORRIDOR = ((2, 10, 8), (2, 10, 8))
 """Two rows of cells that are only open to the left and right."""
-RING = ((6, 12), (3, 9))
 
 
 @given(st.integers(2, 12), st.integers(2, 12), st.integers(0, 10_000))
@@ -84,8 +83,3 @@ def test_fog_hides_cells_and_the_exit() -> None:
 def test_other_mazes_are_not_states(openings: Openings, player: tuple[int, int], reason: str) -> None:
     with pytest.raises(StateError, match=reason):
         Maze(MazeConfig(rows=2, columns=3)).check_state(MazeState(openings, player, (0, 2)))
-
-
-def test_words_list_the_open_sides() -> None:
-    game = Maze(MazeConfig(rows=2, columns=2))
-    assert game.describe(MazeState(RING, (0, 0), (1, 1))) == "player right down, down left\nup right, exit up left"

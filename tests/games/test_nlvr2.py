@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from tests.games import scene_oracle
 from vlmgym import make_game
-from vlmgym.errors import ParseError, StateError, UsageError
+from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config, Nlvr2State
 from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
@@ -121,39 +121,14 @@ def test_counts_of_one_image_reveal_nothing(make: Callable[..., Statement], form
         assert chi2.sf(chi, len(seen)) > 0.001
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_one_image_is_not_enough_otherwise(states: list[Nlvr2State], side: int) -> None:
-    # One image can show that "both" is false, which yields 75%; see `PATTERNS`.
-    forms = ("both", "neither", "and", "or", "more left", "more right", "left" if side else "right")
-    chosen = [s for s in states if scene_oracle.parts(s.statement)[0] in forms]
-    accuracy, cases = table_accuracy([one_image(s, side) for s in chosen], [s.truth for s in chosen])
-    assert accuracy < 0.75 + interval(cases)
-
-
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [("true", 1), ("True", 1), ("FALSE.", 0), ("yes", 1), ("No.", 0), (" false ", 0), ("true.", 1)],
-)
-def test_documented_answers_are_accepted(text: str, action: int) -> None:
-    assert Nlvr2().parse_answer(text) == action
-
-
-@pytest.mark.parametrize(
-    "text", ["true or false", "maybe", "not true", "truefalse", "false, true", "0", "1", "t", "true..", "true?", "wahr"]
-)
-def test_ambiguous_answers_are_unparsable_not_false(text: str) -> None:
+def test_ambiguous_answers_are_unparsable_not_false() -> None:
     game = Nlvr2()
-    state = start(game, 0)
-    scored = score_response(game, state, f"<answer>{text}</answer>", np.random.default_rng(0))
-    assert scored.outcome is Outcome.UNPARSABLE
-    assert scored.action is None
-    assert scored.game == 0.0
-    assert scored.terminated
-    with pytest.raises(ParseError, match="must be true or false"):
-        game.parse_answer(text)
+    scored = score_response(game, start(game, 0), "<answer>true or false</answer>", np.random.default_rng(0))
+    assert (scored.outcome, scored.action, scored.game, scored.terminated) == (Outcome.UNPARSABLE, None, 0.0, True)
+    assert "must be true or false" in scored.feedback
 
 
 # Perception -----------------------------------------------------------------------------------------------------------

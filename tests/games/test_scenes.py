@@ -19,7 +19,6 @@ from vlmgym.sandbox.games.scenes.description import (
     describe_scene,
     object_descriptions,
     parse_line,
-    split_sides,
 )
 from vlmgym.sandbox.games.scenes.drawing import paint_scene
 from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, place_objects
@@ -60,12 +59,7 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
     return found
 
 
-@given(
-    st.lists(kinds, max_size=10),
-    st.sampled_from([0.5, 0.7, 0.9]),
-    st.sampled_from([0.0, 0.06, 0.3]),
-    seeds,
-)
+@given(st.lists(kinds, max_size=10), st.sampled_from([0.5, 0.7, 0.9]), st.sampled_from([0.0, 0.06, 0.3]), seeds)
 @settings(max_examples=30)
 def test_every_object_is_visible_enough_and_in_one_piece(
     chosen: list[Kind], visible: float, crop: float, seed: int
@@ -157,13 +151,6 @@ def test_disjoint_pairs_leave_other_objects(seed: int, attributes: int) -> None:
     assert len(random_distractors(rng, vocabulary, [one, other], 3)) == 3
 
 
-def test_text_of_selectors() -> None:
-    assert Selector("large", "red", "circle").singular == "large red circle"
-    assert Selector(colour="orange").with_article == "an orange object"
-    assert Selector(shape="cross").plural == "crosses"
-    assert [Selector(shape="star").counted(count) for count in (0, 1, 2)] == ["no stars", "one star", "two stars"]
-
-
 # Descriptions ---------------------------------------------------------------------------------------------------------
 
 SCENE = (
@@ -225,14 +212,8 @@ def test_accepted_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["red circle at (42, 31)", "large red circle", "large red circle at (0.4, 0.3)", "large red circle (1, 2)"],
+    "line", ["red circle at (42, 31)", "large red circle", "large red circle at (0.4, 0.3)", "large red circle (1, 2)"]
 )
 def test_rejected_lines(line: str) -> None:
     assert parse_line(line) is None
     assert compare(line, SCENE[:1]) == (0.0, 0.0)
-
-
-def test_sides_are_split_by_their_headings() -> None:
-    assert split_sides("Left:\na\nRIGHT:\nb\nc") == ("a", "b\nc", "")
-    assert split_sides("a\nright:\nb") == ("", "b", "a")

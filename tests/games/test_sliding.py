@@ -17,8 +17,7 @@ SMALL = Sliding(SlidingConfig(rows=2, columns=3))
 
 
 @pytest.mark.parametrize(
-    ("action", "after"),
-    [(0, (1, 5, 3, 4, 0, 6)), (1, (0, 1, 3, 4, 5, 6)), (3, (1, 3, 0, 4, 5, 6))],
+    ("action", "after"), [(0, (1, 5, 3, 4, 0, 6)), (1, (0, 1, 3, 4, 5, 6)), (3, (1, 3, 0, 4, 5, 6))]
 )
 def test_a_tile_slides_into_the_gap(action: int, after: tuple[int, ...]) -> None:
     game = Sliding(SlidingConfig(rows=2, columns=3))
@@ -81,9 +80,3 @@ def test_a_hopeless_search_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_boards_are_not_states(tiles: tuple[int, ...], reason: str) -> None:
     with pytest.raises(StateError, match=reason):
         SMALL.check_state(SlidingState(tiles, 1))
-
-
-def test_explanation_counts_distances() -> None:
-    game = Sliding(SlidingConfig(rows=2, columns=2))
-    assert "add up to 1 before and 0 after" in game.explain(SlidingState((1, 2, 0, 3), 1), 3)
-    assert game.describe(SlidingState((1, 2, 0, 3), 1)) == "1, 2\nempty, 3"

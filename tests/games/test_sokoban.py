@@ -72,10 +72,6 @@ def test_solutions_are_shortest(level: int) -> None:
         assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.board)
 
 
-def test_rooms_of_the_hardest_level_are_solved() -> None:
-    assert scores(make_game("sokoban", reasoning=5), range(8)) == pytest.approx([1.0] * 8)
-
-
 @given(st.integers(0, 10_000), st.integers(5, 9), st.integers(5, 9), st.integers(1, 3))
 @settings(max_examples=20)
 def test_every_room_can_be_solved(seed: int, rows: int, columns: int, boxes: int) -> None:
@@ -88,12 +84,6 @@ def test_a_box_in_a_corner_has_no_solution() -> None:
     game, state = state_of("######", "#$ @ #", "#  . #", "######", "######")
     assert game.best_action(state) is None
     assert game.ended(state) is None
-
-
-def test_explanation_names_the_push() -> None:
-    game, state = state_of("######", "#@$. #", "#    #", "######", "######")
-    assert game.explain(state, RIGHT).endswith("I move right to (1, 2), which pushes the box to (1, 3).")
-    assert game.explain(state, UP).endswith("Moving up is illegal: there is a wall.")
 
 
 @pytest.mark.parametrize("row", ["#@$ ##", "#@@$.#", "#@$.x#", "#@$. .", "# $. #"])

@@ -107,27 +107,11 @@ def test_illegal_actions_say_why() -> None:
 
 def test_answers() -> None:
     game = make_game("sudoku", origin=1)
-    for text in (
-        "(1, 3) 4", "(1, 3): 4", "(1, 3) = 4", "1, 3, 4", "(1, 3, 4)", "1 3 4", "row 1, column 3: 4", "4 at (1, 3)",
-        "write 4 in row 1, column 3", "Row 1, Col 3, number 4", "**(1, 3) 4**",
-    ):  # fmt: skip
+    for text in ("(1, 3) = 4", "1 3 4", "row 1, column 3: 4", "write 4 in row 1, column 3", "**(1, 3) 4**"):
         assert game.parse(answer_only(text)) == (0, 2, 4), text
-    for text in (
-        "(1, 3)",
-        "4",
-        "(1, 3) 4 or 5",
-        "(1, 3) 4 (1, 4) 5",
-        "not (1, 3) 4",
-        "(1, 3) -4",
-        "1 3 4 5",
-        "(1, 34)",
-        "1 34",
-        "1, 34",
-    ):
+    for text in ("(1, 3)", "4", "(1, 3) 4 (1, 4) 5", "not (1, 3) 4", "(1, 3) -4", "1 3 4 5", "(1, 34)", "1 34"):
         with pytest.raises(ParseError):
             game.parse(answer_only(text))
-    with pytest.raises(ParseError):
-        make_game("sudoku", strict=True).parse(answer_only("4 at (1, 3)"))
 
 
 def test_other_sizes_and_states_are_rejected() -> None:

@@ -26,13 +26,7 @@ small = st.builds(
 seeds = st.integers(0, 2**32)
 
 # Only tiles 0 and 1 occur more than once.
-BOARD: Board = (
-    (10, 11, 12, 13, 14),
-    (15, 16, 0, 17, 18),
-    (0, 0, 19, 0, 0),
-    (20, 1, 1, 21, 22),
-    (23, 24, 25, 1, 26),
-)
+BOARD: Board = ((10, 11, 12, 13, 14), (15, 16, 0, 17, 18), (0, 0, 19, 0, 0), (20, 1, 1, 21, 22), (23, 24, 25, 1, 26))
 
 
 def in_runs(board: Board) -> set[tuple[int, int]]:
@@ -190,16 +184,6 @@ def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
         five_by_five().step(SwapState(BOARD), action, np.random.default_rng(0))
 
 
-def test_metrics() -> None:
-    def info(cleared: int, cascade: int, reshuffled: bool = False, redealt: bool = False) -> dict[str, Any]:
-        return {"cleared": cleared, "cascade": cascade, "reshuffled": reshuffled, "redealt": redealt}
-
-    game, state = five_by_five(), SwapState(BOARD)
-    infos = [info(3, 1), {}, info(9, 3, reshuffled=True), info(4, 1, redealt=True), {}]
-    assert game.metrics(state, infos) == {"tiles cleared": 16.0, "longest cascade": 3.0, "reshuffles": 2.0}
-    assert game.metrics(state, [{}]) == {"tiles cleared": 0.0, "longest cascade": 0.0, "reshuffles": 0.0}
-
-
 # Configuration and states -------------------------------------------------------------------------------------------
 
 
@@ -232,7 +216,6 @@ def _with(**changes: Any) -> str:
         (_with(board=swapped(BOARD, (1, 2, 2, 2))), "has a run"),
         (_with(board=[list(range(5 * row, 5 * row + 5)) for row in range(5)]), "no legal move"),
         (_with(board="circles"), "invalid state of swap"),
-        ("{", "invalid state of swap"),
     ],
 )
 def test_invalid_states(text: str, message: str) -> None:
@@ -247,35 +230,27 @@ def five_by_five(**overrides: Any) -> Swap:
 # Text ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("origin", [0, 1])
-def test_prompt_covers_board_tiles_actions_and_format(origin: int) -> None:
-    game = Swap(SwapConfig(rows=6, origin=origin))
-    prompt = game.prompt(game.start(np.random.default_rng(0)))
-    assert "6 rows and 8 columns" in prompt
-    assert f"numbered from {origin}" in prompt
-    assert "(red, blue, green, yellow)" in prompt
-    assert "(circle, square, triangle)" in prompt
-    assert f"({origin}, {origin}) ({origin}, {origin + 1})" in prompt
-    assert "<answer>" in prompt
-
-
-def test_explanation_names_the_run() -> None:
-    game = five_by_five(origin=1)
-    tile = game.cell_words(19)
-    assert game.explain(SwapState(BOARD), (1, 2, 2, 2)).endswith(
-        f"Swapping the red circle at (2, 3) with the {tile} at (3, 3) lines up "
-        "5 red circle tiles in row 3, columns 1 to 5."
+def test_explanation_searches_lines_and_names_the_run() -> None:
+    game = Swap(SwapConfig(rows=3, columns=3, colours=3, shapes=1, origin=1))
+    state = SwapState(((0, 1, 2), (1, 0, 0), (2, 1, 2)))
+    assert game.explain(state, (1, 0, 0, 0)) == (
+        "Tiles, each with that needed before to complete three, then tiles needed, each with that before: "
+        "row 1: red circle, none, blue circle, none, green circle, none, needs, none, none, none, none, none, none; "
+        "row 2: blue circle, none, red circle, none, red circle, none, needs, red circle, red circle, equal at 1. "
+        "Swapping (2, 1) and (1, 1) lines up 3 red circle tiles in row 2, columns 1 to 3."
     )
-    assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(SwapState(BOARD), (0, 0, 0, 1))
+    assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(state, (0, 0, 0, 1))
 
 
 @given(small, seeds)
-def test_rule_makes_the_last_swap_of_the_search_in_an_explanation(game: Swap, seed: int) -> None:
+def test_rule_makes_a_swap_of_the_search_in_an_explanation(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
     action = game.rule_action(state)
+    assert action is not None
     assert action in game.legal_actions(state)
-    search = game.explain(state, action).split(": ", 1)[1].split(". ")[0].split("; ")
-    assert [one.rpartition(": ")[2] for one in search] == ["none"] * (len(search) - 1) + [game.format(action)]
+    row, column, other_row, _ = action
+    last = game.explain(state, action).split(". Swapping")[0].rpartition(" equal at ")
+    assert last[2] == str(column if row < other_row else row) or not last[1]
 
 
 @given(small, seeds)
@@ -298,29 +273,7 @@ def test_oracle_takes_the_longer_run() -> None:
 
 def test_oracle_sees_runs_made_by_falling_tiles() -> None:
     # Both the 1s and the 0s can make a run of three; clearing the 1s drops a 2 next to the other two.
-    board: Board = (
-        (10, 11, 12, 13, 14),
-        (15, 16, 17, 2, 18),
-        (0, 0, 19, 1, 20),
-        (21, 22, 0, 1, 23),
-        (24, 2, 2, 27, 1),
-    )
+    board: Board = ((10, 11, 12, 13, 14), (15, 16, 17, 2, 18), (0, 0, 19, 1, 20), (21, 22, 0, 1, 23), (24, 2, 2, 27, 1))
     game = five_by_five()
     assert set(game.legal_actions(SwapState(board))) >= {(2, 2, 3, 2), (4, 3, 4, 4)}
     assert game.best_action(SwapState(board)) == (4, 3, 4, 4)
-
-
-def test_oracle_clears_more_than_random_play() -> None:
-    game = Swap(SwapConfig.at(reasoning=1))
-    cleared = {"oracle": 0, "random-legal": 0}
-    for policy, seed in itertools.product(cleared, range(4)):
-        rng, own = np.random.default_rng(seed), np.random.default_rng(100 + seed)
-        state = game.start(rng)
-        for _ in range(40):
-            actions = game.legal_actions(state)
-            action = game.best_action(state) if policy == "oracle" else actions[int(own.integers(len(actions)))]
-            assert action is not None
-            step = game.step(state, action, rng)
-            state = step.state
-            cleared[policy] += step.info["cleared"]
-    assert cleared["oracle"] > 1.3 * cleared["random-legal"]

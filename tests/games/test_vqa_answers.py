@@ -106,22 +106,13 @@ def test_markup_is_ignored(text: str, around: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("The red one.", "red 1"),
-        ("A CIRCLE", "circle"),
-        ("None", "0"),
-        ("yes!", "Yes"),
-        ("**Yes**!", "yes"),
-        ("('yes').", "yes"),
-        ("t-shirt", "T\N{NON-BREAKING HYPHEN}Shirt"),
-        ("don\N{RIGHT SINGLE QUOTATION MARK}t", "don't"),
-        ("traffic   light", "the traffic light"),
-        ("traffic_light", "traffic light"),
-        ("red, blue and green", "red,blue and green"),
-        ("50 %", "50%"),
-        ("1 / 2", "1/2"),
-        ("cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
+        ("The red one.", "red 1"), ("A CIRCLE", "circle"), ("None", "0"), ("yes!", "Yes"), ("**Yes**!", "yes"),
+        ("('yes').", "yes"), ("t-shirt", "T\N{NON-BREAKING HYPHEN}Shirt"),
+        ("don\N{RIGHT SINGLE QUOTATION MARK}t", "don't"), ("traffic   light", "the traffic light"),
+        ("traffic_light", "traffic light"), ("red, blue and green", "red,blue and green"), ("50 %", "50%"),
+        ("1 / 2", "1/2"), ("cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
     ],
-)
+)  # fmt: skip
 def test_equal_answers(one: str, other: str) -> None:
     assert normalise(one) == normalise(other)
 
@@ -129,28 +120,12 @@ def test_equal_answers(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("3", "4"),
-        ("3.5", "35"),
-        ("3,5", "3 5"),
-        ("1 - 2", "1 2"),
-        ("twenty, one", "21"),
-        ("twenty - one", "21"),
-        ("0,123", "123"),
-        ("007", "7"),
-        ("no", "0"),
-        ("no one", "no 1"),
-        ("A", "the"),
-        ("vitamin A", "vitamin"),
-        ("A and B", "and B"),
-        ("[1, 2)", "[1, 2]"),
-        ("!yes", "yes"),
-        ("we're", "were"),
-        ('5"', "5"),
-        ("?", "!"),
-        ("red or blue", "red"),
-        ("star", "stars"),
+        ("3", "4"), ("3.5", "35"), ("3,5", "3 5"), ("1 - 2", "1 2"), ("twenty, one", "21"), ("twenty - one", "21"),
+        ("0,123", "123"), ("007", "7"), ("no", "0"), ("no one", "no 1"), ("A", "the"), ("vitamin A", "vitamin"),
+        ("A and B", "and B"), ("[1, 2)", "[1, 2]"), ("!yes", "yes"), ("we're", "were"), ('5"', "5"), ("?", "!"),
+        ("red or blue", "red"), ("star", "stars"),
     ],
-)
+)  # fmt: skip
 def test_different_answers(one: str, other: str) -> None:
     assert normalise(one) != normalise(other)
 

@@ -69,14 +69,6 @@ def test_scores_equal_those_of_vlmgym_eval(tmp_path: Path) -> None:
     assert log.eval.task == "vlmgym/2048"
 
 
-def test_history_is_bounded(tmp_path: Path) -> None:
-    with ApiServer(well_behaved).running() as server:
-        log = run(server, tmp_path, make_task("2048", 1, max_turns=5, size=64, history=2, history_images=1))
-    assert [len(request.images) for request in server.requests] == [1, 2, 2, 2, 2]
-    assert {len(request.body["messages"]) for request in server.requests} == {1}
-    assert len(log.samples[0].scores["game_score"].metadata["turns"]) == 5
-
-
 def test_failed_requests_are_not_scored(tmp_path: Path) -> None:
     with ApiServer(lambda request: refusal(400)).running() as server:
         log = run(server, tmp_path, make_task("2048", 1, max_turns=2, size=64))

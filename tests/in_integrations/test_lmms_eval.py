@@ -69,22 +69,6 @@ def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
     assert np.mean(answered["nlvr2"]) == 0.5
 
 
-def test_the_loader_reads_moves_of_a_board_game(tmp_path: Path) -> None:
-    rows = make_dataset("2048", 2, size=64)
-    assert write_tasks(tmp_path / "tasks", rows, max_tokens=7) == ["vlmgym_2048"]
-    manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
-    task = get_task_dict(["vlmgym_2048"], manager, task_type="chat")["vlmgym_2048"]
-    assert task.config.generation_kwargs["max_new_tokens"] == 7
-    for row, doc in zip(rows, task.test_docs(), strict=True):
-        *images, text = task.doc_to_messages(doc)[0]["content"]
-        assert all(
-            np.array_equal(part["url"], np.asarray(image)) for part, image in zip(images, row["images"], strict=True)
-        )
-        assert text["text"] == row["prompt"][0]["content"]
-        result = task.process_results(doc, [f"<answer>{row['answer']}</answer>"])
-        assert (result["played"], result["failed"]) == (1.0, 0.0)
-
-
 def test_versions_of_a_gymnasium_environment_are_separate_tasks(tmp_path: Path) -> None:
     rows = make_dataset(["gym:CartPole-v0", "gym:CartPole-v1", "gym:Unversioned"], 3, size=64)
     names = write_tasks(tmp_path / "tasks", rows)

@@ -128,20 +128,6 @@ def test_a_typed_client_sees_the_messages_of_an_episode(url: str) -> None:
         assert again.messages() == Episode("swap", 2, **SETTINGS).messages()
 
 
-def test_a_chat_grows_as_that_of_an_episode() -> None:
-    settings = {**SETTINGS, "chat": True, "history_images": 9}
-    episode = Episode("2048", 3, **settings)
-    with serve(make_app(**settings)) as url, GameClient(base_url=url).sync() as client:
-        conversation = client.reset(seed=3).observation.messages()
-        for response in ("<answer>left</answer>", "none"):
-            assert conversation == episode.messages()
-            episode.respond(response)
-            conversation.append({"role": "assistant", "content": [{"type": "text", "text": response}]})
-            conversation += client.step(GameAction(response=response)).observation.messages()
-    assert conversation == episode.messages()
-    assert conversation[0]["role"] == "system"
-
-
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(EXAMPLE)

@@ -150,6 +150,12 @@ def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> No
         ("packed", ["--format", "eval-results"], "eval-results needs --dataset"),
         ("packed", ["--format", "inspect", "--top", "1"], "remove --top"),
         ("packed", ["--format", "inspect", "--source-url", "https://example.org"], "only eval-results"),
+        ("packed", ["--format", "eval-results", "--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
+        (
+            "packed",
+            ["--format", "eval-results", "--dataset", "org/games", "--source-url", "runs/qwen"],
+            "source_url must be the address of a web page, got 'runs/qwen'",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_rejected(root, run, options, message, tmp_path, capsys) -> None:
@@ -179,6 +185,16 @@ def test_runs_of_fewer_games_have_no_score_of_the_suite(root: Path, tmp_path: Pa
     export(tmp_path, "packed", "eval-results", "--dataset", "org/games")
     data = yaml.safe_load((tmp_path / "eval-results" / ".eval_results" / "small-1.yaml").read_text())
     assert [entry.task_id for entry in parse_eval_result_entries(data)] == ["nlvr2-v0", "swap-v0"]
+
+
+def test_runs_without_versions_have_logs(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps(config | {"versions": {}}))
+    export(tmp_path, "run", "inspect")
+    assert all(
+        read_eval_log(info).eval.packages == {"vlmgym": "unknown"} for info in list_eval_logs(str(tmp_path / "inspect"))
+    )
 
 
 def test_paths_of_models_stay_in_the_export() -> None:

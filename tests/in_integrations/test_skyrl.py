@@ -45,21 +45,6 @@ def test_episodes_of_a_group_start_in_the_same_state() -> None:
     assert first.get_metrics()["turns"] == 3
 
 
-def test_a_chat_grows_as_that_of_an_episode() -> None:
-    (row,) = make_dataset("2048", 1, max_turns=3, size=64, chat=True, history_images=3)
-    responses = ["<answer>left</answer>", "none", "<answer>down</answer>"]
-    _, conversation, _ = play({"snapshot": row["snapshot"]}, responses)
-    episode = Episode.restore(row["snapshot"])
-    for response in responses[:2]:
-        episode.respond(response)
-    expected = [
-        {**each, "content": each["content"][0]["text"]} if each["role"] == "assistant" else each
-        for each in episode.messages()
-    ]
-    assert [each["role"] for each in expected] == ["system", *["user", "assistant"] * 2, "user"]
-    assert conversation[:-1] == expected
-
-
 def test_metrics_are_averaged() -> None:
     rows = make_dataset("2048", 2, max_turns=2, reward=REWARD, size=64)
     played = [play({"snapshot": row["snapshot"]}, ["none", "<answer>down</answer>"]) for row in rows]

@@ -87,18 +87,6 @@ def test_placeholders_of_a_model_are_escaped() -> None:
     assert info["outcome"] == "unparsable"
 
 
-def test_a_chat_has_the_rules_in_the_system_prompt() -> None:
-    settings: dict[str, Any] = {"game": "2048", "size": 64, "chat": True}
-    environment, episode = GameEnvironment(settings), Episode(seed=0, **settings)
-    observation, _ = asyncio.run(environment.reset(0))
-    system, user = episode.messages()
-    assert asyncio.run(environment.system_prompt()) == {"obs_str": system["content"][0]["text"]}
-    assert observation["obs_str"] == "<image>" + user["content"][1]["text"]
-    episode.respond("none")
-    observation, *_ = step(environment, "none")
-    assert observation["obs_str"] == "<image>" + episode.prompt
-
-
 @pytest.mark.parametrize(("needed", "success"), [(8, True), (1000, False)])
 def test_success_is_a_score(needed: float, success: bool) -> None:
     settings: dict[str, Any] = {"game": "2048", "size": 64, "rows": 3, "columns": 3, "goal": 8}

@@ -118,26 +118,6 @@ def test_verl_takes_the_options_of_the_page() -> None:
     assert (EXAMPLES.parents[1] / config.actor_rollout_ref.rollout.agent.agent_loop_config_path).exists()
 
 
-def test_a_chat_shows_the_rules_once(checkpoint: Path) -> None:
-    rows = make_dataset("2048", 1, max_turns=TURNS, reward=REWARD, size=64, chat=True)
-    output, server = roll_out(checkpoint, to_verl(rows))
-    (requests,) = server.requests.values()
-    episode = Episode.restore(rows[0]["snapshot"])
-    shown = server.tokenizer.decode(requests[-1]["prompt_ids"])
-    assert shown.count(episode.messages()[0]["content"][0]["text"]) == 1
-    for response in RESPONSES:
-        assert shown.count(episode.prompt) == 1
-        episode.respond(response)
-    assert output.non_tensor_batch["multi_modal_inputs"][0]["image_grid_thw"].shape == (TURNS, 3)
-
-
-def test_a_text_observation_has_no_images(checkpoint: Path) -> None:
-    rows = make_dataset("2048", 1, max_turns=TURNS, size=64, observation="text")
-    output, server = roll_out(checkpoint, to_verl(rows))
-    assert [request["image_data"] for request in next(iter(server.requests.values()))] == [None] * TURNS
-    assert output.non_tensor_batch["finished"][0] == 1.0
-
-
 def test_an_episode_without_room_ends_before_an_image(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, max_turns=TURNS, reward=REWARD, size=64)
     output, server = roll_out(checkpoint, to_verl(rows), "actor_rollout_ref.rollout.response_length=64")

@@ -16,8 +16,8 @@ import torch
 
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
 from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
+from training.core.records import make_trained_record
 from training.core.states import PlayConfig
-from training.core.trained import make_trained_record
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.encoding import TrainSample
 from training.local.errors import TrainingError
@@ -89,6 +89,14 @@ def test_diverged_models_are_not_saved(model: Path, tmp_path: Path, capsys: pyte
     assert message.endswith("there is no checkpoint yet")
     assert not (run / "checkpoints").exists()
     assert not (run / "model").exists()
+
+
+def test_diverged_models_end_the_next_step(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "2", "--checkpoint-interval", "50"]
+    args += ["--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0"]
+    code, message = fail(capsys, *args, "--output-dir", str(tmp_path / "run"))
+    assert code == 1
+    assert "the loss is nan: lower --update.lr" in message
 
 
 def test_failed_evaluations_are_reported_with_how_to_resume(
@@ -164,9 +172,9 @@ def test_truncated_checkpoints_are_rejected(
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml"),
         (("--resume", "nowhere"), "nowhere contains no training run"),
         (("--rollout.temperature", "0", *QUICK), "rollout.temperature must be above 0"),
-        (("--grpo.group-size", "1", *QUICK), "group_size must be at least 2, got 1"),
+        (("--grpo.group-size", "1", *QUICK), "group_size: input should be greater than or equal to 2 (got 1)"),
         (("--batch-size", "7", *QUICK), "batch_size must be a multiple of group_size 3, got 7"),
-        (("--batch-size", "0", *QUICK), "batch_size must be at least 1, got 0"),
+        (("--batch-size", "0", *QUICK), "batch_size: input should be greater than 0 (got 0)"),
         (("--algorithm", "ppo", "--update.clip-high", "0.3", *QUICK), "use --ppo.clip with PPO"),
         (("--ppo.lr", "1e-4", *QUICK), "--ppo.lr only applies to PPO"),
         (("--algorithm", "ppo", "--grpo.gamma=0.9", *QUICK), "--grpo.gamma only applies to GRPO"),
@@ -179,14 +187,14 @@ def test_truncated_checkpoints_are_rejected(
         (("--games", "2048", "--curriculum", "2048", *QUICK), "use either --games or --curriculum"),
         (("--tiny.layers", "2", "--model", "a/b", *QUICK), "--tiny.layers only applies to a tiny model"),
         (("--reward.illegal", "nan", *QUICK), "reward: "),
-        (("--update.lr", "nan", *QUICK), "lr must be at least 0, got nan"),
-        (("--update.max-grad-norm", "0", *QUICK), "max_grad_norm must be above 0, got 0.0"),
-        (("--update.betas", "0.9", "1", *QUICK), "betas must be at least 0 and below 1, got (0.9, 1.0)"),
-        (("--ppo.lr", "-1", *QUICK), "lr must be at least 0, got -1.0"),
-        (("--grpo.gamma", "7", *QUICK), "gamma must be between 0 and 1, got 7.0"),
-        (("--rollout.temperature", "inf", *QUICK), "temperature must be at least 0, got inf"),
-        (("--seed", str(2**63), *QUICK), "seed must be at least 0 and below 2^63, got 9223372036854775808"),
-        (("--record-interval", "-1", *QUICK), "record_interval must be at least 0, got -1"),
+        (("--update.lr", "nan", *QUICK), "lr: input should be a finite number (got nan)"),
+        (("--update.max-grad-norm", "0", *QUICK), "max_grad_norm: input should be greater than 0 (got 0.0)"),
+        (("--update.betas", "0.9", "1", *QUICK), "betas.1: input should be less than 1 (got 1.0)"),
+        (("--ppo.lr", "-1", *QUICK), "lr: input should be greater than or equal to 0 (got -1.0)"),
+        (("--grpo.gamma", "7", *QUICK), "gamma: input should be less than or equal to 1 (got 7.0)"),
+        (("--rollout.temperature", "inf", *QUICK), "temperature: input should be a finite number (got inf)"),
+        (("--seed", str(2**63), *QUICK), "seed: input should be less than 9223372036854775808 (got 92"),
+        (("--record-interval", "-1", *QUICK), "record_interval: input should be greater than or equal to 0 (got -1)"),
     ],
 )
 def test_invalid_options_are_rejected_in_one_sentence(

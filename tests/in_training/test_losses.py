@@ -83,7 +83,7 @@ class Recorder(torch.optim.SGD):
 
 
 def run_update(
-    actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, *, epochs: int = 1, **value: float
+    actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, *, epochs: int = 1, **value: Any
 ) -> tuple[dict[str, float], list[Gradients]]:
     """Return metrics and the gradients of each update."""
     recorder = Recorder(actor)
@@ -186,7 +186,7 @@ def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any
 )
 def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any) -> None:
     actor = make_actor(checkpoint)
-    actor.suppressed = []  # TRL samples image tokens, too
+    actor.token_bias.zero_()  # TRL samples image tokens, too
     samples = make_targets(actor)
     loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, samples)
     for size in (64, 2):

@@ -73,8 +73,8 @@ def test_whole_games_show_the_images_of_a_control(model: Path, monkeypatch: pyte
     expected = 2 * [first, second] + 4 * [grey] + 2 * [second, first]
     assert all(np.array_equal(one, other) for one, other in zip(shown, expected, strict=True))
     assert found["true"] == {
-        "score": [0, 0], "played": [0, 0], "actions": [None, None], "perception": 0, "format": 0, "illegal": 0,
-        "unparsable": 1,
+        "score": [0, 0], "turns": [2, 2], "played": [0, 0], "actions": [None, None], "perception": 0, "format": 0,
+        "illegal": 0, "unparsable": 1,
     }  # fmt: skip
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from training.local.encoding import Encoder
 from training.local.options import read_config
 from training.local.train import main
+from training.tiny_vlm import make_tiny_vlm
 from vlmgym.errors import UsageError
+
+TRAINING = Path(__file__).parents[2] / "training"
 
 
 def test_options_override_the_preset() -> None:
@@ -19,6 +26,23 @@ def test_options_override_the_preset() -> None:
     assert (config.steps, config.batch_size) == (7, 64)
     with pytest.raises(UsageError, match="rows is set twice"):
         read_config(["--config", "rows=4", "rows=5"]).make_curriculum()
+
+
+@pytest.mark.parametrize(("script", "first"), [("tiny_vlm.py", "qwen3_vl"), ("easyr1/export.py", "checkpoint")])
+def test_empty_folders_are_rejected(
+    script: str, first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, first, ""])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(TRAINING / script), run_name="__main__")
+    assert "empty" in capsys.readouterr().err
+
+
+def test_images_are_shrunk_to_the_most_tokens_of_a_tiny_model(tmp_path: Path) -> None:
+    make_tiny_vlm("qwen3_vl", tmp_path, size=read_config(["--tiny.image-tokens", "16"]).tiny)
+    encoder = Encoder(tmp_path)
+    ids = encoder.encode("", [np.zeros((640, 640, 3), np.uint8)]).ids
+    assert int((ids == encoder.image_token).sum()) == 16
 
 
 def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) -> None:

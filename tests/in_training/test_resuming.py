@@ -175,7 +175,7 @@ def test_occupied_output_folders_are_rejected(
     assert "/file is a file" in fail(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1]
     code, message = fail(capsys, "--resume", str(run), "--output-dir", str(tmp_path / "elsewhere"))
     assert (code, "remove --output-dir" in message) == (2, True)
-    with RunFolder(run).reserved():
+    with RunFolder(run).output.reserved():
         code, message = fail(capsys, "--resume", str(run))
     assert (code, f"another run is writing to {run}" in message) == (1, True)
 

@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, read, rollouts
-from tests.in_training.test_prefetch import MANY, WithPid, until_prefetched
 from tests.in_training.tiny import GAME, TOLERANCE, make_actor, make_samples
 from training.core.states import SFT_STREAM, start_rollouts
 from training.local.actor import roll_out
@@ -27,7 +26,6 @@ from training.local.config import TrainConfig
 from training.local.encoding import Encoder
 from training.local.evaluation import evaluate
 from training.local.options import read_config
-from training.local.prefetch import prefetch
 from training.local.run import TrainingRun
 from training.local.sft import Demonstrations
 from training.local.train import main
@@ -219,7 +217,7 @@ def test_truncated_episodes_bootstrap_from_the_value_of_the_next_turn(
     _, values = infer(trainer.actor, third, trainer.config.rollout.temperature, 64)
     assert bootstrap == pytest.approx([each[0] for each in values], abs=TOLERANCE)
     assert len(bootstrap) == 4
-    assert np.std(bootstrap) > 100 * TOLERANCE
+    assert np.std(bootstrap) > 10 * TOLERANCE
 
 
 def test_inference_does_not_depend_on_micro_batches(model: Path, tmp_path: Path) -> None:
@@ -305,18 +303,6 @@ def test_demonstrations_follow_random_turns_where_prompts_have_feedback(model: P
     assert (len(prompts) > 1) == bool(args)
 
 
-def test_demonstrations_are_equal_in_another_process(model: Path) -> None:
-    demonstrations = make_demonstrations(read_config([*QUICK, "--model", str(model), *SMALL]), model)
-    with prefetch(WithPid(demonstrations.batch), MANY) as items:
-        found = until_prefetched(items)
-    theirs, ours = found[-1][1], demonstrations.batch(len(found) - 1)
-    assert len({sample.prompt.patches.numpy().tobytes() for sample in ours}) > 1
-    for one, other in zip(theirs, ours, strict=True):
-        assert (one.response, one.prompt.next_position) == (other.response, other.prompt.next_position)
-        for name in ("ids", "patches", "grids"):
-            assert torch.equal(getattr(one.prompt, name), getattr(other.prompt, name))
-
-
 # Novel states ---------------------------------------------------------------------------------------------------------
 
 
@@ -345,8 +331,8 @@ def test_novel_states_were_drawn_neither_for_sft_nor_for_training(model: Path) -
     validation = validation_episodes(config, curriculum, curriculum.begin(), 40)
     novel = NOVEL.novel(validation, cold, after)
     assert len(novel) > 20
-    drawn = {episode.live.episode.state for stream in (SFT_STREAM, 0) for episode in draw(stream, 8)}
-    assert not drawn & {episode.live.episode.state for episode in novel}
+    drawn = {episode.episode.state for stream in (SFT_STREAM, 0) for episode in draw(stream, 8)}
+    assert not drawn & {episode.episode.state for episode in novel}
 
 
 def test_rewards_without_looking_are_those_of_constant_answers() -> None:

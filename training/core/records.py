@@ -1,16 +1,19 @@
-"""Records of training rollouts in the evaluator's format."""
+"""Records of training: rollouts in the evaluator's format, and what a checkpoint was trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from training.core.states import PlayConfig
-from vlmgym.curriculum import Curriculum
+from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import RewardConfig
 
 
@@ -39,3 +42,27 @@ def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> No
     """Write episode records, given as JSON, to `NAME.jsonl`; raise `UsageError` unless vlmgym wrote an existing one."""
     output = OutputFolder(folder)
     output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
+
+
+def make_trained_record(
+    curriculum: Curriculum,
+    progress: Progress,
+    play: PlayConfig,
+    states: StateConfig,
+    reward: RewardConfig,
+    **sampling_and_trainer: Any,
+) -> TrainedRecord:
+    """Describe a checkpoint, for `vlmgym eval --as-trained`; further arguments are fields of `TrainedRecord`."""
+    reached = [entry.stages[state.stage] for entry, state in zip(curriculum.entries, progress.entries)]
+    splits = [split_questions(stage.game, states.validation_fraction) for stage in reached]
+    return TrainedRecord(
+        games=tuple(GameRecord.of(stage.game) for stage in reached),
+        stages=tuple(stage.name for stage in reached),
+        curriculum=curriculum.to_data(),
+        reward=reward,
+        prompts=play.prompts,
+        max_turns=play.max_turns,
+        first_seed=FIRST_VALIDATION_SEED,
+        validation_questions=min((len(split.validation) for split in splits if split is not None), default=None),
+        **sampling_and_trainer,
+    )

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from vlmgym.checks import check_int
-from vlmgym.curriculum import Pick
+from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import StateConfig, sample_state, split_questions
-from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, LiveEpisode, Transform
+from vlmgym.rollout.turn import EpisodeConfig, Observation, Transform
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -29,8 +30,9 @@ class PlayConfig(PromptConfig):
     """Length of training episodes, and contents of their prompts."""
 
     max_turns: int = 1
-    """Maximum number of turns. 1 trains on single responses to sampled states; more trains on episodes that start
-    there. For an episode cut off by this limit, PPO bootstraps from the value of the final state; GRPO does not."""
+    """Maximum number of turns.
+    1 trains on single responses to sampled states; more trains on episodes that start there.
+    For an episode cut off by this limit, PPO bootstraps from the value of the final state; GRPO does not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,9 +76,25 @@ def start_rollouts(
     for prompt_id, pick in picks.items():
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
         snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
-        state = EpisodeState(snapshot, (), LiveEpisode.at(config, snapshot).observation)
+        first: Observation | None = None
         for sample_idx in range(group_size):
-            yield EpisodeRollout(pick, LiveEpisode.restore(config, state), prompt_id, sample_idx)
+            episode = Episode.restore(pick.game, snapshot, reward)
+            rollout = EpisodeRollout(pick, prompt_id, sample_idx, config, episode, first)
+            first = rollout.observation
+            yield rollout
+
+
+def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[int, Pick, float]]) -> Progress:
+    """Count a step, and each group as one episode with its mean success.
+
+    Results are the prompt_id of an episode, its pick and its success.
+    """
+    groups: dict[int, tuple[Pick, list[float]]] = {}
+    for prompt_id, pick, success in results:
+        groups.setdefault(prompt_id, (pick, []))[1].append(success)
+    for pick, successes in groups.values():
+        progress = curriculum.after(progress, pick, float(np.mean(successes)))
+    return curriculum.at_step(progress, progress.steps + 1)
 
 
 def blank(image: ImageArray) -> ImageArray:

@@ -13,7 +13,8 @@ from vlmgym.policies.base import Reply, identity
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation
+from vlmgym.rollout.turn import EpisodeConfig, Observation
+from vlmgym.sandbox.core.episode import Episode
 
 EpisodeId = tuple[int, int]
 """Index of the initial state (prompt_id) and index within its group (sample_idx)."""
@@ -40,12 +41,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """A finished episode, with its entry, stage and success in the curriculum."""
+    """A finished episode, with its pick and success in the curriculum."""
 
     prompt_id: int
     sample_idx: int
-    entry: int
-    stage: str | None
+    pick: Pick
     success: float
     record: EpisodeRecord
 
@@ -60,15 +60,10 @@ class RolloutWorker:
         self.policy = PolicyRecord(name="easyr1", options={"model": model})
         self.episodes: dict[EpisodeId, EpisodeRollout] = {}
 
-    def start(self, prompts: Sequence[tuple[int, int, str | None]], group_size: int) -> list[Request]:
-        """Start groups of episodes; a group shares its initial state and random generator.
-
-        A prompt is its prompt_id, the index of its curriculum entry, and its stage.
-        """
-        section = self.section
-        picks = {prompt_id: self.curriculum.at(entry, stage) for prompt_id, entry, stage in prompts}
-        options = (section.play, section.states, section.reward)
-        return self._start(start_rollouts(picks, self.seed, group_size, *options))
+    def start(self, picks: Sequence[tuple[int, Pick]], group_size: int) -> list[Request]:
+        """Start the groups of prompts, given by prompt_id; see `start_rollouts`."""
+        options = (self.section.play, self.section.states, self.section.reward)
+        return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes, numbered game by game."""
@@ -76,11 +71,10 @@ class RolloutWorker:
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
-            config = EpisodeConfig(
-                stage.game, section.reward, section.validation.max_turns, section.play.prompts, identity
-            )
-            live = LiveEpisode.start(config, FIRST_VALIDATION_SEED + number)
-            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), live, prompt_id, 0))
+            max_turns, prompts = section.validation.max_turns, section.play.prompts
+            config = EpisodeConfig(stage.game, section.reward, max_turns, prompts, identity)
+            episode = Episode(stage.game, FIRST_VALIDATION_SEED + number, section.reward)
+            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), prompt_id, 0, config, episode))
         return self._start(episodes)
 
     def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
@@ -90,7 +84,7 @@ class RolloutWorker:
     def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
         """Return the next requests of truncated episodes."""
         return [
-            (episode_id, self._request(episode, episode.sample_idx, episode.bootstrap_observation()))
+            (episode_id, self._request(episode, episode.sample_idx, episode.observation_after_limit()))
             for episode_id, episode in self.episodes.items()
             if episode.truncated
         ]
@@ -103,10 +97,10 @@ class RolloutWorker:
         finished = []
         for episode_id, episode in self.episodes.items():
             index = episode_id[0] * (group_size or 1) + episode_id[1]
-            seed = episode.live.episode.seed if group_size is None else index
+            seed = episode.episode.seed if group_size is None else index
             record, pick = episode.record(self.policy, seed=seed, index=index), episode.pick
             success = self.curriculum.success(pick, episode.turns)
-            finished.append(EpisodeResult(*episode_id, pick.entry, pick.stage, success, record))
+            finished.append(EpisodeResult(*episode_id, pick, success, record))
         self.episodes = {}
         return finished
 

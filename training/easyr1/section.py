@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training.core.states import PlayConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
-from vlmgym.curriculum.data import with_data
+from vlmgym.curriculum.file import with_data
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from training.core.trained import make_trained_record
+from training.core.records import make_trained_record
 from training.easyr1.config import RunConfig
 from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum, Progress

@@ -19,6 +19,7 @@ from verl.utils.checkpoint import CHECKPOINT_TRACKER
 from training.core.records import begin_rollout_records, write_rollout_records
 from training.core.result import last_rewards, validation_summary, write_result
 from training.core.rewind import set_aside
+from training.core.states import advance
 from training.easyr1.batch import (
     critic_batch,
     decode_replies,
@@ -116,7 +117,8 @@ class VlmgymTrainer(RayPPOTrainer):
         if self.use_critic and self.section.play.max_turns > 1:  # single responses are not truncated episodes
             self.bootstrap_requests = self.workers.bootstrap_requests()
         episodes = self.workers.finish(group_size)
-        self._advance_curriculum(episodes)
+        success = ((episode.prompt_id, episode.pick, episode.success) for episode in episodes)
+        stream.progress = advance(self.curriculum, stream.progress, success)
         self._write(f"step_{self.global_step:06d}", episodes)
         batch = DataProto.concat(turns)
         metrics.update(response_metrics("reward", results))
@@ -188,18 +190,6 @@ class VlmgymTrainer(RayPPOTrainer):
     def _image_limits(self) -> dict[str, Any]:
         data = self.config.data
         return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
-
-    def _advance_curriculum(self, episodes: Sequence[EpisodeResult]) -> None:
-        """Advance the curriculum by a step, counting each group as one episode with mean success."""
-        stream = self.train_dataloader
-        groups: dict[int, list[EpisodeResult]] = {}
-        for episode in episodes:
-            groups.setdefault(episode.prompt_id, []).append(episode)
-        for group in groups.values():
-            pick = self.curriculum.at(group[0].entry, group[0].stage)
-            success = float(np.mean([episode.success for episode in group]))
-            stream.progress = self.curriculum.after(stream.progress, pick, success)
-        stream.progress = self.curriculum.at_step(stream.progress, stream.progress.steps + 1)
 
     def _write(self, name: str, episodes: Sequence[EpisodeResult]) -> None:
         write_rollout_records(self.rollouts, name, (episode.record.model_dump_json() for episode in episodes))

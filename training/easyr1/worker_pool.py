@@ -24,8 +24,7 @@ class WorkerPool:
 
     def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
         """Start groups of episodes, by prompt_id; return requests in this order."""
-        prompts = [(prompt_id, pick.entry, pick.stage) for prompt_id, pick in picks.items()]
-        return _by_prompt(self._distribute("start", prompts, lambda prompt: prompt[0], group_size))
+        return _by_prompt(self._distribute("start", list(picks.items()), lambda item: item[0], group_size))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes; see `RolloutWorker.start_validation`."""

@@ -6,6 +6,7 @@ import inspect
 import shutil
 import threading
 import time
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import AutoModelForImageTextToText
 
 from training.core.saving import saving
@@ -82,7 +84,11 @@ class Actor(nn.Module):
         self.encoder = Encoder(checkpoint)
         try:
             with _LOADING:
-                model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=getattr(torch, config.dtype))
+                model = AutoModelForImageTextToText.from_pretrained(
+                    checkpoint,
+                    dtype=getattr(torch, config.dtype),
+                    attn_implementation="sdpa",  # takes boolean masks
+                )
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
         self._recomputes = config.gradient_checkpointing
@@ -105,14 +111,20 @@ class Actor(nn.Module):
         self._scale = text_config.hidden_size**-0.5
         """Makes the scale of values independent of the model width."""
         self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
+        bias = torch.zeros(text_config.vocab_size, dtype=model.dtype)
+        bias[self.suppressed] = -1e30
+        self.register_buffer("token_bias", bias, persistent=False)
+        """Added to logits: makes image tokens impossible; finite, as is their share of the entropy."""
+        # Patches do not overlap, so the convolution is a linear layer, which is several times faster on a CPU.
+        patches = model.model.visual.patch_embed
+        patches.forward = types.MethodType(_embed_patches, patches)
         model.train()  # gradient checkpointing needs it
         try:
-            self.to(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            self.to(config.used_device)
         except (RuntimeError, AssertionError) as error:
             if "out of memory" in str(error):
                 raise
-            device = config.device or "cuda"
-            raise UsageError(f"cannot move the model to the device {device}: {error_text(error)}") from None
+            raise UsageError(f"cannot move the model to the device {config.used_device}: {error_text(error)}") from None
 
     @property
     def device(self) -> torch.device:
@@ -129,7 +141,7 @@ class Actor(nn.Module):
             finish_reason="stop" if response[-1] in self.ends else "length",
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def generate(
         self,
         prompts: Sequence[EncodedPrompt],
@@ -149,13 +161,14 @@ class Actor(nn.Module):
         self.model.eval()
         prefill = self._prefill(prompts, index)
         cache, mask, positions = prefill.cache, prefill.mask, prefill.positions
-        logits = self.model.lm_head(prefill.hidden[:, -1])[prefill.index]
-        sampler = SeededSampler(seeds, self.device, temperature) if temperature else None
+        hidden = prefill.hidden[prefill.index, -1]
+        padded = not mask.all()
+        sampler = SeededSampler(seeds, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in index]
         active = list(range(len(index)))
         for _ in range(min(max_tokens, self.context - length)):
-            logits = self._mask_image_tokens(logits.float())
-            tokens = (logits if sampler is None else sampler(None, logits)).argmax(-1)
+            logits = self._logits(hidden)
+            tokens = logits.argmax(-1) if sampler is None else sampler.draw(logits)
             for number, token in zip(active, tokens.tolist()):
                 responses[number].append(token)
             running = [row for row, number in enumerate(active) if responses[number][-1] not in self.ends]
@@ -168,14 +181,8 @@ class Actor(nn.Module):
                 active = [active[row] for row in running]
                 sampler = None if sampler is None else sampler.select(running)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            out = self.model(
-                input_ids=tokens[:, None],
-                attention_mask=mask,
-                position_ids=positions.expand(3, *positions.shape),
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits, positions = out.logits[:, -1], positions + 1
+            hidden = self._forward_text(tokens[:, None], mask if padded else None, positions, cache)[:, -1]
+            positions = positions + 1
         self.model.train()
         return responses
 
@@ -193,11 +200,11 @@ class Actor(nn.Module):
             hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
         else:
             hidden, image = self._forward_whole([sample.prompt for sample in samples], tokens, mask)
-        logits = self._mask_image_tokens(self.model.lm_head(hidden).float() / temperature)
+        distributions = self._logits(hidden).div_(temperature).log_softmax(-1)
         mask = mask.bool()
-        logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+        logprobs = distributions.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
         with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-            entropy = entropy_of(logits)
+            entropy = -(distributions.exp() * distributions).sum(-1)
         values = None
         if self.critic is not None:
             # A hidden state says little about the image before the response describes it, hence the image mean.
@@ -226,13 +233,9 @@ class Actor(nn.Module):
         hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
         if steps:
             positions = prefill.positions + torch.arange(steps, device=self.device)
-            rest = self.model.model(
-                input_ids=tokens[:, :-1],
-                attention_mask=torch.cat([prefill.mask, mask[:, :-1]], dim=1),
-                position_ids=positions.expand(3, *positions.shape),
-                past_key_values=prefill.cache,
-                use_cache=True,
-            ).last_hidden_state
+            causal = torch.ones(steps, steps, dtype=torch.bool, device=self.device).tril().expand(len(mask), 1, -1, -1)
+            visible = torch.cat([prefill.mask.bool()[:, None, None].expand(-1, -1, steps, -1), causal], dim=-1)
+            rest = self._forward_text(tokens[:, :-1], visible, positions, prefill.cache)
             hidden = torch.cat([hidden, rest], dim=1)
         return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
 
@@ -247,6 +250,21 @@ class Actor(nn.Module):
         hidden = self.model.model(**{**batch, **joined}, use_cache=False).last_hidden_state
         length = ids.shape[1]
         return hidden[:, length - 1 : -1], self._image_mean(hidden[:, :length], ids)
+
+    def _forward_text(self, ids: torch.Tensor, mask: Any, positions: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Continue cached sequences with tokens and return their hidden states."""
+        hidden: torch.Tensor = self.model.model.language_model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions.expand(3, *positions.shape),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return hidden
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Compute logits in float32, in which image tokens are impossible."""
+        return F.linear(hidden, self.model.lm_head.weight, self.token_bias).float()
 
     def _image_mean(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Average the hidden states of each prompt's image tokens, shape (prompts, 1, width)."""
@@ -278,9 +296,6 @@ class Actor(nn.Module):
             self.model.load_state_dict(saved.state_dict())
         else:
             load_adapters(self.adapters, folder / ADAPTER)
-
-    def _mask_image_tokens(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits.index_fill(-1, torch.tensor(self.suppressed, dtype=torch.int64, device=logits.device), -torch.inf)
 
     def _inputs(self, prompts: Sequence[EncodedPrompt]) -> dict[str, Any]:
         batch = self.encoder.collate_prompts(prompts, self.device, self.model.dtype)
@@ -335,7 +350,6 @@ def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
     return unique, [known[id(item)] for item in items]
 
 
-def entropy_of(logits: torch.Tensor) -> torch.Tensor:
-    """Compute the entropy in nats over the last dimension, where logits may be -inf."""
-    logprobs = logits.log_softmax(-1)
-    return -(logprobs.exp() * logprobs.masked_fill(logprobs.isneginf(), 0.0)).sum(-1)
+def _embed_patches(embedding: Any, patches: torch.Tensor) -> torch.Tensor:
+    """Embed patches of shape (patches, values per patch), as a method of transformers' patch embedding."""
+    return F.linear(patches.to(embedding.proj.weight.dtype), embedding.proj.weight.flatten(1), embedding.proj.bias)

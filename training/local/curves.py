@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,10 @@ class Curves:
             self._output.write(self.image, draw_curves(self.rows))
 
 
-@contextmanager
-def wandb_run(project: str | None, run: TrainingRun) -> Iterator[Any]:
+def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:
     """Start or resume the Weights & Biases run of a folder (None without a project); raise `UsageError` if rejected."""
     if project is None:
-        yield None
-        return
+        return nullcontext()
     config = json.loads(run.config.read_text(encoding="utf-8"))
-    with begin_wandb(project, run.folder, run.wandb, config) as wandb:
-        yield wandb
+    wandb: AbstractContextManager[Any] = begin_wandb(project, run.folder, run.wandb, config)
+    return wandb

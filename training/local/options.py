@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from training.local.config import DEFAULT_GAMES, TrainConfig
@@ -25,18 +24,14 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     preset = read_preset(name)
     if (PRESETS / f"{name}.args").is_file():  # a user's file applies to any game
         preset = _for_games(preset, tuple(known.games or DEFAULT_GAMES), known.curriculum)
+    given = {word.partition("=")[0] for group in known.config for word in group}
+    preset = [word for word in preset if "=" not in word or word.partition("=")[0] not in given]
     config = parse_options(TrainConfig, [*preset, *args], prog="python -m training.local.train")
     sizes = [word for word in args if word.startswith("--tiny.")]
     if sizes and config.model.model is not None:
         raise UsageError(f"{sizes[0]} only applies to a tiny model: remove it or --model")
     _check_algorithm(config, args)
-    preset_groups = len(_parse_known(preset).config)
-    overridden = {word.partition("=")[0] for group in config.overrides[preset_groups:] for word in group}
-    kept = [
-        tuple(word for word in group if word.partition("=")[0] not in overridden)
-        for group in config.overrides[:preset_groups]
-    ]
-    return replace(config, overrides=(*kept, *config.overrides[preset_groups:]))
+    return config
 
 
 def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:

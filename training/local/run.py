@@ -14,7 +14,7 @@ import numpy as np
 from pydantic_core import to_jsonable_python
 
 from training.core.expert import expert_response
-from training.core.records import begin_rollout_records, write_rollout_records
+from training.core.records import write_rollout_records
 from training.core.result import RESULT
 from training.local.checkpoint import STATE
 from training.local.config import DEFAULT_GAMES, TrainConfig
@@ -39,7 +39,7 @@ OPERATIONAL = (
 """Options that may change when a run is resumed."""
 RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
-    "rollout.batch_size",
+    *("rollout.batch_size", "processes"),
 )
 """Options about memory and time, which may also change. They affect results only by rounding, except that another
 kind of device samples other tokens."""
@@ -153,11 +153,6 @@ class TrainingRun:
             self._created_tiny = True
         return self.tiny
 
-    def begin_records(self, config: TrainConfig, curriculum: Curriculum, policy: PolicyRecord) -> None:
-        """Describe the rollouts for `vlmgym report`."""
-        episodes = config.steps * config.batch_size
-        begin_rollout_records(self.rollouts, curriculum, policy, config.play, config.reward, episodes)
-
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:
         """Write the rollouts of a step, counted from 0."""
 
@@ -181,13 +176,13 @@ def resolve_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
-    """Yield prompts and responses of the games."""
-    progress = curriculum.begin()
+    """Yield prompts and responses of the games, as in demonstrations."""
+    progress, accuracy = curriculum.begin(), config.sft.accuracy if config.sft.steps else 0.0
     for index in range(TOKENIZER_STATES):
         game = curriculum.pick(progress, _TOKENIZER_SEED, index).game
         state: Any = game.from_json(sample_state(game, _TOKENIZER_SEED, index, config.states, config.reward).state)
         yield game.instructions(state)
-        yield expert_response(game, state, config.sft.expert, 0.0, config.reward, np.random.default_rng(index))
+        yield expert_response(game, state, config.sft.expert, accuracy, config.reward, np.random.default_rng(index))
 
 
 def _new_folder(config: TrainConfig) -> Path:

@@ -16,6 +16,7 @@ from training.local.actor import Actor
 from training.local.config import SftConfig, TrainConfig
 from training.local.encoding import Encoder, TrainSample
 from training.local.errors import DivergedError
+from training.local.processes import ALONE, Processes
 from training.local.update import micro_batches
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError
@@ -45,11 +46,12 @@ class Demonstrations:
     curriculum: Curriculum
     progress: Progress
     encoder: Encoder
+    processes: Processes = ALONE
 
     def batch(self, step: int) -> list[TrainSample]:
-        """Create the batch of a step."""
+        """Create the batch of a step, or the share of this process."""
         size = self.config.sft.batch_size
-        return [self.sample(index) for index in range(step * size, (step + 1) * size)]
+        return [self.sample(index) for index in self.processes.share(range(step * size, (step + 1) * size))]
 
     def sample(self, index: int) -> TrainSample:
         """Create a demonstration, possibly after random turns, so that prompts with history and feedback occur."""
@@ -61,7 +63,7 @@ class Demonstrations:
         play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         args = (picks, seed, 1, play, config.states, config.reward)
         episode = next(start_rollouts(*args, transform=config.transform))
-        game, state, observation = episode.pick.game, episode.live.episode.state, episode.observation
+        game, state, observation = episode.pick.game, episode.episode.state, episode.observation
         rng = np.random.default_rng([seed, index])
         rejected: Any = None
 
@@ -73,21 +75,28 @@ class Demonstrations:
             if episode.done:
                 break
             rejected = None if turn.outcome is Outcome.PLAYED else game.action_from_data(turn.action)
-            state, observation = episode.live.episode.state, episode.observation
+            state, observation = episode.episode.state, episode.observation
         text = respond(sft.accuracy)
         return TrainSample(self.encoder.encode(observation.messages, observation.images), self.encoder.tokens(text))
 
 
-def sft_loss(actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int) -> float:
-    """Backpropagate the negative log-likelihood per token and return it; raise `DivergedError` unless finite."""
-    tokens = sum(len(sample.response) for sample in samples)
+def sft_loss(
+    actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int, processes: Processes = ALONE
+) -> float:
+    """Backpropagate the negative log-likelihood per token and return it; raise `DivergedError` unless finite.
+
+    `samples` is the share of this process; the result is that of the whole batch.
+    """
+    tokens = sum(processes.gather([len(sample.response) for sample in samples]))
     total = 0.0
     for indices in micro_batches(samples, micro_batch_size):
         loss = -actor.compute_logprobs([samples[index] for index in indices]).logprobs.sum() / tokens
-        if not math.isfinite(loss.item()):
-            raise DivergedError(f"the loss of supervised fine-tuning is {loss.item()}: lower --sft.lr")
         loss.backward()
         total += loss.item()
+    total = sum(processes.gather([total]))
+    if not math.isfinite(total):
+        raise DivergedError(f"the loss of supervised fine-tuning is {total}: lower --sft.lr")
+    processes.sum_gradients([parameter for parameter in actor.model.parameters() if parameter.requires_grad])
     return total
 
 
@@ -104,6 +113,7 @@ def fine_tune(
     batches: Iterable[Sequence[TrainSample]],
     check: Callable[[int], float],
     report: Callable[[int, float], None],
+    processes: Processes = ALONE,
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
 
@@ -111,11 +121,11 @@ def fine_tune(
     after the final step; `report` gets step and loss. Raises `DivergedError` if the loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     for step, samples in zip(range(config.steps), batches):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        loss = sft_loss(actor, samples, micro_batch_size)
+        loss = sft_loss(actor, samples, micro_batch_size, processes)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()

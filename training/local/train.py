@@ -1,4 +1,4 @@
-"""Train a Qwen-VL on games in a single process: supervised fine-tuning, then GRPO or PPO, evaluated before and after.
+"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO or PPO, evaluated before and after.
 
     python -m training.local.train --preset tiny --algorithm grpo
 
@@ -13,11 +13,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from rich.console import Console
 
+from training.core.records import begin_rollout_records
 from training.core.result import write_result
 from training.core.rewind import set_aside
 from training.local.checkpoint import drop_old_checkpoints, last_checkpoint
@@ -26,6 +28,7 @@ from training.local.curves import Curves, wandb_run
 from training.local.errors import DivergedError, SftError, TrainingError
 from training.local.evaluation import check_evaluation, describe_scores, evaluate, random_scores
 from training.local.options import read_config
+from training.local.processes import Processes
 from training.local.progress import SftProgress, StepProgress
 from training.local.run import TrainingRun
 from training.local.sft import check_games
@@ -39,8 +42,9 @@ from vlmgym.records.loggers import check_loggers
 from vlmgym.terminal import make_console
 
 OUT_OF_MEMORY = (
-    "out of memory: lower --update.micro-batch-size or --rollout.batch-size, or add --gradient-checkpointing, also "
-    "with --resume; or start again with a lower --rollout.max-tokens or --size, or with --lora 64 and --dtype bfloat16"
+    "out of memory: lower --update.micro-batch-size, --rollout.batch-size or --processes, or add "
+    "--gradient-checkpointing, also with --resume; or start again with a lower --rollout.max-tokens or --size, or with "
+    "--lora 64 and --dtype bfloat16"
 )
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 """Parts of the messages of RuntimeErrors that torch raises on a CPU, on a full GPU, and in cuBLAS."""
@@ -65,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> None:
         if config.check:
             schedule = describe(curriculum, config.prompts, config.steps, config.play.max_turns)
             for line in (*schedule, "no problems found"):
-                console.print(line, soft_wrap=True, markup=False, highlight=False)
+                console.print(line, soft_wrap=True)
             return
         if config.resume is None:
             run = TrainingRun.begin(config, args)
@@ -109,25 +113,28 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     Raises `SftError` if supervised fine-tuning fails its gate; after a `TrainingError`, the last checkpoint is valid.
     """
     start = time.perf_counter()
-    trainer = Trainer(config, run)
+    processes = Processes(size=config.num_processes)
+    trainer = Trainer(config, run, processes=processes)
     run.keep_resume_options()
-    fine_tune(trainer, console)
-    before = evaluate_before(trainer, console)
-    if (checkpoint := run.checkpoint or last_checkpoint(run.checkpoints)) is not None:
-        trainer.load(checkpoint)
-        console.print(f"resuming after step {trainer.step}")
-        if run.checkpoint is not None and (aside := set_aside(run.folder, trainer.step)) is not None:
-            console.print(f"later steps are in {aside}", soft_wrap=True)
-    run.begin_records(config, trainer.curriculum, trainer.policy_record())
-    with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
-        progress.show(trainer.step, {})
-        while trainer.step < config.steps:
-            row = trainer.take_step()
-            curves.add(row)
-            progress.show(trainer.step, row)
-            if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
-                trainer.save(run.checkpoints)
-                drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
+    with processes.running(partial(Trainer, config, run, trainer.curriculum)):
+        fine_tune(trainer, console)
+        before = evaluate_before(trainer, console)
+        if (checkpoint := run.checkpoint or last_checkpoint(run.checkpoints)) is not None:
+            trainer.load(checkpoint)
+            console.print(f"resuming after step {trainer.step}")
+            if run.checkpoint is not None and (aside := set_aside(run.folder, trainer.step)) is not None:
+                console.print(f"later steps are in {aside}", soft_wrap=True)
+        policy, episodes = trainer.policy_record(), config.steps * config.batch_size
+        begin_rollout_records(run.rollouts, trainer.curriculum, policy, config.play, config.reward, episodes)
+        with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
+            progress.show(trainer.step, {})
+            while trainer.step < config.steps:
+                row = trainer.take_step()
+                curves.add(row)
+                progress.show(trainer.step, row)
+                if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
+                    trainer.save(run.checkpoints)
+                    drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
     with run.output.building(run.model) as part:
         trainer.actor.save(part)
         trainer.trained_record().write(part)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from training.core.advantages import (
     Floats,
@@ -23,20 +24,21 @@ from training.core.advantages import (
     informative_fraction,
     whiten,
 )
+from training.core.records import make_trained_record
 from training.core.result import FINAL_EPISODES
-from training.core.states import start_rollouts
-from training.core.trained import make_trained_record
+from training.core.states import advance, start_rollouts
 from training.local.actor import Actor, roll_out
 from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.config import PpoConfig, TrainConfig
 from training.local.encoding import TrainSample
 from training.local.errors import DivergedError, SftError
-from training.local.prefetch import prefetch
+from training.local.processes import ALONE, Processes
 from training.local.progress import SftProgress
 from training.local.run import TrainingRun
 from training.local.sft import Demonstrations, fine_tune
 from training.local.update import infer, update
 from training.local.validation import ValidationResult, check_gate
+from vlmgym.curriculum import Curriculum
 from vlmgym.records.episode import PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
@@ -48,13 +50,19 @@ _ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
 
 
 class Trainer:
-    """A training run."""
+    """A training run, in this process."""
 
-    def __init__(self, config: TrainConfig, run: TrainingRun) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: TrainingRun,
+        curriculum: Curriculum | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
         """Load the base model; raise `UsageError` if it or a game does not exist."""
         torch.set_num_threads(config.model.threads)
-        self.config, self.run = config, run
-        self.curriculum = config.make_curriculum()
+        self.config, self.run, self.processes = config, run, processes
+        self.curriculum = curriculum or config.make_curriculum()
         self.progress = self.curriculum.begin()
         checkpoint = run.base_model(config, self.curriculum)
         ppo = config.algorithm == "ppo"
@@ -67,7 +75,7 @@ class Trainer:
         if self.actor.critic is not None:
             groups.append({"params": list(self.actor.critic.parameters()), "peak_lr": config.ppo.value_lr})
         self.optimizer = torch.optim.AdamW(
-            groups, lr=config.update.lr, betas=config.update.betas, weight_decay=config.update.weight_decay
+            groups, lr=config.update.lr, betas=config.update.betas, weight_decay=config.update.weight_decay, fused=True
         )
         self.reference: Actor | None = None
         self.kl_coef = config.update.kl_coef
@@ -75,23 +83,30 @@ class Trainer:
         self.rewards: list[float] = []
         self._last_sample: TrainSample | None = None
 
-    def fine_tune(self, progress: SftProgress) -> str:
+    def fine_tune(self, progress: SftProgress | None = None) -> str:
         """Run supervised fine-tuning and describe its result; raise `SftError` or `DivergedError` if it fails."""
-        config = self.config.sft
+        with self.processes.calling("fine_tune"):
+            return self._fine_tune(progress)
+
+    def _fine_tune(self, progress: SftProgress | None) -> str:
+        config, processes = self.config.sft, self.processes
+        progress = progress or SftProgress(Console(quiet=True), config.steps)
         result: ValidationResult
         checks: list[dict[str, Any]] = []
 
         def check(step: int) -> float:
             nonlocal result
-            result = check_gate(self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
+            args = (self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
+            (result,) = processes.gather([check_gate(*args)] if processes.rank == 0 else [])
             progress.check(result)
             checks.append({"step": step, **asdict(result)})
-            self.run.output.write(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
+            if processes.rank == 0:
+                self.run.output.write(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
             return result.worst_skill
 
-        demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder)
-        with prefetch(demonstrations.batch, config.steps) as batches:
-            steps = fine_tune(self.actor, config, self.config.update.micro_batch_size, batches, check, progress.batch)
+        demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder, processes)
+        batches, size = map(demonstrations.batch, range(config.steps)), self.config.update.micro_batch_size
+        steps = fine_tune(self.actor, config, size, batches, check, progress.batch, processes)
         if result.worst_skill < config.gate:
             raise SftError(
                 f"supervised fine-tuning missed its --sft.gate of {config.gate:.0%}: {result.summary('states')}; "
@@ -103,22 +118,32 @@ class Trainer:
 
     def take_step(self) -> dict[str, float]:
         """Roll out, estimate advantages, update; return the metrics of the step."""
+        with self.processes.calling("take_step"):
+            return self._take_step()
+
+    def _take_step(self) -> dict[str, float]:
         config, clock = self.config, time.perf_counter
         start = clock()
         prompt_ids = range(self.step * config.prompts, (self.step + 1) * config.prompts)
         picks = self.curriculum.picks(self.progress, config.seed, prompt_ids)
-        args = (picks, config.seed, config.group_size, config.play, config.states, config.reward)
+        own = {prompt_id: picks[prompt_id] for prompt_id in self.processes.share(prompt_ids)}
+        args = (own, config.seed, config.group_size, config.play, config.states, config.reward)
         episodes = list(start_rollouts(*args, transform=config.transform))
         started = clock()
         samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
-        metrics = self.compute_advantages(episodes, samples)
+        bootstrap_values = self.fill_in_logprobs(episodes, samples)
+        gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
+        episodes, samples, bootstrap_values = ([*each] for each in zip(*gathered))
+        metrics = self.compute_advantages(episodes, samples, bootstrap_values)
         judged = clock()
         flat = list(chain.from_iterable(samples))
         metrics |= self._update(flat)
         updated = clock()
-        self._advance_curriculum(episodes)
-        if config.record_interval and self.step % config.record_interval == 0:
+        results = ((each.prompt_id, each.pick, self.curriculum.success(each.pick, each.turns)) for each in episodes)
+        self.progress = advance(self.curriculum, self.progress, results)
+        first = self.processes.rank == 0
+        if first and config.record_interval and self.step % config.record_interval == 0:
             self.run.record(self.step, episodes, self.policy_record(), config.group_size)
         totals = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
         self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
@@ -138,29 +163,35 @@ class Trainer:
             "seconds": clock() - start,
         }
 
-    def compute_advantages(
+    def fill_in_logprobs(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
-    ) -> dict[str, float]:
-        """Fill in advantages, log-probabilities, values and returns of the samples of each episode; return metrics."""
-        flat = list(chain.from_iterable(samples))
-        rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
-        if self.config.algorithm == "grpo":
-            config, groups = self.config.grpo, [episode.prompt_id for episode in episodes]
-            advantages = grpo_advantages(rewards, groups, config.gamma, config.scale_rewards)
-            for sample, advantage in zip(flat, chain.from_iterable(advantages)):
-                sample.advantages = np.full(len(sample.response), advantage)
-            if config.epochs * config.minibatches > 1:
-                for sample, logprobs in zip(flat, self._infer(self.actor, flat)[0]):
-                    sample.old_logprobs = logprobs
-            metrics = {"informative_fraction": informative_fraction(rewards, groups)}
-        else:
-            for sample, logprobs, values in zip(flat, *self._infer(self.actor, flat)):
-                sample.old_logprobs, sample.old_values = logprobs, values
-            metrics = compute_ppo_targets(samples, rewards, self.bootstrap_values(episodes), self.config.ppo)
+    ) -> list[float]:
+        """Fill in log-probabilities and values of the samples of each episode; return bootstrap values."""
+        flat, ppo = list(chain.from_iterable(samples)), self.config.algorithm == "ppo"
+        if ppo or self.config.method.epochs * self.config.method.minibatches > 1:
+            logprobs, values = self._infer(self.actor, flat)
+            for number, sample in enumerate(flat):
+                sample.old_logprobs, sample.old_values = logprobs[number], values[number] if ppo else None
         if self.reference is not None:
-            for sample, logprobs in zip(flat, self._infer(self.reference, flat)[0]):
-                sample.ref_logprobs = logprobs
-        return metrics
+            for sample, ref_logprobs in zip(flat, self._infer(self.reference, flat)[0]):
+                sample.ref_logprobs = ref_logprobs
+        return self.bootstrap_values(episodes) if ppo else [0.0] * len(episodes)
+
+    def compute_advantages(
+        self,
+        episodes: Sequence[EpisodeRollout],
+        samples: Sequence[Sequence[TrainSample]],
+        bootstrap_values: Sequence[float],
+    ) -> dict[str, float]:
+        """Fill in advantages and returns of the samples of each episode; return metrics."""
+        rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
+        if self.config.algorithm == "ppo":
+            return compute_ppo_targets(samples, rewards, bootstrap_values, self.config.ppo)
+        config, groups = self.config.grpo, [episode.prompt_id for episode in episodes]
+        advantages = grpo_advantages(rewards, groups, config.gamma, config.scale_rewards)
+        for sample, advantage in zip(chain.from_iterable(samples), chain.from_iterable(advantages)):
+            sample.advantages = np.full(len(sample.response), advantage)
+        return {"informative_fraction": informative_fraction(rewards, groups)}
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
         """Return the value of the final state of each truncated episode, 0 for the others and for single turns."""
@@ -168,7 +199,7 @@ class Trainer:
         if self.config.play.max_turns > 1:
             encoder = self.actor.encoder
             truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
-            last = [episodes[number].bootstrap_observation() for number in truncated]
+            last = [episodes[number].observation_after_limit() for number in truncated]
             # The value precedes the token, so any token will do.
             samples = [TrainSample(encoder.encode(each.messages, each.images), [encoder.end]) for each in last]
             for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
@@ -197,6 +228,7 @@ class Trainer:
             epochs=config.method.epochs,
             minibatches=config.method.minibatches,
             rng=np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step]),
+            processes=self.processes,
         )
         if options.kl_target is not None and "kl" in metrics:
             # Ziegler et al. 2019, section 2.2: proportional control with the error clipped to 20%.
@@ -204,15 +236,6 @@ class Trainer:
             self.kl_coef *= float(1 + 0.1 * error)
             metrics["kl_coef"] = self.kl_coef
         return metrics
-
-    def _advance_curriculum(self, episodes: Sequence[EpisodeRollout]) -> None:
-        """Count a step, and each group as one episode with its mean success."""
-        size = self.config.group_size
-        for first in range(0, len(episodes), size):
-            group = episodes[first : first + size]
-            success = float(np.mean([self.curriculum.success(episode.pick, episode.turns) for episode in group]))
-            self.progress = self.curriculum.after(self.progress, group[0].pick, success)
-        self.progress = self.curriculum.at_step(self.progress, self.step + 1)
 
     def policy_record(self) -> PolicyRecord:
         """Describe the model for records."""
@@ -252,15 +275,17 @@ class Trainer:
 
     def load(self, checkpoint: Path) -> None:
         """Resume from a checkpoint."""
-        self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
-        self.curriculum.check(self.progress)
-        self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
+        with self.processes.calling("load", checkpoint):
+            self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
+            self.curriculum.check(self.progress)
+            self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
 
     def keep_reference(self) -> None:
         """Copy the model as the reference of the KL divergence, if that counts."""
         if self.config.update.kl_coef:
-            shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
-            self.reference = copy.deepcopy(self.actor, shared).requires_grad_(False)
+            with self.processes.calling("keep_reference"):
+                shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
+                self.reference = copy.deepcopy(self.actor, shared).requires_grad_(False)
 
 
 def compute_ppo_targets(

@@ -14,9 +14,10 @@ from training.local.actor import Actor, LogProbs, deduplicate
 from training.local.config import UpdateConfig
 from training.local.encoding import TrainSample
 from training.local.errors import DivergedError
+from training.local.processes import ALONE, Processes
 
 MIN_FILL = 0.75
-"""Minimum share of its padded row that each sample fills; padding costs as much as tokens, but passes cost too."""
+"""Minimum share of its padded row that each sample fills; padding costs what tokens cost, but passes cost too."""
 
 
 def policy_loss(
@@ -103,8 +104,11 @@ def update(
     epochs: int = 1,
     minibatches: int = 1,
     rng: np.random.Generator,
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
     """Update the model on the samples of a step, in epochs of minibatches that `rng` draws.
+
+    All processes get the same samples and `rng`, and each computes a share of every gradient.
 
     Raises `DivergedError` if the loss or gradient is not finite, or the policy loss is too large.
 
@@ -119,8 +123,9 @@ def update(
             minibatch = [samples[index] for index in indices]
             tokens = sum(len(sample.response) for sample in minibatch)
             targets = sum(int((~np.isnan(sample.returns)).sum()) for sample in minibatch if sample.returns is not None)
-            sums: dict[str, float] = {}
-            for part in micro_batches(minibatch, config.micro_batch_size):
+            parts: list[dict[str, float]] = []
+            size = min(config.micro_batch_size, -(-len(minibatch) // processes.size))
+            for part in micro_batches(minibatch, size)[processes.rank :: processes.size]:
                 batch = [minibatch[index] for index in part]
                 out = actor.compute_logprobs(batch, temperature, entropy_grad=config.entropy_coef > 0)
                 weights = token_weights(out.mask, config, len(minibatch), tokens, max_tokens)
@@ -128,18 +133,20 @@ def update(
                 if out.values is not None:
                     error = _value_error(out, batch, value_clip) / targets
                     loss, found["value_loss"] = loss + value_coef * error, error.item()
-                if not math.isfinite(loss.item()):
-                    raise DivergedError(
-                        f"the loss is {loss.item()}: lower --update.lr (--ppo.lr for PPO), or inspect the last rollouts"
-                    )
-                if abs(found["policy_loss"]) > config.max_loss:
-                    raise DivergedError(
-                        f"the policy loss is {found['policy_loss']:.3g}, above {config.max_loss:g}: lower --update.lr "
-                        "(--ppo.lr for PPO), or raise --update.max-loss"
-                    )
                 loss.backward()
-                for name, value in {"loss": loss.item(), **found}.items():
-                    sums[name] = sums.get(name, 0.0) + value
+                parts.append({"loss": loss.item(), **found})
+            parts = processes.gather(parts)
+            sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+            if not math.isfinite(sums["loss"]):
+                raise DivergedError(
+                    f"the loss is {sums['loss']}: lower --update.lr (--ppo.lr for PPO), or inspect the last rollouts"
+                )
+            if abs(sums["policy_loss"]) > config.max_loss:
+                raise DivergedError(
+                    f"the policy loss is {sums['policy_loss']:.3g}, above {config.max_loss:g}: lower --update.lr "
+                    "(--ppo.lr for PPO), or raise --update.max-loss"
+                )
+            processes.sum_gradients(parameters)
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
             if not math.isfinite(norm):
                 precision = "" if actor.model.dtype == torch.float32 else ", or use --dtype float32"

@@ -12,8 +12,10 @@ from training.core.states import GATE_STREAM, blank, start_rollouts
 from training.local.actor import Actor, roll_out
 from training.local.config import TrainConfig
 from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import VALIDATION_STREAM
+from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
 
@@ -55,10 +57,7 @@ def validation_episodes(
     config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> list[EpisodeRollout]:
     """Start single-turn episodes at validation states, which are used for neither training nor decisions."""
-    seed = config.seed + VALIDATION_STREAM
-    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
-    play = replace(config.play, max_turns=1)
-    return list(start_rollouts(picks, seed, 1, play, config.states, config.reward, validation=True))
+    return _single_turns(config, curriculum, progress, VALIDATION_STREAM, count, validation=True)
 
 
 def validate(
@@ -75,7 +74,7 @@ def validate(
     elif images == "shuffled":
         shown = [*shown[1:], *shown[:1]]
     for episode, each in zip(episodes, shown):
-        episode.live.observation = episode.observation._replace(images=each)
+        episode.observation = episode.observation._replace(images=each)
     return _respond(actor, config, episodes, VALIDATION_STREAM, temperature)
 
 
@@ -86,11 +85,26 @@ def check_gate(
 
     With a finite dataset these are training questions, since all others are kept for validation.
     """
-    seed = config.seed + GATE_STREAM
-    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
-    args = (picks, seed, 1, replace(config.play, max_turns=1), config.states, config.reward)
-    episodes = list(start_rollouts(*args, transform=config.transform))
+    episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)
     return _respond(actor, config, episodes, GATE_STREAM, None)
+
+
+def _single_turns(
+    config: TrainConfig,
+    curriculum: Curriculum,
+    progress: Progress,
+    stream: int,
+    count: int,
+    *,
+    transform: Transform = identity,
+    validation: bool = False,
+) -> list[EpisodeRollout]:
+    seed = config.seed + stream
+    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
+    play = replace(config.play, max_turns=1)
+    return list(
+        start_rollouts(picks, seed, 1, play, config.states, config.reward, transform=transform, validation=validation)
+    )
 
 
 def _respond(

@@ -2,8 +2,7 @@
 
 from vlmgym.api.card import dataset_card
 from vlmgym.api.dataset import Row, make_dataset, make_episodes, to_hf_dataset
-from vlmgym.api.episode import Episode
-from vlmgym.api.rewards import reward_fn, score
+from vlmgym.api.episode import Episode, reward_fn, score
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vlmgym.api.episode import Episode, episode_configs
 from vlmgym.checks import as_int, check_int
-from vlmgym.errors import UsageError, describe_validation_error, missing_extra, short_repr
+from vlmgym.errors import UsageError, describe_validation_error, importing, short_repr
 from vlmgym.rollout.states import (
     FIRST_VALIDATION_SEED,
     VALIDATION_STREAM,
@@ -20,6 +20,7 @@ from vlmgym.rollout.states import (
     split_questions,
 )
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -96,7 +97,7 @@ def make_dataset(
     Raises:
         UsageError: An argument is invalid.
     """
-    starts = _starts(
+    episodes = make_episodes(
         games,
         n,
         seed,
@@ -112,7 +113,7 @@ def make_dataset(
         reasoning=reasoning,
         **overrides,
     )
-    return [_row(live) for live in starts]
+    return [_row(episode) for episode in episodes]
 
 
 def make_episodes(
@@ -129,7 +130,15 @@ def make_episodes(
     Raises:
         UsageError: An argument is invalid.
     """
-    return map(Episode.of, _starts(games, n, seed, split, states=states, **settings))
+    n, seed = as_int(n), as_int(seed)
+    check_int("n", n, 1)
+    check_int("seed", seed, 0)
+    if split not in ("train", "validation"):
+        raise UsageError(f"split must be train or validation, got {short_repr(split)}")
+    distribution = state_config(states)
+    configs = episode_configs(games, **settings)
+    starts = (start(configs[i % len(configs)], seed, i // len(configs), split, distribution) for i in range(n))
+    return map(Episode.of, starts)
 
 
 def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
@@ -138,10 +147,8 @@ def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
     Raises:
         UsageError: The package datasets is not installed.
     """
-    try:
+    with importing("to_hf_dataset", "data"):
         from datasets import Dataset, Features, Image, Value
-    except ModuleNotFoundError:
-        raise missing_extra("to_hf_dataset", "datasets", "data") from None
     text = Value("string")
     features = Features(
         {
@@ -154,19 +161,6 @@ def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
         }
     )
     return Dataset.from_list(rows, features=features)
-
-
-def _starts(
-    games: object, n: int, seed: int, split: Split, *, states: States, **settings: Any
-) -> Iterator[LiveEpisode]:
-    n, seed = as_int(n), as_int(seed)
-    check_int("n", n, 1)
-    check_int("seed", seed, 0)
-    if split not in ("train", "validation"):
-        raise UsageError(f"split must be train or validation, got {short_repr(split)}")
-    distribution = state_config(states)
-    configs = episode_configs(games, **settings)
-    return (start(configs[i % len(configs)], seed, i // len(configs), split, distribution) for i in range(n))
 
 
 def state_config(states: States) -> StateConfig | None:
@@ -187,9 +181,8 @@ def start(config: EpisodeConfig, seed: int, index: int, split: Split, states: St
         return LiveEpisode.start(config, _seed(config.game, seed + index, split))
     validation = split == "validation"
     stream = seed + VALIDATION_STREAM if validation else seed
-    return LiveEpisode.at(
-        config, sample_state(config.game, stream, index, states, config.reward, validation=validation)
-    )
+    snapshot = sample_state(config.game, stream, index, states, config.reward, validation=validation)
+    return LiveEpisode(config, CoreEpisode.restore(config.game, snapshot, config.reward))
 
 
 def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
@@ -205,10 +198,9 @@ def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
     return index
 
 
-def _row(live: LiveEpisode) -> Row:
-    episode = Episode.of(live)
+def _row(episode: Episode) -> Row:
     return Row(
-        prompt=[{"role": message.role, "content": message.text} for message in live.observation.messages],
+        prompt=[{"role": message.role, "content": message.text} for message in episode._live.observation.messages],
         images=[Image.open(io.BytesIO(encode_png(image))) for image in episode.images],
         snapshot=episode.snapshot(),
         seed=episode.seed,

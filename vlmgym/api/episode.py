@@ -1,8 +1,9 @@
-"""A running episode and its snapshots, as other trainers and evaluators use them."""
+"""A running episode, its snapshots, and their scores, as other trainers and evaluators use them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from PIL import Image
@@ -10,32 +11,19 @@ from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationEr
 
 from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validation_error, short_repr
+from vlmgym.policies.base import storable
 from vlmgym.policies.chat_api import image_url
 from vlmgym.records.episode import GameRecord
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, storable
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images
-from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.core.reward import RewardConfig, Scored
 from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import encode_png
 
 ImageForm = Literal["url", "pil", "bytes"]
-
-
-class _PastTurn(BaseModel):
-    """A `PastTurn` with its state as plain data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    state: JsonValue
-    turn: PositiveInt
-    response: str
-    outcome: Outcome
-    reward: float
-    feedback: str
-    prompt: str
 
 
 class _Snapshot(BaseModel):
@@ -48,7 +36,8 @@ class _Snapshot(BaseModel):
     max_turns: PositiveInt
     prompts: PromptConfig
     episode: Snapshot
-    past: tuple[_PastTurn, ...]
+    past: tuple[PastTurn[JsonValue], ...]
+    """With states as plain data."""
 
 
 class Episode:
@@ -127,42 +116,19 @@ class Episode:
             raise StateError(f"not a snapshot of an episode: {describe_validation_error(error)}") from None
         game = stored.game.game()
         config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.prompts)
-        past = tuple(
-            PastTurn(
-                game.from_data(turn.state),
-                turn.turn,
-                turn.response,
-                turn.outcome,
-                turn.reward,
-                turn.feedback,
-                turn.prompt,
-            )
-            for turn in stored.past
-        )
+        past = tuple(replace(turn, state=game.from_data(turn.state)) for turn in stored.past)
         return cls.of(LiveEpisode(config, CoreEpisode.restore(game, stored.episode, stored.reward), past))
 
     def snapshot(self) -> str:
         """Snapshot the episode with its game and config, as one line of JSON."""
         config, game = self._live.config, self.game
-        past = (
-            _PastTurn(
-                state=game.to_data(turn.state),
-                turn=turn.turn,
-                response=turn.response,
-                outcome=turn.outcome,
-                reward=turn.reward,
-                feedback=turn.feedback,
-                prompt=turn.prompt,
-            )
-            for turn in self._live.past
-        )
         return _Snapshot(
             game=GameRecord.of(game),
             reward=config.reward,
             max_turns=config.max_turns,
             prompts=config.prompts,
             episode=self._live.episode.snapshot(),
-            past=tuple(past),
+            past=tuple(replace(turn, state=game.to_data(turn.state)) for turn in self._live.past),
         ).model_dump_json()
 
     @property
@@ -198,12 +164,12 @@ class Episode:
     @property
     def done(self) -> bool:
         """True once the game or the turn limit has ended the episode."""
-        return self._live.observation.end is not None
+        return self._live.done
 
     @property
     def truncated(self) -> bool:
         """True if the turn limit ended the episode, not the game."""
-        return self.done and not self._live.observation.terminated
+        return self._live.truncated
 
     @property
     def end_reason(self) -> str | None:
@@ -322,3 +288,40 @@ def _part(image: ImageArray, form: ImageForm) -> dict[str, Any]:
     if form == "bytes":
         return {"type": "image", "image": encode_png(image)}
     return {"type": "image_url", "image_url": {"url": image_url("png", image)}}
+
+
+def score(snapshot: str, response: str) -> Scored[Any, Any]:
+    """Score a response to the turn of a snapshot, exactly as the episode would.
+
+    Raises:
+        StateError: The string is not a snapshot.
+        EpisodeEnded: The episode has ended.
+    """
+    return Episode.restore(snapshot).respond(response)
+
+
+def reward_fn(
+    prompts: Sequence[Any], completions: Sequence[Any], snapshot: Sequence[str], **columns: Any
+) -> list[float]:
+    """Reward each completion by its `Scored.total`; a reward function for TRL's trainers.
+
+    Args:
+        prompts: Unused.
+        completions: Responses, as strings or as lists with one assistant message each.
+        snapshot: The column of the same name of `make_dataset`.
+        columns: Unused.
+
+    Raises:
+        UsageError: A completion has several messages, or a string is not a snapshot.
+        EpisodeEnded: An episode has ended.
+    """
+    return [score(state, _response(completion)).total for state, completion in zip(snapshot, completions, strict=True)]
+
+
+def _response(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    if isinstance(completion, str):
+        return completion
+    if len(completion) != 1:
+        raise UsageError(f"reward_fn takes completions of one message, got {len(completion)} messages")
+    content = completion[0]["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)

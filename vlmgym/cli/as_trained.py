@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from vlmgym.cli.policy_options import option_value
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.run import Games
 from vlmgym.policies import options_type
+from vlmgym.rollout.runner import Games
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
@@ -19,24 +19,14 @@ MODEL_FOLDERS = ("", "model")
 """Subfolders of a checkpoint that may have the model."""
 
 
-def with_trained_options(args: Sequence[str]) -> list[str]:
-    """Insert the options of `--as-trained` after the command, so that later ones override them.
+def with_trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
+    """Put the options of a checkpoint first, so that later ones override them.
 
     Sampling options and the model are only inserted if the policy has such options.
 
     Raises:
         UsageError: The checkpoint has no valid `vlmgym.json`.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--as-trained", "--as_trained")
-    parser.add_argument("--policy")
-    try:
-        known, _ = parser.parse_known_args(args)
-    except argparse.ArgumentError:  # an option without a value, which the main parser reports
-        return list(args)
-    if not known.as_trained:
-        return list(args)
-    checkpoint = Path(known.as_trained)
     record = TrainedRecord.read(checkpoint)
     options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
     for name, value in dataclasses.asdict(record.prompts).items():
@@ -46,14 +36,14 @@ def with_trained_options(args: Sequence[str]) -> list[str]:
     for name, value in record.reward.model_dump().items():
         if value != getattr(RewardConfig(), name):
             options.append(f"--reward.{name.replace('_', '-')}={value}")
-    accepted = {field.name for field in dataclasses.fields(options_type(known.policy or "random"))}
+    accepted = {field.name for field in dataclasses.fields(options_type(option_value("--policy", args) or "random"))}
     for name in ("temperature", "top_p", "max_tokens"):
         if name in accepted and getattr(record, name) is not None:
             options.append(f"--{name.replace('_', '-')}={getattr(record, name)}")
     if "dtype" in accepted:  # the policy loads a checkpoint
         found = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
         options += [f"--model={folder}" for folder in found]
-    return [args[0], *options, *args[1:]]
+    return [*options, *args]
 
 
 def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConfig) -> Games:

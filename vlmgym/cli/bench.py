@@ -34,10 +34,10 @@ Layout = tuple[int, int]
 class BenchConfig(GameOptions):
     """Measure throughput for about half a minute and recommend a number of workers and environments."""
 
-    game: Annotated[str, tyro.conf.Positional] = "2048"
+    game: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME")] = "2048"
     """Id or name of the game."""
     workers: tuple[int, ...] = ()
-    """Worker counts to try. Default: 0, 1 and powers of 2 up to the number of cores."""
+    """Worker counts to try; if empty, 0, 1 and powers of 2 up to the number of cores."""
     envs: tuple[int, ...] = (16, 64, 256)
     """Environment counts to try."""
     seconds: float = 20.0
@@ -67,11 +67,7 @@ class Recommendation:
 
 
 def bench(config: BenchConfig, console: Console | None = None) -> Recommendation:
-    """Measure layouts, print a table and a recommendation.
-
-    Raises:
-        UsageError: The game or a level is invalid, or memory is too small for the frames.
-    """
+    """Measure layouts, print a table and a recommendation."""
     console = console or Console()
     rates = measure_layouts(config)
     found = recommend(rates)
@@ -100,14 +96,10 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
     scripts = {
         envs: legal_script(game, envs, max(MIN_STEPS, ACTIONS // envs)) for envs in {envs for _, envs in layouts}
     }
-    runners = {
-        f"{workers} workers, {envs} environments": partial(make_vec, game, envs, workers, copy=False)
-        for workers, envs in layouts
-    }
+    runners = {(workers, envs): partial(make_vec, game, envs, workers, copy=False) for workers, envs in layouts}
     with opened(runners) as made:
-        turns = {name: play(env, scripts[env.num_envs]) for name, env in made.items()}
-        rates = measure(turns, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
-    return dict(zip(layouts, rates.values(), strict=True))
+        turns = {layout: play(env, scripts[env.num_envs]) for layout, env in made.items()}
+        return measure(turns, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
 
 
 def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:

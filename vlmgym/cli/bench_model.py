@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
+from rich.progress import track
 from rich.table import Table
 
 from vlmgym.checks import check_int
@@ -39,20 +39,17 @@ if TYPE_CHECKING:
 MOVES = 20
 """Upper bound of the number of random moves before a state."""
 
-Advance = Callable[[float], None]
-"""Called with the seconds measured so far."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModelConfig(GameOptions):
-    """Measure a model server with game images or a prompt: time to first token, tokens and requests per second."""
+    """Measure a model server with game images or a prompt: time to first token, tokens and requests/s."""
 
     base_url: str = OPENAI
     """Base URL of the server, such as http://localhost:8000/v1."""
     model: str = ""
     """Model name on the server."""
     api_key_env: str | None = None
-    """Environment variable with the API key. Default: OPENAI_API_KEY for OpenAI, no key for other servers."""
+    """Environment variable with the API key. None means OPENAI_API_KEY for OpenAI, no key for other servers."""
     extra_body: str = "{}"
     """Additional request fields, as a JSON object."""
     timeout: float = 600.0
@@ -68,15 +65,14 @@ class BenchModelConfig(GameOptions):
     ignore_eos: bool = False
     """Generate exactly max_tokens tokens per response, for comparable results (vLLM and SGLang only)."""
     against: str | None = None
-    """Checkpoint folder: also measure transformers with it locally, with equal batch sizes. Needs torch and
-    transformers."""
+    """Checkpoint folder: also measure it with transformers in this process, with equal batch sizes."""
     device: str | None = None
-    """Device for transformers, such as cuda:1. Default: a GPU if available."""
+    """Device for transformers, such as cuda:1. None means a GPU if available."""
     dtype: DType = "auto"
     """Dtype for transformers; auto uses the checkpoint's. Should match the server."""
     prompt: str | None = None
-    """Instead of game images, send this text --runs times, one at a time, after a warm-up. A server that caches
-    prompts reads it only once."""
+    """Instead of game images, send this text --runs times, one at a time, after a warm-up.
+    A server that caches prompts reads it only once."""
     runs: int = 10
     """Number of times --prompt is sent."""
     output: Path | None = None
@@ -144,10 +140,7 @@ class ModelSpeeds:
 def bench_model(config: BenchModelConfig, console: Console | None = None) -> ModelSpeeds:
     """Measure a server, print a table and write the output file.
 
-    Raises:
-        UsageError: An option is invalid or a package is missing.
-        InfrastructureError: A request failed; requests are not retried, which would distort the results.
-        PolicyError: The server rejects the requests, or transformers fails.
+    Failed requests are not retried, which would distort the results.
     """
     console = console or Console()
     game = config.make_game(config.game)
@@ -156,22 +149,12 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     server: list[Speed] = []
     transformers: list[Speed] = []
     seeds = itertools.count()
-    columns = (*Progress.get_default_columns(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading" if load else "", total=config.seconds * len(levels) * (2 if load else 1))
-        model = load() if load else None
-
-        def measuring(what: str) -> Advance:
-            begin = config.seconds * (len(server) + len(transformers))
-            progress.update(task, description=what, completed=begin)
-            return lambda seconds: progress.update(task, completed=begin + min(seconds, config.seconds))
-
-        for at_once in levels:  # alternate, so that other load affects both equally
-            advance = measuring(f"{at_once} at once")
-            server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds, advance)))
-            if model is not None:
-                advance = measuring(f"transformers, {at_once} at once")
-                transformers.append(_measure_local(model, config, game, at_once, advance))
+    model = load() if load else None
+    # Alternate between the two, so that other load affects both equally.
+    for at_once in track(levels, "concurrency levels", console=Console(stderr=True), transient=True):
+        server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds)))
+        if model is not None:
+            transformers.append(_measure_local(model, config, game, at_once))
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
     _print(speeds, config, console)
     if config.output is not None:
@@ -182,11 +165,7 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
 
 
 def prepare(config: BenchModelConfig) -> tuple[OpenAIPolicy, Callable[[], LocalModel] | None]:
-    """Create the policy and the function that loads transformers' model; check the output file.
-
-    Raises:
-        UsageError: An option is invalid or a package is missing.
-    """
+    """Create the policy and the function that loads transformers' model; check the output file."""
     policy, load = OpenAIPolicy(config.server()), None
     if config.against is not None:
         local_model, checkpoint = import_local_model("--against"), resolve_checkpoint(config.against, "transformers")
@@ -223,7 +202,7 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
 
 
 async def _measure_server(
-    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float, advance: Advance
+    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float
 ) -> Speed:
     """Keep `at_once` requests in flight for `seconds`."""
 
@@ -236,13 +215,11 @@ async def _measure_server(
         while not streamed or time.perf_counter() < until:
             shown, prompt = await asyncio.to_thread(encoded, next(seeds))
             streamed.append(await policy.stream(shown, prompt))
-            advance(time.perf_counter() - begun)
         return streamed
 
     await policy.begin_run()
     try:
-        begun = time.perf_counter()
-        await run_all(place(begun) for _ in range(at_once))  # warm up connections and caches
+        await run_all(place(0.0) for _ in range(at_once))  # warm up connections and caches
         begun = time.perf_counter()
         places = await run_all(place(begun + seconds) for _ in range(at_once))
     finally:
@@ -278,7 +255,7 @@ def _share(begin: float, end: float, window_begin: float, window_end: float) -> 
     return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
 
 
-def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int, advance: Advance) -> Speed:
+def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int) -> Speed:
     """Generate batches for `seconds`."""
     from vlmgym.policies.local_model import GenerationRequest
 
@@ -295,7 +272,6 @@ def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], a
             if isinstance(reply, InfrastructureError):
                 raise reply
         replies = answered if len(times) == 1 else [*replies, *answered]
-        advance(sum(times[1:]))
     counted = replies[at_once:]
     tokens = [reply.completion_tokens for reply in counted]
     return Speed(

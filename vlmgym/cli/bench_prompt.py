@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 from rich.table import Table
 
 from vlmgym.cli.bench_model import BenchModelConfig, bench_model, describe, prepare
@@ -83,19 +83,9 @@ def bench_images_or_prompt(config: BenchModelConfig) -> None:
 
 
 def bench_prompt(config: BenchModelConfig, console: Console | None = None) -> PromptSpeeds:
-    """Measure a server with `config.prompt`, print a table and write the output file.
-
-    Raises:
-        UsageError: An option is invalid or a package is missing.
-        InfrastructureError: A request failed; requests are not retried, which would distort the results.
-        PolicyError: The server rejects the requests, or transformers fails.
-    """
+    """Measure a server with `config.prompt`, print a table and write the output file."""
     policy, load = prepare(config)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading" if load else "", total=config.runs + 1)
-        model = load() if load else None
-        progress.update(task, description="runs")
-        server, local = run_async(_measure(policy, model, config, lambda: progress.advance(task)))
+    server, local = run_async(_measure(policy, load() if load else None, config))
     speeds = PromptSpeeds(PromptSpeed.of(server), PromptSpeed.of(local) if local else None)
     _print(speeds, config, console or Console())
     if config.output is not None:
@@ -105,7 +95,7 @@ def bench_prompt(config: BenchModelConfig, console: Console | None = None) -> Pr
 
 
 async def _measure(
-    policy: OpenAIPolicy, model: LocalModel | None, config: BenchModelConfig, advance: Callable[[], None]
+    policy: OpenAIPolicy, model: LocalModel | None, config: BenchModelConfig
 ) -> tuple[list[StreamTiming], list[StreamTiming]]:
     """Alternate between the two, so that other load affects both equally; the first run of each is a warm-up."""
     prompt = config.prompt or ""
@@ -113,11 +103,10 @@ async def _measure(
     local: list[StreamTiming] = []
     await policy.begin_run()
     try:
-        for _ in range(config.runs + 1):
+        for _ in track(range(config.runs + 1), "runs", console=Console(stderr=True), transient=True):
             server.append(await policy.stream([], prompt))
             if model is not None:
                 local.append(_generate(model, prompt, config))
-            advance()
     finally:
         await policy.end_run()
     return server[1:], local[1:]

@@ -6,10 +6,11 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import tyro
 
@@ -24,29 +25,51 @@ INTERRUPTED = 130
 """Conventional exit code after Ctrl-C."""
 
 
-PATHS = tyro.constructors.ConstructorRegistry()
-"""Parser of path options; rejects an empty path, which would mean the current folder."""
+OPTIONS = tyro.constructors.ConstructorRegistry()
+"""Parser of options with a single value; says what is accepted, and rejects an empty path (the current folder)."""
 
 
-@PATHS.primitive_rule
-def _path_rule(
+@OPTIONS.primitive_rule
+def _value_rule(
     option: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[Path] | None:
-    if option.type is not Path:
+) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    is_union = get_origin(option.type) in (Union, UnionType)
+    kinds: list[Any] = [kind for kind in get_args(option.type) if kind is not NoneType] if is_union else [option.type]
+    kind = getattr(kinds[0], "__origin__", kinds[0])  # without the limits of Annotated
+    if len(kinds) != 1 or kind not in PARSERS:
         return None
+    parse = PARSERS[kind]
+    types = (kind, *([int] if kind is float else []), *([NoneType] if is_union else []))
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="PATH",
-        instance_from_str=_path,
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda path: [str(path)],
+        metavar="PATH" if kind is Path else kind.__name__.upper(),
+        instance_from_str=lambda words: None if is_union and words == ["None"] else parse(words[0]),
+        is_instance=lambda value: isinstance(value, types),
+        str_from_instance=lambda value: [str(value)],
     )
 
 
-def _path(words: list[str]) -> Path:
-    if not words[0]:
-        raise UsageError("a path must not be empty; use . for the current folder")
-    return Path(words[0])
+def _int(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"expected an integer, got {word!r}") from None
+
+
+def _float(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"expected a number, got {word!r}") from None
+
+
+def _path(word: str) -> Path:
+    if not word:
+        raise UsageError("a path must not be empty; for the current folder, write .")  # in tuples too
+    return Path(word)
+
+
+PARSERS: dict[type, Callable[[str], Any]] = {int: _int, float: _float, str: str, Path: _path}
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
@@ -65,7 +88,7 @@ def reporting_errors() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # the terminal may lack a character
     ended_by: Sequence[int] = ()
     try:
-        with interruptible() as ended_by, PATHS:
+        with interruptible() as ended_by, OPTIONS:
             try:
                 yield
             except SystemExit:

@@ -23,10 +23,10 @@ from vlmgym.sandbox.options import GameOptions
 class DataCheckConfig(GameOptions):
     """Check data the way a task reads it: decode every image and report each bad row or repeated id."""
 
-    game: tyro.conf.Positional[str]
+    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Id or name of the task. Choose the data with --config data=..."""
     rows: int | None = None
-    """Number of rows to check, starting with the first. Default: all."""
+    """Number of rows to check, starting with the first. None means all."""
 
     def __post_init__(self) -> None:
         check_int("rows", self.rows, 1, optional=True)
@@ -43,7 +43,7 @@ class DataFetchConfig:
     split: Literal["test", "train"] = "test"
     """Split to download: test (210,122 images in 5 shards) or train (4.9 million images in 98 shards)."""
     shards: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Number of shards, of about 50,000 images each. Default: all."""
+    """Number of shards, of about 50,000 images each. None means all."""
 
     def __post_init__(self) -> None:
         check_int("shards", self.shards, 1, optional=True)
@@ -69,11 +69,7 @@ def data(chosen: DataConfig) -> None:
 
 
 def check_data(config: DataCheckConfig) -> None:
-    """Print every bad row and a summary; exit with 1 if a row is bad.
-
-    Raises:
-        UsageError: The task does not exist, or its data cannot be opened.
-    """
+    """Print every bad row and a summary; exit with 1 if a row is bad."""
     game = config.make_game(config.game)
     if not isinstance(game, Task):
         raise UsageError(f"{game.name} does not take data")
@@ -93,12 +89,7 @@ def check_data(config: DataCheckConfig) -> None:
 
 
 def fetch_data(config: DataFetchConfig) -> None:
-    """Download a dataset and print a command that uses it.
-
-    Raises:
-        UsageError: The number of shards is invalid, the folder holds other files, or an archive is rejected.
-        InfrastructureError: The Hub does not respond.
-    """
+    """Download a dataset and print a command that uses it."""
     output = OutputFolder(config.output_dir)
     with output.reserved():
         table = output.folder / f"osv5m-{config.split}.csv"

@@ -23,7 +23,7 @@ EXTRAS = {
     "tasks": "built-in photographs and handwritten digits",
     "atari": "Atari games, under the licence GPL-2.0",
     "transformers": "models in this process",
-    "train": "training in one process",
+    "train": "training on one machine",
     "trl": "training with TRL",
     "verifiers": "evaluation and training with verifiers and prime-rl",
     "inspect": "evaluation with inspect_ai",
@@ -52,7 +52,7 @@ def doctor(config: DoctorConfig) -> None:
         lacking = missing(extra)
         table.add_row(extra, adds, f"missing: {', '.join(lacking)}" if lacking else "installed")
     console.print(table)
-    console.print("Install an extra with pip install 'vlmgym[NAME]', in a clone with -e '.[NAME]'.", markup=False)
+    console.print("Install an extra with pip install 'vlmgym[NAME]', in a clone with -e '.[NAME]'.")
 
 
 def missing(extra: str) -> list[str]:

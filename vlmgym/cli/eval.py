@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.console import Console
 
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import list_fields
+from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
-from vlmgym.evaluation.run import Games, all_games, make_run_record, play_run, resume_run, total_episodes
+from vlmgym.evaluation.run import make_run_record, play_run, resume_run
 from vlmgym.evaluation.suite import PrivateSalt, read_suite
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
-from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
+from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy
 from vlmgym.records.files import writing
 from vlmgym.records.loggers import check_loggers
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
 from vlmgym.records.store import StoredRun, game_name, open_run, read_config
-from vlmgym.rollout.runner import check_concurrency, check_distinct, check_policy
+from vlmgym.rollout.runner import Games, all_games, check_run, total_episodes
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
@@ -73,56 +71,6 @@ def evaluate_script(
         run_evaluation([game], parsed.config, parsed.options, default, custom_policy, preset)
 
 
-def policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
-    """Return the options type of the policy named on a command line."""
-    named = option_value("--policy", args)
-    policy = named if named is not None else custom_policy or "random"
-    options = options_type(policy)
-    _reject_options_of_others(sys.argv[1:] if args is None else args, policy, options)
-    return options
-
-
-def option_value(option: str, args: Sequence[str] | None) -> str | None:
-    """Find the value of an option on a command line, before all options are known."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument(option, dest="value")
-    try:
-        value: str | None = parser.parse_known_args(args)[0].value
-    except argparse.ArgumentError:
-        return None  # the main parser reports an option without a value
-    return value
-
-
-def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
-    """Reject options of other policies, and name the policies that have them."""
-    owners: dict[str, list[str]] = {}
-    for name in (*POLICIES, "MODULE:FUNCTION"):
-        for option in _names(options_type(name)):
-            owners.setdefault(option, []).append(name)
-    own = {*_names(options), *_names(EvalConfig)}
-    for word in args:
-        option = word.partition("=")[0].replace("_", "-")
-        if option in owners and option not in own:
-            chosen = policy if isinstance(policy, str) else "of this script"
-            first, *others = owners[option]
-            also = f" (or {', '.join(others)})" if others else ""
-            raise UsageError(f"{option} is not an option of the {chosen} policy: choose --policy {first}{also}")
-
-
-def _names(options: type[Any]) -> list[str]:
-    """List the command-line options of a type."""
-    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
-
-
-def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
-    """Combine both types into one with the fields `config` and `options`, without prefixes on the command line."""
-    flat = tyro.conf.arg(name="")
-    fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
-    made = dataclasses.make_dataclass(config.__name__, fields, frozen=True)
-    made.__doc__ = config.__doc__
-    return made
-
-
 def run_evaluation(
     game_names: Sequence[str],
     config: EvalConfig,
@@ -135,27 +83,24 @@ def run_evaluation(
     suite: str | None = None,
     salt: PrivateSalt | None = None,
 ) -> RunSummary:
-    """Play the configured episodes and write all files of the run.
+    """Play the configured episodes and write all files of the run; exit with an error if some have no result.
 
     Args:
         game_names: Ids or names of the games.
         config: The options.
-        options: Policy options; None: defaults.
+        options: Options of the policy.
         default_folder: Output folder if `config` names none; None: a new folder under `logs`.
         custom_policy: Default policy if `config.policy` is None.
         preset: Config fields that `config` may override.
         curriculum: Curriculum file or name to play instead of games.
         played: Games or curriculum to play instead of all these.
-        suite: Name of the suite to play instead, whose settings `config` must leave at their defaults.
+        suite: Name of the suite to play instead, which sets the games and their settings.
         salt: Play the private seeds of the suite, which derive from this salt.
-
-    Raises:
-        UsageError: An option is invalid; nothing was played.
-        VlmgymError: The run failed; finished episodes are kept.
-        SystemExit: Some episodes ended as errors; all files are written.
     """
     if suite is not None:
         chosen = read_suite(suite)
+        if salt is not None:
+            salt.check(suite)
         seed = None if salt is None else salt.seed(suite)
         config, played = chosen.configure(config, seed), chosen.make_games(config.observation)
         if others := sorted(chosen.games.keys() - {game.id for game in played}):
@@ -167,9 +112,8 @@ def run_evaluation(
     games = all_games(played)
     choice: PolicySpec = config.policy if config.policy is not None else custom_policy or "random"
     policy = make_policy(choice, options)
-    check_policy(policy, games, config.prompts, config.budget)
+    check_run(policy, played, config)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
-    check_concurrency(games, config.episodes, config.concurrency)
     for game in games:
         Episode(game, config.seed)  # opens its data, before the folder is created
     folder = _folder(config, default_folder, games, policy)
@@ -177,15 +121,13 @@ def run_evaluation(
     console, progress_console = make_console(), make_console(stderr=True)
     if config.resume is not None:
         read_config(folder)
-    with folder.reserved():
-        earlier = None
+    with folder.output.reserved():
         if config.resume is None:
             folder.make_room()
-            folder.check(record, videos=config.videos > 0, report=config.report)
+        folder.check(record, videos=config.videos > 0, report=config.report)
+        earlier = None if config.resume is None else resume_run(folder, record, progress_console)
+        if earlier is None:
             folder.write_config(record)
-        else:
-            folder.check(record, videos=config.videos > 0, report=config.report)
-            earlier = resume_run(folder, record, progress_console)
         before = earlier.summary if earlier is not None else None
         episodes = total_episodes(played, config)
         with ExitStack() as pools:
@@ -203,7 +145,7 @@ def run_evaluation(
             if note := bias_note(summary.games):
                 console.print(note)
             if suite is not None and summary.suite is not None:
-                console.print(suite_table(suite, summary.suite))
+                console.print(suite_table(suite, summary.suite).rich())
             write_curves(run)
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:
@@ -217,9 +159,7 @@ def _played(
     names: Sequence[str], config: EvalConfig, preset: Mapping[str, Any] | None, curriculum: Path | None
 ) -> Games:
     if curriculum is None:
-        games = [config.make_game(name, preset) for name in names]
-        check_distinct(games)
-        return games
+        return [config.make_game(name, preset) for name in names]
     if names:
         raise UsageError("--curriculum already names the games: give either games or --curriculum")
     return Curriculum.read(curriculum, config.data_settings())
@@ -260,11 +200,8 @@ def _claimed(name: str) -> Path:
     """Create a folder under `logs`, numbered if the name is taken."""
     for n in count(1):
         folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
-        with writing(folder):
-            try:
-                folder.mkdir(parents=True)
-            except FileExistsError:
-                continue
+        with writing(folder), suppress(FileExistsError):
+            folder.mkdir(parents=True)
             return folder
     raise AssertionError("unreachable")
 

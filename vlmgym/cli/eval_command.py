@@ -10,12 +10,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from vlmgym.cli.as_trained import trained_games, with_trained_options
-from vlmgym.cli.eval import option_value, policy_options, run_evaluation, with_options
+from vlmgym.cli.policy_options import option_value, policy_options, with_options
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.suite import PrivateSalt
-from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.registry import game_ids, load_games
 
 FIXED_BY_SUITE = frozenset(
@@ -30,29 +27,34 @@ FIXED_BY_SUITE = frozenset(
 class EvalCommand(EvalConfig):
     """Evaluate a policy: play episodes and write records, curves, videos and a report."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    game: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
+    ] = ()
     """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """Same as the positional games."""
     curriculum: Path | None = None
     """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
     suite: str | None = None
-    """Suite to play instead of games (docs/suites.md), which also determines their settings; or all, for every game at
-    the given settings."""
+    """Suite to play instead of games (docs/suites.md), with its settings; or all, for every game at the given ones."""
     private_salt: Path | None = None
-    """With --suite, play private seeds derived from this file, which must stay secret (docs/suites.md)."""
+    """With --suite, play private seeds derived from the salt in this file (docs/suites.md)."""
     as_trained: Path | None = None
-    """Checkpoint whose games, difficulty, turn limit, history, reward and sampling are played instead, on validation
-    seeds (its vlmgym.json). Other options override it, except those of games. The vllm and transformers policies load
-    the checkpoint itself, unless --model is given."""
+    """Checkpoint: play what its vlmgym.json says (games, difficulty, turn limit, ...), on validation seeds.
+    Other options override it, but games cannot be given.
+    The vllm and transformers policies load the checkpoint itself, unless --model is given."""
     full_curriculum: bool = False
     """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
 
 
 def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
-    """Insert the options of `--as-trained`; also return the type of all options, which depend on the policy."""
+    """Add the options of `--as-trained`; also return the type of all options, which depend on the policy."""
     _reject_settings_of_suite(args)
-    words = with_trained_options(args)
+    words = list(args)
+    if checkpoint := option_value("--as-trained", words):
+        from vlmgym.cli.as_trained import with_trained_options
+
+        words = with_trained_options(words, Path(checkpoint))
     return words, with_options(EvalCommand, policy_options(words))
 
 
@@ -66,6 +68,12 @@ def _reject_settings_of_suite(words: Sequence[str]) -> None:
 
 def evaluate(chosen: Any) -> None:
     """Run `vlmgym eval` with options of such a type."""
+    # Imported here because --help and errors in options need none of this.
+    from vlmgym.cli.as_trained import trained_games
+    from vlmgym.cli.eval import run_evaluation
+    from vlmgym.evaluation.suite import PrivateSalt
+    from vlmgym.rollout.trained import TrainedRecord
+
     config: EvalCommand = chosen.config
     games, played = (*config.game, *chain.from_iterable(config.games)), None
     if config.private_salt is not None and config.suite in (None, "all"):

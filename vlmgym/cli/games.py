@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
-from rich.box import SIMPLE
-from rich.table import Table
 
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, GameConfig
+from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, load_games
-from vlmgym.terminal import make_console
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """Kind of a config field by the difficulty it belongs to."""
@@ -24,7 +21,9 @@ KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "rea
 class GamesConfig:
     """List the installed games and published settings, or show the rules and config fields of one."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    game: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
+    ] = ()
     """Names or ids of games, or names of published settings, to show."""
 
 
@@ -45,12 +44,11 @@ def options_of(config: type[GameConfig]) -> list[Option]:
     difficulty_of, declared = config.field_difficulties(), config.model_json_schema()["properties"]
     found = []
     for difficulty in (*DIFFICULTIES, None):
+        levels = {} if difficulty is None else config.level_values(difficulty)
         for name, schema in declared.items():
             if difficulty_of.get(name) != difficulty:
                 continue
-            set_at = [config.levels.get(difficulty, {}).get(level, {}) for level in LEVELS] if difficulty else []
-            levels = [level.get(name, schema["default"]) for level in set_at if any(name in at for at in set_at)]
-            default, values = format_value(schema["default"]), tuple(map(format_value, levels))
+            default, values = format_value(schema["default"]), tuple(map(format_value, levels.get(name, ())))
             found.append(Option(name, KINDS[difficulty], default, values, _accepted(schema), schema["description"]))
     return found
 
@@ -66,26 +64,20 @@ def list_fields(config: type[GameConfig]) -> str:
     return "; ".join(f"{kind}: {fields}" for kind, fields in names.items() if fields)
 
 
-def table(config: type[GameConfig]) -> str:
-    """Format the config fields as a Markdown table."""
-    rows = (
-        f"| `{one.name}` | {one.kind} | {one.default} | {' '.join(one.levels)} | {one.accepted} | {one.description} |"
-        for one in options_of(config)
-    )
-    return "\n".join(
-        ["| config field | kind | default | levels 1 to 5 | accepts | |", "|---|---|---|---|---|---|", *rows]
-    )
-
-
 def print_games(names: Sequence[str]) -> None:
     """Print the docstring and config fields of games, and the definition of published settings."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    from vlmgym.terminal import make_console
+
     console = make_console()
     settings = [PRESETS.get(name) for name in names]
     pages = [game_class(name if preset is None else preset.game) for name, preset in zip(names, settings)]
     for name, preset, found in zip(names, settings, pages):
         if preset is not None:
-            console.print(f"{name}\n{preset.words()}\n", highlight=False, markup=False, soft_wrap=True)
-        console.print(inspect.cleandoc(found.__doc__ or ""), highlight=False, soft_wrap=True)
+            console.print(f"{name}\n{preset.words()}\n", soft_wrap=True)
+        console.print(inspect.cleandoc(found.__doc__ or ""), soft_wrap=True)
         for kind in KINDS.values():
             fields = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
             for one in options_of(found.Config):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import make_dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import tyro
 
 import vlmgym
-from vlmgym.cli.console import reporting_errors
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.errors import UsageError
 
 
 class Command(NamedTuple):
@@ -20,101 +22,49 @@ class Command(NamedTuple):
         module: The module.
         options: Name of the type of its options (`eval` adds the options of a policy).
         action: Name of the function that takes such options.
-        summary: First line of the docstring of `options`.
     """
 
     module: str
     options: str
     action: str
-    summary: str
 
 
 COMMANDS = {
-    "eval": Command(
-        "vlmgym.cli.eval_command",
-        "EvalCommand",
-        "evaluate",
-        "Evaluate a policy: play episodes and write records, curves, videos and a report.",
-    ),
-    "play": Command(
-        "vlmgym.cli.play", "PlayConfig", "play", "Play a game in a window and see the prompts a model would get."
-    ),
-    "bench": Command(
-        "vlmgym.cli.bench",
-        "BenchConfig",
-        "bench",
-        "Measure throughput for about half a minute and recommend a number of workers and environments.",
-    ),
-    "bench-model": Command(
-        "vlmgym.cli.bench_prompt",
-        "BenchModelConfig",
-        "bench_images_or_prompt",
-        "Measure a model server with game images or a prompt: time to first token, tokens and requests per second.",
-    ),
-    "report": Command(
-        "vlmgym.evaluation.report.command",
-        "ReportConfig",
-        "report",
-        "Write report.html of a saved run: scores, curves and an episode viewer.",
-    ),
-    "rescore": Command(
-        "vlmgym.evaluation.rescore",
-        "RescoreConfig",
-        "rescore",
-        "Apply other reward settings to a saved run without playing; scores stay the same.",
-    ),
-    "compare": Command(
-        "vlmgym.evaluation.compare",
-        "CompareConfig",
-        "compare",
-        "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
-    ),
-    "export": Command(
-        "vlmgym.evaluation.export",
-        "ExportConfig",
-        "export",
-        "Export turns of a saved run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect.",
-    ),
-    "verify": Command(
-        "vlmgym.evaluation.verify",
-        "VerifyConfig",
-        "verify",
-        "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
-    ),
-    "leaderboard": Command(
-        "vlmgym.evaluation.leaderboard.command",
-        "LeaderboardConfig",
-        "leaderboard",
-        "Rank runs and submissions of a suite on one page, with their profiles, after verifying their scores.",
-    ),
-    "submit": Command(
-        "vlmgym.evaluation.submission.command",
-        "SubmitConfig",
-        "submit",
-        "Make a submission from a run of a suite, or check one.",
-    ),
-    "gallery": Command(
-        "vlmgym.cli.gallery.command",
-        "GalleryConfig",
-        "gallery",
-        "Render every game at every level into one page, with prompts and scored responses.",
-    ),
-    "data": Command(
-        "vlmgym.cli.data", "DataConfig", "data", "Check the data of a task for bad rows, or download a dataset."
-    ),
-    "games": Command(
-        "vlmgym.cli.games",
-        "GamesConfig",
-        "games",
-        "List the installed games and published settings, or show the rules and config fields of one.",
-    ),
-    "doctor": Command(
-        "vlmgym.cli.doctor",
-        "DoctorConfig",
-        "doctor",
-        "Print the versions that results depend on, the machine, and the extras with their missing packages.",
-    ),
+    "eval": Command("vlmgym.cli.eval_command", "EvalCommand", "evaluate"),
+    "play": Command("vlmgym.cli.play", "PlayConfig", "play"),
+    "bench": Command("vlmgym.cli.bench", "BenchConfig", "bench"),
+    "bench-model": Command("vlmgym.cli.bench_prompt", "BenchModelConfig", "bench_images_or_prompt"),
+    "report": Command("vlmgym.evaluation.report.command", "ReportConfig", "report"),
+    "rescore": Command("vlmgym.evaluation.rescore", "RescoreConfig", "rescore"),
+    "compare": Command("vlmgym.evaluation.compare", "CompareConfig", "compare"),
+    "export": Command("vlmgym.evaluation.export", "ExportConfig", "export"),
+    "verify": Command("vlmgym.evaluation.verify", "VerifyConfig", "verify"),
+    "leaderboard": Command("vlmgym.evaluation.leaderboard.command", "LeaderboardConfig", "leaderboard"),
+    "submit": Command("vlmgym.evaluation.submission.pack", "SubmitConfig", "submit"),
+    "gallery": Command("vlmgym.cli.gallery.command", "GalleryConfig", "gallery"),
+    "data": Command("vlmgym.cli.data", "DataConfig", "data"),
+    "games": Command("vlmgym.cli.games", "GamesConfig", "games"),
+    "doctor": Command("vlmgym.cli.doctor", "DoctorConfig", "doctor"),
 }
+
+SUMMARIES = {
+    "eval": "Evaluate a policy: play episodes and write records, curves, videos and a report.",
+    "play": "Play a game in a window and see the prompts a model would get.",
+    "bench": "Measure throughput for about half a minute and recommend a number of workers and environments.",
+    "bench-model": "Measure a model server with game images or a prompt: time to first token, tokens and requests/s.",
+    "report": "Write report.html of a saved run: scores, curves and an episode viewer.",
+    "rescore": "Apply other reward settings to a saved run without playing; scores stay the same.",
+    "compare": "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
+    "export": "Export turns of a run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect.",
+    "verify": "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
+    "leaderboard": "Rank runs and submissions of a suite on one page, with profiles, after verifying their scores.",
+    "submit": "Make a submission from a run of a suite, or check one.",
+    "gallery": "Render every game at every level into one page, with prompts and scored responses.",
+    "data": "Check the data of a task for bad rows, or download a dataset.",
+    "games": "List the installed games and published settings, or show the rules and config fields of one.",
+    "doctor": "Print the versions that results depend on, the machine, and the extras with their missing packages.",
+}
+"""First line of the help of each command, repeated here so that the list of commands imports no module."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -124,15 +74,21 @@ def main(args: Sequence[str] | None = None) -> None:
         if words == ["--version"]:
             print(f"vlmgym {vlmgym.__version__}")
             return
+        if words and not words[0].startswith("-"):
+            _run(*words)
+            return
         commands: dict[str, Callable[..., Any]]
-        commands = {name: type(name, (), {"__doc__": command.summary}) for name, command in COMMANDS.items()}
-        action: Callable[[Any], object] | None = None
-        if words and (chosen := COMMANDS.get(words[0])) is not None:
-            name, module = words[0], import_module(chosen.module)
-            commands[name], action = getattr(module, chosen.options), getattr(module, chosen.action)
-            if name == "eval":
-                words, commands[name] = module.options_for(words)
+        commands = {name: make_dataclass(name, (), namespace={"__doc__": text}) for name, text in SUMMARIES.items()}
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
-        options = tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
-        if action is not None:
-            action(options)
+        tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
+
+
+def _run(name: str, *args: str) -> None:
+    if name not in COMMANDS:
+        raise UsageError(f"unknown command {name!r}; the commands are {', '.join(COMMANDS)}")
+    command = COMMANDS[name]
+    module = import_module(command.module)
+    words, options = list(args), getattr(module, command.options)
+    if name == "eval":
+        words, options = module.options_for(words)
+    getattr(module, command.action)(parse_options(options, words, f"vlmgym {name}"))

@@ -9,8 +9,6 @@ import numpy as np
 import tyro
 
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.envs.human.player import Player
-from vlmgym.sandbox.envs.human.session import PlayWindow
 from vlmgym.sandbox.options import GameOptions
 
 SEEDS = 2**31
@@ -23,11 +21,14 @@ class PlayConfig(GameOptions):
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
     """Id or name of the game, such as 2048."""
     seed: int | None = None
-    """Seed of the first episode; later ones count up. Default: random."""
+    """Seed of the first episode; later ones count up. None means random."""
 
 
 def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed."""
+    from vlmgym.sandbox.envs.human.player import Player  # imports pygame, which --help does not need
+    from vlmgym.sandbox.envs.human.session import PlayWindow
+
     game = config.make_game(config.game)
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
     player = Player(

@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
-from rich.progress import Progress, TimeElapsedColumn
+from rich.progress import track
 
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector.make import make_vec
+
+K = TypeVar("K")
 
 Trial = Callable[[float], float]
 """Works for about the given seconds and returns a rate in units per second."""
@@ -47,15 +49,11 @@ class Rates:
         return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
 
 
-def measure(candidates: Mapping[str, Trial], rounds: int, seconds: float, what: str) -> dict[str, Rates]:
+def measure(candidates: Mapping[K, Trial], rounds: int, seconds: float, what: str) -> dict[K, Rates]:
     """Measure candidates alternately, so that other load affects all equally."""
-    rates: dict[str, list[float]] = {name: [] for name in candidates}
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task(what, total=rounds * len(candidates))
-        for _ in range(rounds):
-            for name, turn in candidates.items():
-                rates[name].append(turn(seconds))
-                progress.advance(task)
+    rates: dict[K, list[float]] = {name: [] for name in candidates}
+    for name in track([*candidates] * rounds, what, transient=True):
+        rates[name].append(candidates[name](seconds))
     return {name: Rates(tuple(measured)) for name, measured in rates.items()}
 
 
@@ -122,7 +120,7 @@ def play(env: Any, script: Script) -> Trial:
 
 
 @contextmanager
-def opened(environments: Mapping[str, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[str, Any]]:
+def opened(environments: Mapping[K, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[K, Any]]:
     """Create vector environments by name and close all at the end."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}

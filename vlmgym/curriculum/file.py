@@ -10,6 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.sandbox.core.task import Task, TaskConfig
+from vlmgym.sandbox.presets import PRESETS
+from vlmgym.sandbox.registry import game_class
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,6 +23,9 @@ By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
 
 LARGEST = 1e6
+
+DATA_SETTINGS = ("data", *TaskConfig.of_data)
+"""Config fields of tasks that say where their questions come from."""
 
 
 class StrictModel(BaseModel):
@@ -188,6 +194,41 @@ def read_file(path: Path) -> CurriculumFile:
         return CurriculumFile.model_validate(data)
     except ValidationError as error:
         raise UsageError(f"{path}: {_describe(error)}") from None
+
+
+def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
+    """Replace the data settings of all stages of a curriculum file.
+
+    They apply to tasks and to entries that set data in the file, such as Shisen-Sho with a split of CIFAR-10.
+
+    Raises:
+        UsageError: There are other settings, or no entry takes data.
+    """
+    if others := [name for name in settings if name not in DATA_SETTINGS]:
+        raise UsageError(
+            f"{others[0]} cannot be set for a curriculum, which sets the difficulty and config fields of its games; "
+            f"only {', '.join(DATA_SETTINGS)} can"
+        )
+    if not settings:
+        return file
+    # Not all DATA_SETTINGS: boards have columns, too.
+    takers = [_is_task(entry.game) or bool({"data", "split"} & entry.overrides.keys()) for entry in file.entries]
+    if not any(takers):
+        raise UsageError(f"no game of this curriculum takes {next(iter(settings))}")
+    entries = (_with(entry, settings) if takes else entry for entry, takes in zip(file.entries, takers))
+    return file.model_copy(update={"entries": tuple(entries)})
+
+
+def _is_task(game: str) -> bool:
+    return issubclass(game_class(PRESETS[game].game if game in PRESETS else game), Task)
+
+
+def _with(entry: EntryFile, settings: Mapping[str, Any]) -> EntryFile:
+    stages = (
+        stage.model_copy(update={"overrides": {k: v for k, v in stage.overrides.items() if k not in settings}})
+        for stage in entry.stages
+    )
+    return entry.model_copy(update={"overrides": {**entry.overrides, **settings}, "stages": tuple(stages)})
 
 
 def _builtin() -> Path:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, JsonValue
 
-from vlmgym.curriculum.data import with_data
-from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file
+from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file, with_data
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome

@@ -1,13 +1,17 @@
 """Evaluate policies: play episodes, record them, and make summaries, curves and videos."""
 
-from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.to_folder import evaluate_to_folder
-from vlmgym.records.episode import EpisodeRecord, TurnRecord
-from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
-from vlmgym.rollout.limits import Budget
-from vlmgym.rollout.runner import Hooks, evaluate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vlmgym.evaluation.config import EvalConfig
+    from vlmgym.evaluation.to_folder import evaluate_to_folder
+    from vlmgym.records.episode import EpisodeRecord, TurnRecord
+    from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
+    from vlmgym.records.run_folder import RunFolder
+    from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
+    from vlmgym.rollout.limits import Budget
+    from vlmgym.rollout.runner import Hooks, evaluate
 
 __all__ = [
     "Budget",
@@ -28,3 +32,26 @@ __all__ = [
     "open_run",
     "read_run",
 ]
+
+_MODULES = {
+    **dict.fromkeys(["EvalConfig"], "vlmgym.evaluation.config"),
+    **dict.fromkeys(["evaluate_to_folder"], "vlmgym.evaluation.to_folder"),
+    **dict.fromkeys(["EpisodeRecord", "TurnRecord"], "vlmgym.records.episode"),
+    **dict.fromkeys(["GameRunRecord", "RunRecord", "RunSummary", "Summary"], "vlmgym.records.run"),
+    **dict.fromkeys(["RunFolder"], "vlmgym.records.run_folder"),
+    **dict.fromkeys(["Run", "StoredEpisode", "StoredRun", "open_run", "read_run"], "vlmgym.records.store"),
+    **dict.fromkeys(["Budget"], "vlmgym.rollout.limits"),
+    **dict.fromkeys(["Hooks", "evaluate"], "vlmgym.rollout.runner"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import names on first use, because most commands need few of them."""
+    if name in _MODULES:
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+    raise AttributeError(f"module 'vlmgym.evaluation' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # for documentation and completion

@@ -6,16 +6,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 from pydantic import BaseModel, ConfigDict
-from rich.table import Table
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
 from vlmgym.evaluation.summary import states_perception, updated_summary
 from vlmgym.records.episode import EpisodeRecord
+from vlmgym.records.files import json_bytes
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, changes
 from vlmgym.records.run_folder import UNFINISHED
@@ -32,34 +33,25 @@ from vlmgym.statistics import (
     share,
 )
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers, num_workers_for
-from vlmgym.workers.pool import ProcessPool
-
-Facts = Mapping[str, float]
-"""Metrics of an episode, by name."""
-Stages = dict[tuple[str, int], str | None]
-"""Stage of each episode, by game and seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareConfig:
+class CompareConfig(WorkerOptions):
     """Compare two runs on the same seeds: paired differences with intervals, and a page with both."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
     """Folders of the runs; differences are first minus second."""
     labels: tuple[str, str] | None = None
-    """Labels of the runs, such as: trained baseline. Default: their policies, or their folders if these are equal."""
+    """Labels of the runs, such as: trained baseline. None means their policies, or their folders if these are equal."""
     output_dir: Path | None = None
-    """Folder for compare.json and compare.html. Default: compare-RUN_A-RUN_B, next to the first run."""
+    """Folder for compare.json and compare.html. None means compare-RUN_A-RUN_B, next to the first run."""
     page: bool = True
     """Write compare.html."""
-    workers: int | None = None
-    """Number of worker processes that render images; 0 renders in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
             raise UsageError(f"labels must be two different names, got {self.labels[0]!r} and {self.labels[1]!r}")
-        check_num_workers("workers", self.workers)
 
 
 class GameComparison(BaseModel):
@@ -126,22 +118,23 @@ def compare(config: CompareConfig) -> Comparison:
     notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output.reserved():
-        output.write(numbers, (comparison.model_dump_json(indent=1) + "\n").encode())
+        output.write(numbers, json_bytes(comparison))
     console, progress_console = make_console(), make_console(stderr=True)
     for note in notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
-    for game, found in games.items():
-        console.print(_table(game, found, labels))
-    console.print(_note(labels), markup=False, highlight=False)
+        console.print(f"note: {note}")
+    note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
+    heads = ("mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})")
+    tables = [
+        PageTable(_title(game, found), heads, [*_rows(found), *_shares(found, labels)], note)
+        for game, found in games.items()
+    ]
+    for table in tables:
+        console.print(table.rich())
+    console.print(_note(labels))
     if config.page:
-        note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
-        tables = [
-            PageTable(_title(game, found), _heads(labels), [*_rows(found), *_shares(found, labels)], note)
-            for game, found in games.items()
-        ]
         runs = [LabelledRun(label, run, updated_summary(run)) for label, run in zip(labels, (first, second))]
         title = f"{labels[0]} vs {labels[1]}"
-        with ProcessPool(num_workers_for(len(first.episodes) + len(second.episodes), config.workers)) as workers:
+        with config.pool(len(first.episodes) + len(second.episodes)) as workers:
             write_page(page, runs, title=title, workers=workers, tables=tables, console=progress_console)
         console.print(f"report  {page}", soft_wrap=True)
     console.print(f"numbers {numbers}", soft_wrap=True)
@@ -149,11 +142,7 @@ def compare(config: CompareConfig) -> Comparison:
 
 
 def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
-    """List differences, other than the policy, that still allow a comparison.
-
-    Raises:
-        UsageError: The runs have no game in common, or differ in game configuration, turn limit or curriculum.
-    """
+    """List differences, other than the policy, that still allow a comparison; others raise `UsageError`."""
     curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
     if curricula[0] != curricula[1]:
         raise UsageError(f"cannot compare the runs: {labels[0]} and {labels[1]} have different curricula")
@@ -194,29 +183,30 @@ def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
     """Compare every game with results for the same seed and stage, without keeping records in memory."""
-    rewards: set[RewardConfig] = set()
-    stages: tuple[Stages, Stages] = ({}, {})
-    of_first, of_second = _all_facts(first, rewards, stages[0]), _all_facts(second, rewards, stages[1])
-    elsewhere = {key for key, stage in stages[0].items() if key in stages[1] and stages[1][key] != stage}
+    a, b = _read(first), _read(second)
+    same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
+    both = [key for key in a if key in b]
+    moved = {key for key in both if a[key].stage != b[key].stage}
     compared = {}
-    for game in dict.fromkeys(game for game, _ in of_first):
-        same = [key for key in of_first if key[0] == game and key in of_second and key not in elsewhere]
-        pairs = [(of_first[key], of_second[key]) for key in same]
-        results = [(a, b) for a, b in pairs if a is not None and b is not None]
+    for game in dict.fromkeys(game for game, _ in a):
+        pairs = [(a[key].facts, b[key].facts) for key in both if key[0] == game and key not in moved]
+        results = [(one, other) for one, other in pairs if one is not None and other is not None]
         if results:
             left_out = {
-                f"only in {labels[0]}": sum(key[0] == game and key not in of_second for key in of_first),
-                f"only in {labels[1]}": sum(key[0] == game and key not in of_first for key in of_second),
-                "at different stages": sum(key[0] == game for key in elsewhere),
-                f"without a result in {labels[0]}": sum(a is None for a, _ in pairs),
-                f"without a result in {labels[1]}": sum(b is None for _, b in pairs),
+                f"only in {labels[0]}": sum(key[0] == game for key in a.keys() - b.keys()),
+                f"only in {labels[1]}": sum(key[0] == game for key in b.keys() - a.keys()),
+                "at different stages": sum(key[0] == game for key in moved),
+                f"without a result in {labels[0]}": sum(one is None for one, _ in pairs),
+                f"without a result in {labels[1]}": sum(other is None for _, other in pairs),
             }
             left_out = {why: count for why, count in left_out.items() if count}
-            compared[game] = _compare(results, left_out, len(rewards) == 1)
+            compared[game] = _compare(results, left_out, same_reward)
     return compared
 
 
-def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], same_reward: bool) -> GameComparison:
+def _compare(
+    facts: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], left_out: dict[str, int], same_reward: bool
+) -> GameComparison:
     names = dict.fromkeys(name for both in facts for one in both for name in one)
     if not same_reward:
         del names["reward"]
@@ -236,25 +226,31 @@ def _compare(facts: Sequence[tuple[Facts, Facts]], left_out: dict[str, int], sam
     )
 
 
-def _all_facts(
-    episodes: Iterable[EpisodeRecord], rewards: set[RewardConfig], stages: Stages
-) -> dict[tuple[str, int], Facts | None]:
-    """Return the metrics of each episode, None without a result; collects reward settings and stages."""
-    found: dict[tuple[str, int], Facts | None] = {}
+class _Episode(NamedTuple):
+    """What a comparison needs of an episode; `facts` are its metrics by name, None without a result."""
+
+    reward: RewardConfig
+    stage: str | None
+    facts: dict[str, float] | None
+
+
+def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Episode]:
+    """Return what is needed of each episode, by game and seed."""
+    found = {}
     stated: set[str] = set()
     for episode in episodes:
         if any(states_perception(turn.response) for turn in episode.turns):
             stated.add(episode.game.id)
-        rewards.add(episode.reward)
-        stages[episode.key] = episode.stage
-        found[episode.key] = None if episode.score is None else _facts(episode, episode.score)
-    for (game, seed), facts in found.items():
-        if facts is not None and game not in stated:
-            found[game, seed] = {name: value for name, value in facts.items() if name not in PERCEPTION}
+        facts = None if episode.score is None else _facts(episode, episode.score)
+        found[episode.key] = _Episode(episode.reward, episode.stage, facts)
+    for (game, _), one in found.items():
+        if one.facts is not None and game not in stated:
+            for name in PERCEPTION:
+                one.facts.pop(name, None)
     return found
 
 
-def _facts(episode: EpisodeRecord, score: float) -> Facts:
+def _facts(episode: EpisodeRecord, score: float) -> dict[str, float]:
     """Compute the metrics of an episode; rates are fractions of its turns."""
     turns = episode.turns
     facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
@@ -319,24 +315,6 @@ def _title(game: str, found: GameComparison) -> str:
     left_out = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
     pairs = f"{game}: {found.pairs:,} pair{'' if found.pairs == 1 else 's'}"
     return f"{pairs}; left out: {left_out}" if left_out else pairs
-
-
-def _heads(labels: tuple[str, str]) -> tuple[str, ...]:
-    return "mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})"
-
-
-def _table(game: str, found: GameComparison, labels: tuple[str, str]) -> Table:
-    table = Table(title=_title(game, found), title_justify="left")
-    first, *others = _heads(labels)
-    table.add_column(first, style="bold")
-    for head in others:
-        table.add_column(head, justify="right")
-    for row in _rows(found):
-        table.add_row(*row)
-    table.add_section()
-    for row in _shares(found, labels):
-        table.add_row(*row)
-    return table
 
 
 def _note(labels: tuple[str, str]) -> str:

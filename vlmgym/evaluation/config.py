@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.rollout.limits import Budget, check_limits
-from vlmgym.sandbox.core.prompt import PromptConfig
-from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.rollout.limits import PlaySettings
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.limits import Backend, check_num_workers
+from vlmgym.workers.limits import Backend, check_num_workers, num_workers_for
+from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig(PromptConfig, GameOptions):
+class WorkerOptions:
+    """Worker processes of a command on saved runs."""
+
+    workers: int | None = None
+    """Worker processes, at most 8 per core; 0 works in the main process. None means one per core."""
+
+    def __post_init__(self) -> None:
+        check_num_workers("workers", self.workers)
+
+    def pool(self, calls: int) -> ProcessPool:
+        """Make a pool of workers for a number of calls."""
+        return ProcessPool(num_workers_for(calls, self.workers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig(PlaySettings, GameOptions):
     """Play games with a policy, and write records, curves, videos and a report page."""
 
     policy: str | None = None
     """random, random-legal, oracle, openai, vllm, transformers, replay, human, MODULE:FUNCTION or FILE.py:FUNCTION.
-    Default: set by the script, or random. Each policy has its own options: --policy openai --help."""
-    episodes: int = 10
-    """Episodes per game, with seeds seed, seed + 1, ..."""
+    None means random, or the function of a script. Each policy has its own options: --policy openai --help."""
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""
-    max_turns: int = 100
-    """Turn limit of an episode; illegal and unparsable responses count."""
-    seed: int = 0
-    """Seed of the first episode."""
     workers: int | None = None
-    """Worker processes, at most 8 per core and one per episode; 0 plays in the main process. Default: one per core."""
+    """Worker processes, at most 8 per core and one per episode; 0 plays in the main process.
+    None means one per core."""
     backend: Backend = "process"
     """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""
-    concurrency: int = 64
-    """Maximum number of concurrent episodes."""
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    """Weights and shaping of the reward; they do not affect the score."""
-    budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
     output_dir: Path | None = None
-    """Output folder. Default: logs/ and videos/ next to a script, or a new folder in logs/ for vlmgym eval."""
+    """Output folder. None means a new folder in logs/ or, for a script, logs/ and videos/ next to it."""
     resume: Path | None = None
     """Folder of an earlier run: play its episodes without a result. All other options must be the same."""
     videos: int = 10
@@ -58,7 +59,6 @@ class EvalConfig(PromptConfig, GameOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self.episodes, self.max_turns, self.seed, self.concurrency)
         check_num_workers("workers", self.workers, self.backend)
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows sets the number of episodes: remove --episodes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -15,22 +14,21 @@ import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.results import Results
 from vlmgym.evaluation.results.eval_results import write_eval_results
 from vlmgym.evaluation.results.every_eval_ever import write_every_eval_ever
 from vlmgym.evaluation.results.inspect_log import write_inspect_logs
-from vlmgym.evaluation.results.results import Results
 from vlmgym.records.episode import versions
-from vlmgym.records.files import replace_file, writing
+from vlmgym.records.files import json_bytes, replace_file, writing
 from vlmgym.records.output_folder import new_folder
 from vlmgym.records.run import version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers, num_workers_for
-from vlmgym.workers.pool import ProcessPool
 
 ResultFormat = Literal["eval-results", "every-eval-ever", "inspect"]
 FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
@@ -44,15 +42,15 @@ TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "s
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Export turns of a saved run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect."""
+class ExportConfig(WorkerOptions):
+    """Export turns of a run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     format: Format | ResultFormat
-    """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for datasets.load_dataset and TRL
-    (metadata.jsonl). Results: inspect for logs with images; for submissions also eval-results, YAML for a model's
-    repository on the Hugging Face Hub, and every-eval-ever, JSON of its schema 0.3.0."""
+    """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for TRL (metadata.jsonl).
+    Results: inspect for logs with images.
+    Results of submissions: eval-results, YAML for a model's repository on the Hugging Face Hub, or every-eval-ever."""
     output_dir: Path
     """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
@@ -71,10 +69,9 @@ class ExportConfig:
     """Address at which the submission is published (eval-results)."""
     unfinished: bool = False
     """Include episodes without a result (stopped or failed)."""
-    workers: int | None = None
-    """Number of worker processes that render images; 0 renders in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, number in (("min_reward", self.min_reward), ("min_score", self.min_score)):
             if number is not None and not math.isfinite(number):
                 raise UsageError(f"{name} must be finite, got {number}")
@@ -89,14 +86,17 @@ class ExportConfig:
             raise UsageError(
                 "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
             )
-        check_num_workers("workers", self.workers)
         for_results = self.format in get_args(ResultFormat)
         if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
             raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
         if (self.dataset is None) == (self.format == "eval-results"):
             raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark; other formats reject it")
+        if self.dataset is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
+            raise UsageError(f"dataset must be a name on the Hub such as my-org/my-benchmark, got {self.dataset!r}")
         if self.source_url is not None and self.format != "eval-results":
             raise UsageError("only eval-results accepts --source-url")
+        if self.source_url is not None and not self.source_url.startswith(("https://", "http://")):
+            raise UsageError(f"source_url must be the address of a web page, got {self.source_url!r}")
 
 
 def export(config: ExportConfig) -> None:
@@ -127,22 +127,22 @@ def export(config: ExportConfig) -> None:
 
         turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
         calls = [(episode, run.config.games, turns, config.format, folder) for episode in chosen]
-        with ProcessPool(num_workers_for(len(chosen), config.workers)) as workers:
+        with config.pool(len(chosen)) as workers:
             call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
         if not count:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
         if config.format == "sharegpt":
-            replace_file(folder / "dataset_info.json", _json(_dataset_info(config.output_dir)))
+            replace_file(folder / "dataset_info.json", json_bytes(_dataset_info(config.output_dir)))
         TrainedRecord.of_run(run.config).write(folder)
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
         counts = {"rows": count, "images": images, "turns_left_out": left_out}
-        replace_file(folder / "export.json", _json(_origin(run, config, counts)))
+        replace_file(folder / "export.json", json_bytes(_origin(run, config, counts)))
     out = config.output_dir.absolute()
-    console.print(f"{count:,} turns of {len(chosen):,} episodes, {images:,} distinct images", highlight=False)
+    console.print(f"{count:,} turns of {len(chosen):,} episodes, {images:,} distinct images")
     if left := len(run.episodes) - len(chosen):
-        console.print(f"left out episodes: {left:,}", highlight=False)
+        console.print(f"left out episodes: {left:,}")
     if left_out:
-        console.print(f"left out turns: {_counts(left_out)}", highlight=False)
+        console.print(f"left out turns: {_counts(left_out)}")
     console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
         how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
@@ -150,7 +150,7 @@ def export(config: ExportConfig) -> None:
         how = f"datasets.load_dataset('imagefolder', data_dir={str(out)!r})"
     else:
         how = f"datasets.load_dataset('json', data_files={str(out / ROWS['hf'])!r})"
-    console.print(f"load    {how}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"load    {how}", soft_wrap=True)
 
 
 def _export_results(run: StoredRun, config: ExportConfig) -> None:
@@ -162,11 +162,11 @@ def _export_results(run: StoredRun, config: ExportConfig) -> None:
         elif config.format == "every-eval-ever":
             paths = write_every_eval_ever(folder, results)
         else:
-            with ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
+            with config.pool(len(run.episodes)) as workers:
                 paths = write_inspect_logs(folder, results, workers, make_console(stderr=True))
         names = [path.relative_to(folder) for path in paths]
     for name in names:
-        console.print(f"results {config.output_dir.absolute() / name}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"results {config.output_dir.absolute() / name}", soft_wrap=True)
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
@@ -215,7 +215,3 @@ def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dic
 
 def _counts(left_out: Counter[str]) -> str:
     return ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())
-
-
-def _json(data: Any) -> bytes:
-    return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()

@@ -74,7 +74,7 @@ class LiveLog:
                 del self._loggers[name]
                 reason = one_line(f"{type(problem).__name__}: {problem}")
                 message = f"logging to {name} failed and is disabled ({reason})"
-                self._console.print(message, soft_wrap=True, markup=False, highlight=False)
+                self._console.print(message, soft_wrap=True)
                 with suppress(Exception):  # it may fail for the same reason
                     if close:
                         logger.close(failed=True)

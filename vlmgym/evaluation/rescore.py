@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import tyro
 from rich.table import Table
@@ -23,6 +24,14 @@ from vlmgym.sandbox.core.reward import RewardConfig, weigh
 from vlmgym.terminal import make_console
 
 
+class _Totals(NamedTuple):
+    """Turns of an episode, and its total reward before and after."""
+
+    turns: int
+    before: float
+    after: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class RescoreConfig:
     """Apply other reward settings to a saved run without playing; scores stay the same."""
@@ -32,21 +41,17 @@ class RescoreConfig:
     reward: RewardConfig = field(default_factory=RewardConfig)
     """The new settings. Omitted options take their defaults, not the values of the run."""
     output_dir: Path | None = None
-    """Folder of the new run. Default: RUN-rescored."""
+    """Folder of the new run. None means RUN-rescored."""
 
 
 def rescore(config: RescoreConfig) -> Path:
-    """Write a copy of a run with other rewards, and print what changed.
-
-    Returns:
-        The new folder with `run.json`, `episodes.jsonl` (latest record of each episode) and `summary.json`.
-    """
+    """Write a copy of a run with other rewards into a new folder, print what changed, and return the folder."""
     run = open_run(config.run)
     old = run.folder.folder
     out = old.with_name(f"{old.name}-rescored") if config.output_dir is None else config.output_dir.absolute()
     if not run.episodes:
         raise UsageError(f"{old} has no episodes")
-    means = {game: _Means() for game in run.config.game_ids}
+    totals: dict[str, list[_Totals]] = {game: [] for game in run.config.game_ids}
     tally = Tally(run.config)
     with new_folder(out) as part:
         folder = RunFolder(part)
@@ -56,14 +61,16 @@ def rescore(config: RescoreConfig) -> Path:
                 before = stored.read()
                 after = rescored(before, config.reward)
                 log.write(after.model_dump_json())
-                means.setdefault(after.game.id, _Means()).add(before, after)
                 tally.add(after)
+                if before.score is not None:
+                    found = _Totals(len(before.turns), _total_reward(before), _total_reward(after))
+                    totals.setdefault(after.game.id, []).append(found)
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write_summary(summary)
         folder.write_config(run.config.model_copy(update={"reward": config.reward}))
     console = make_console()
     console.print(_changes(run.config.reward, config.reward), soft_wrap=True)
-    console.print(_table(means))
+    console.print(_table(totals))
     console.print(f"run     {out}", soft_wrap=True)
     return out
 
@@ -81,26 +88,6 @@ def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
     return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
 
 
-class _Means:
-    """Total rewards of the results of a game, before and after."""
-
-    def __init__(self) -> None:
-        self.episodes: list[tuple[float, float]] = []
-        self.turns = 0
-
-    def add(self, before: EpisodeRecord, after: EpisodeRecord) -> None:
-        if before.score is not None:
-            self.turns += len(before.turns)
-            self.episodes.append((_total_reward(before), _total_reward(after)))
-
-    def columns(self, count: int) -> list[str]:
-        """Format both means over `count` and their difference."""
-        if not count:
-            return ["", "", ""]
-        before, after = (math.fsum(values) / count for values in zip(*self.episodes))
-        return [f"{before:,.4g}", f"{after:,.4g}", f"{after - before:+,.4g}"]
-
-
 def _total_reward(episode: EpisodeRecord) -> float:
     return math.fsum(turn.reward.total for turn in episode.turns)
 
@@ -110,13 +97,17 @@ def _changes(before: RewardConfig, after: RewardConfig) -> str:
     return f"reward: {', '.join(changed) or 'unchanged'}; scores do not change"
 
 
-def _table(means: dict[str, _Means]) -> Table:
-    table = Table()
-    for column in ("game", "mean reward of results"):
-        table.add_column(column)
+def _table(totals: Mapping[str, Sequence[_Totals]]) -> Table:
+    table = Table("game", "mean reward of results")
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")
-    for game, found in means.items():
-        table.add_row(game, f"per turn, over {found.turns:,}", *found.columns(found.turns))
-        table.add_row("", f"per episode, over {len(found.episodes):,}", *found.columns(len(found.episodes)))
+    for game, episodes in totals.items():
+        turns = sum(one.turns for one in episodes)
+        before, after = math.fsum(one.before for one in episodes), math.fsum(one.after for one in episodes)
+        for name, unit, count in ((game, "turn", turns), ("", "episode", len(episodes))):
+            row = [name, f"per {unit}, over {count:,}"]
+            if count:
+                old, new = before / count, after / count
+                row += [f"{old:,.4g}", f"{new:,.4g}", f"{new - old:+,.4g}"]
+            table.add_row(*row)
     return table

@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 
@@ -23,25 +22,11 @@ from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, differen
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import StoredRun, drop_torn_line, open_run
 from vlmgym.rollout.event_loop import run_async
-from vlmgym.rollout.runner import Hooks, play_episodes
-from vlmgym.sandbox.core.game import Game
+from vlmgym.rollout.runner import Games, Hooks, all_games, play_episodes, total_episodes
 from vlmgym.workers.pool import WorkerPool
 
 MAX_CURRICULUM_EPISODES = 1_000_000
 """Maximum number of episodes of a curriculum, which are all assigned to games before the run."""
-
-Games = Sequence[Game[Any, Any]] | Curriculum
-"""The games of a run, or its curriculum."""
-
-
-def all_games(games: Games) -> Sequence[Game[Any, Any]]:
-    """Return the games of a run, including all stages of a curriculum."""
-    return games.games if isinstance(games, Curriculum) else games
-
-
-def total_episodes(games: Games, config: EvalConfig) -> int:
-    """Return the total number of episodes of a run."""
-    return config.episodes if isinstance(games, Curriculum) else config.episodes * len(games)
 
 
 def make_run_record(
@@ -99,7 +84,7 @@ class EarlierSessions:
 
     def reopen(self) -> None:
         """Mark the run as unfinished."""
-        self.run.folder.reopen()
+        self.run.folder.output.remove(self.run.folder.summary)
         self.run.folder.write_config(self.config)
 
 
@@ -130,15 +115,8 @@ def play_run(
 ) -> Session:
     """Play the episodes of a run that have no result. Records are written as episodes end, and not kept in memory.
 
-    Args:
-        folder: Folder of the run.
-        games: Its games or curriculum.
-        policy: The policy.
-        config: The options.
-        earlier: The run to resume, if any; its files change when the first episode ends.
-        workers: Pool that plays.
-        console: Where progress is shown.
-        standalone: Whether error messages should explain how to resume the run.
+    The files of a run to resume change when the first episode ends. Without `standalone`, error messages do not explain
+    how to resume.
     """
     session = Session()
     episodes = earlier.run.episodes if earlier is not None else ()
@@ -182,14 +160,8 @@ def play_run(
             play_episodes(
                 games,
                 policy,
-                config.episodes,
+                config,
                 workers,
-                max_turns=config.max_turns,
-                seed=config.seed,
-                concurrency=config.concurrency,
-                prompts=config.prompts,
-                reward=config.reward,
-                budget=config.budget,
                 resume=(episode.read() for episode in episodes),
                 hooks=Hooks(progress.loading, on_turns, on_episode, on_stop),
                 collect=False,

@@ -22,7 +22,7 @@ from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.records.episode import DifficultyRecord, GameRecord
-from vlmgym.records.run import Estimate, RunRecord, SuiteResult, SuiteSummary, Summary
+from vlmgym.records.run import Estimate, RunRecord, Sha256, SuiteResult, SuiteSummary, Summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
@@ -75,6 +75,7 @@ class Suite(StrictModel):
         perception: Perceptual difficulty.
         reasoning: Reasoning difficulty.
         baseline_episodes: Episodes per game of the random policy and the oracle in `games`.
+        private_salt: SHA-256 of the salt of its private seeds; None if it has none.
         games: Games by id.
     """
 
@@ -85,14 +86,11 @@ class Suite(StrictModel):
     perception: int
     reasoning: int
     baseline_episodes: int
+    private_salt: Sha256 | None = None
     games: dict[str, SuiteGame]
 
     def make_games(self, observation: ObservationType = "image") -> list[Game[Any, Any]]:
-        """Make the games in the version and configuration of the suite, without those that cannot be described.
-
-        Raises:
-            UsageError: A game is missing.
-        """
+        """Make the games in the version and configuration of the suite, without those that cannot be described."""
         games = [make_game(game, self.perception, self.reasoning) for game in self.games]
         return [game for game in games if observation == "image" or game.no_text_observation is None]
 
@@ -108,6 +106,8 @@ class Suite(StrictModel):
         expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:
             expected["seed"] = self.seed
+        else:
+            expected["private_salt"] = self.private_salt
         found = [
             f"{name} is {short_repr(getattr(run, name))}, but the suite has {value}"
             for name, value in expected.items()
@@ -127,11 +127,7 @@ def suite_names() -> list[str]:
 
 @lru_cache
 def read_suite(name: str) -> Suite:
-    """Read a suite.
-
-    Raises:
-        UsageError: There is no suite of this name.
-    """
+    """Read a suite."""
     if name not in suite_names():
         raise UsageError(f"unknown suite {name!r}; choose {', '.join([*suite_names(), 'all'])}")
     return Suite.model_validate(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
@@ -150,11 +146,7 @@ class PrivateSalt:
 
     @classmethod
     def read(cls, path: Path) -> PrivateSalt:
-        """Read a salt: the whole contents of a file.
-
-        Raises:
-            UsageError: The file cannot be read or is too short.
-        """
+        """Read a salt: the whole contents of a file."""
         try:
             secret = path.read_bytes()
         except OSError as error:
@@ -162,6 +154,11 @@ class PrivateSalt:
         if len(secret) < SALT_BYTES:
             raise UsageError(f"a salt must have at least {SALT_BYTES} bytes, {path} has {len(secret)}")
         return cls(hashlib.sha256(secret).hexdigest(), secret)
+
+    def check(self, suite: str) -> None:
+        """Raise `UsageError` unless the suite publishes the hash of this salt."""
+        if (published := read_suite(suite).private_salt) != self.digest:
+            raise UsageError(f"the SHA-256 of the salt is {self.digest}, but {suite} publishes {published or 'none'}")
 
     def seed(self, suite: str) -> int:
         """Derive the first private seed of a suite: leading digits of HMAC-SHA256(salt, name)."""
@@ -180,16 +177,13 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
 
     The oracle plays the first turns: images, prompts, states, legal actions and rewards. Random responses, some illegal
     or unparsable, play longer: prompts with history, as a conversation and as text, outcomes, feedback and rewards.
-
-    Returns:
-        64 hexadecimal digits.
     """
     found = hashlib.sha256(game.fingerprint.encode())
     described: ObservationType = "image" if game.no_text_observation else "text"
     prompts = (PromptConfig(history=2), PromptConfig(chat=True), PromptConfig(observation=described))
     for seed, longer in enumerate(prompts, first_seed):
         live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
-        while live.observation.end is None:
+        while not live.done:
             state = live.episode.state
             for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
                 found.update(part.encode())
@@ -200,7 +194,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
         found.update(game.to_json(live.episode.state).encode())
         live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
         rng = np.random.default_rng(seed)
-        while live.observation.end is None:
+        while not live.done:
             scored = live.step(_any_response(game, live.episode.state, rng))
             result = (scored.outcome.value, scored.total, scored.feedback, *live.observation.messages)
             found.update(repr(result).encode())
@@ -251,10 +245,7 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
     """Find the suite of a run, or else the one that has most of its games in the same configuration, limited to those.
 
-    Among equals, the suite with the most similar turn limit is used.
-
-    Returns:
-        Name and suite; None if no suite has any of the games.
+    Among equals, the suite with the most similar turn limit is used; None if no suite has any of the games.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)
@@ -277,20 +268,6 @@ def mean_with_error(values: Sequence[Estimate]) -> Estimate:
     mean = math.fsum(value for value, _ in values) / len(values)
     errors = [error for _, error in values if error is not None]
     return mean, math.hypot(*errors) / len(values) if len(errors) == len(values) else None
-
-
-Row = tuple[str, str, str, str, str]
-"""Name, score, random, oracle, and normalised score with its standard error."""
-
-
-def suite_rows(suite: SuiteSummary) -> list[Row]:
-    """Format the results of a suite: a row per game, per skill, and for the mean."""
-    rows: list[Row] = []
-    for game, result in suite.games.items():
-        score, random, oracle = (f"{value:,.4g}" for value in (result.score_mean, result.random, result.oracle))
-        rows.append((game, score, random, oracle, format_estimate(result.normalised)))
-    means = suite.skills | ({} if suite.score is None else {"mean of all games": suite.score})
-    return [*rows, *((name, "", "", "", format_estimate(value)) for name, value in means.items())]
 
 
 def format_estimate(value: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vlmgym.evaluation.suite import suite_summary
 from vlmgym.records.episode import EpisodeRecord
@@ -45,7 +45,6 @@ class GameTally:
     """Running totals of a game. Sums are computed at the end, exactly and independent of order."""
 
     def __init__(self) -> None:
-        self.episodes = self.turns = 0
         self.unfinished: Counter[str] = Counter()
         self.end_reasons: Counter[str] = Counter()
         self.outcomes: Counter[Outcome] = Counter()
@@ -59,9 +58,15 @@ class GameTally:
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
 
+    @classmethod
+    def of(cls, episode: EpisodeRecord) -> GameTally:
+        """Return the totals of one episode."""
+        tally = cls()
+        tally.add(episode)
+        return tally
+
     def add(self, episode: EpisodeRecord) -> None:
         """Add the latest record of an episode."""
-        self.episodes += 1
         for turn in episode.turns:
             for name, tokens in (("prompt", turn.prompt_tokens), ("completion", turn.completion_tokens)):
                 if tokens is not None:
@@ -79,8 +84,6 @@ class GameTally:
 
     def add_totals(self, other: GameTally) -> None:
         """Add the totals of other episodes."""
-        self.episodes += other.episodes
-        self.turns += other.turns
         self.one_turn_each &= other.one_turn_each
         self.perception_stated |= other.perception_stated
         for name in ("unfinished", "end_reasons", "outcomes", "tokens", "served_models"):
@@ -103,7 +106,6 @@ class GameTally:
                 self.words.setdefault(name, Counter())[value] += 1
             else:
                 self.numbers.setdefault(name, array("d")).append(value)
-        self.turns += len(episode.turns)
         self.one_turn_each &= episode.is_single_turn
         for turn in episode.turns:
             self.outcomes[turn.outcome] += 1
@@ -115,9 +117,10 @@ class GameTally:
 
     def summary(self, planned: int | None = None) -> Summary:
         """Summarise the episodes; `planned` counts those without a record as not started."""
-        unfinished = dict(self.unfinished)
-        if planned is not None and planned > self.episodes:
-            unfinished["not started"] = planned - self.episodes
+        episodes, turns, unfinished = len(self.scores), len(self.format), dict(self.unfinished)
+        recorded = episodes + self.unfinished.total()
+        if planned is not None and planned > recorded:
+            unfinished["not started"] = planned - recorded
         mean, error = mean_and_stderr(self.scores) if self.scores else (None, None)
         one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
@@ -127,12 +130,12 @@ class GameTally:
             stages[name] = StageSummary(episodes=len(scores), score_mean=stage_mean, score_stderr=stage_error)
 
         def per_turn(total: float) -> float | None:
-            return total / self.turns if self.turns else None
+            return total / turns if turns else None
 
         return Summary(
-            episodes=len(self.scores),
+            episodes=episodes,
             unfinished=unfinished,
-            turns=self.turns,
+            turns=turns,
             score_mean=mean,
             score_stderr=error if one_stage else None,
             score_ci=confidence_interval(self.scores, unit_interval=self.one_turn_each) if one_stage else None,
@@ -170,9 +173,9 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
     return (float(word) if word.isdecimal() else math.inf), word
 
 
-def updated_summary(run: StoredRun) -> RunSummary:
-    """Summarise a stored run again, keeping the time and stop reason of its last summary."""
-    games = summarise_run(run)
+def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
+    """Summarise a stored run again, or use the summaries of its games; time and stop reason are those of the last."""
+    games = summarise_run(run) if games is None else games
     return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.suite import suite_rows
+from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
-SUITE_COLUMNS = ("", "score", "random", "oracle", "normalised")
 MANY = 6
 """Number of games above which titles only give their number, and the table in the terminal has a row per game."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
@@ -65,12 +65,35 @@ def summary_table(config: RunRecord, run: RunSummary) -> Table:
     return table
 
 
-def suite_table(name: str, suite: SuiteSummary) -> Table:
-    """Make a table of normalised scores with one row per game and skill."""
-    table = Table(*SUITE_COLUMNS, title=name, title_justify="left")
-    for row in suite_rows(suite):
-        table.add_row(*row)
-    return table
+@dataclass(frozen=True)
+class PageTable:
+    """A plain-text table for pages and the terminal, whose rows start with their names, and a note below it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def rich(self) -> Table:
+        """Return the table for the terminal, without the note."""
+        table = Table(title=self.title, title_justify="left")
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+
+def suite_table(name: str, suite: SuiteSummary) -> PageTable:
+    """Make a table of normalised scores with one row per game and skill, and for the mean."""
+    rows = []
+    for game, result in suite.games.items():
+        numbers = (f"{value:,.4g}" for value in (result.score_mean, result.random, result.oracle))
+        rows.append((game, *numbers, format_estimate(result.normalised)))
+    means = suite.skills | ({} if suite.score is None else {"mean of all games": suite.score})
+    rows += [(skill, "", "", "", format_estimate(mean)) for skill, mean in means.items()]
+    note = "Normalised scores are 0 for random and 1 for the oracle."
+    return PageTable(name, ("", "score", "random", "oracle", "normalised"), rows, note)
 
 
 def bias_note(games: Mapping[str, Summary]) -> str:

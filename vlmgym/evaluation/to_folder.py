@@ -33,7 +33,7 @@ def evaluate_to_folder(
     from vlmgym.evaluation.run import make_run_record, play_run
 
     run_folder = RunFolder(folder)
-    with run_folder.reserved(), ProcessPool(0) as workers:
+    with run_folder.output.reserved(), ProcessPool(0) as workers:
         run_folder.output.remove(run_folder.folder)
         run_folder.write_config(make_run_record(config, games, policy))
         session = play_run(run_folder, games, policy, config, None, workers, console, standalone=False)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
+from pydantic import ValidationError
 
-from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, short_repr
+from vlmgym.curriculum import Curriculum
+from vlmgym.curriculum.file import CurriculumFile
+from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, describe_validation_error, short_repr
+from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.suite import PrivateSalt, behaviour_hash, read_suite, suite_summary
-from vlmgym.evaluation.summary import GameTally, Tally
+from vlmgym.evaluation.suite import PrivateSalt, behaviour_hash, read_suite
+from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
 from vlmgym.records.run import Change, RunRecord, Summary, changes, version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
+from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers, num_workers_for
+from vlmgym.workers.limits import num_workers_for
 from vlmgym.workers.pool import ProcessPool
 
 SHOWN = 10
@@ -29,18 +37,13 @@ SHARED = ("policy", "reward", "max_turns")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyConfig:
+class VerifyConfig(WorkerOptions):
     """Replay the responses of a saved run without its model, and check scores, states, metrics and summary."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""
     private_salt: Path | None = None
     """Salt of the private seeds of the run, to check that they derive from it."""
-    workers: int | None = None
-    """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
-
-    def __post_init__(self) -> None:
-        check_num_workers("workers", self.workers)
 
 
 @dataclass
@@ -75,17 +78,13 @@ class Replay(NamedTuple):
 
 
 def verify(config: VerifyConfig) -> None:
-    """Verify a run and print the result.
-
-    Raises:
-        VlmgymError: The run differs from its replay, or is incomplete.
-    """
+    """Verify a run and print the result."""
     run = open_run(config.run)
     console = make_console()
     salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
     found = verify_run(run, config.workers, salt=salt)
     for problem in found.problems[:SHOWN]:
-        console.print(problem, soft_wrap=True, markup=False)
+        console.print(problem, soft_wrap=True)
     if found.problems:
         count = len(found.problems)
         reasons = [f"{count:,} difference{'s' * (count != 1)} in {run.folder.folder}", version_changes(run.config)]
@@ -95,7 +94,7 @@ def verify(config: VerifyConfig) -> None:
     console.print(
         f"Scoring verified: {found.episodes:,} episodes ({found.turns:,} turns) of {', '.join(run.config.game_ids)} "
         "replayed with identical outcomes, rewards, states, metrics and summary. Not verified: who wrote the "
-        f"responses, and their latency, tokens and cost{unchecked}.",
+        f"responses, whether there were other attempts, and latency, tokens and cost{unchecked}.",
         soft_wrap=True,
     )
 
@@ -108,21 +107,14 @@ def verify_run(
 ) -> Verification:
     """Replay every episode of a run, and check that its episodes and summary are those that `run.json` promises.
 
-    Args:
-        run: The run.
-        num_workers: Number of worker processes. Default: one per core.
-        replay: Function that replays an episode in a worker. Default: `replay_episode`.
-        salt: Salt from which private seeds must derive. Default: private seeds are not checked.
-
-    Raises:
-        UsageError: A file of the run cannot be read.
+    `replay` replays an episode in a worker, by default `replay_episode`. Private seeds must derive from a given `salt`.
     """
     result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
     if salt is not None:
         result.problems += salt.differences(run.config)
     if result.problems:
         return result  # configs other than those of the suite may take arbitrarily long to replay
-    result.problems += _episode_problems(run)
+    result.problems += [*_episode_problems(run), *_curriculum_problems(run)]
 
     def take(replayed: Replay) -> None:
         result.episodes += 1
@@ -147,8 +139,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
     totals = None
     try:
         episode = stored.read()
-        totals = GameTally()
-        totals.add(episode)
+        totals = GameTally.of(episode)
         differences = _differences(episode, run)
     except UsageError as error:
         text = str(error)
@@ -167,18 +158,17 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
         return [f"{name} differs from run.json" for name in other]
     config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
     live = LiveEpisode.start(config, episode.seed)
-    turns = []
     for turn in episode.turns:
         try:
-            turns.append(live.respond(recorded_reply(turn), turn.cost))
+            live.respond(recorded_reply(turn), turn.cost)
         except EpisodeEnded:
             return [f"turn {turn.turn} was recorded, but the episode ended before it"]
-    if episode.score is not None and live.observation.end is None:
-        return [f"the record says {episode.status!r} after {len(turns)} turns, but the episode had not ended"]
+    if episode.score is not None and not live.done:
+        return [f"the record says {episode.status!r} after {len(live.turns)} turns, but the episode had not ended"]
     replayed = episode_record(
         config,
         live.state(),
-        turns,
+        live.turns,
         policy=episode.policy,
         seed=episode.seed,
         index=episode.index,
@@ -230,14 +220,37 @@ def _episode_problems(run: StoredRun) -> Iterator[str]:
             yield f"{missing:,} of {config.episodes_of(game):,} episodes of {game} have no result"
 
 
+def _curriculum_problems(run: StoredRun) -> Iterator[str]:
+    """Check that the curriculum leads to the game and stage of each episode, and that none is missing."""
+    config = run.config
+    if config.curriculum is None:
+        return
+
+    def configure(game: Game[Any, Any]) -> EpisodeConfig:
+        return EpisodeConfig(game, config.reward, config.max_turns, config.prompts)
+
+    try:
+        file = CurriculumFile.model_validate_json(json.dumps(config.curriculum.file))
+        schedule = CurriculumSchedule(Curriculum.from_file(file), configure, config.seed, config.episodes)
+        for episode in run.read():
+            schedule.resume(episode)
+        missing = run_async(schedule.next())
+    except ValidationError as error:
+        yield f"the curriculum in run.json is invalid: {describe_validation_error(error)}"
+    except UsageError as error:
+        yield f"the curriculum in run.json gives other episodes: {error}"
+    else:
+        if missing is not None:
+            yield f"episode {missing.index} of the curriculum, {missing.config.game.id}, has no result"
+
+
 def _summary_problems(run: StoredRun, games: Mapping[str, Summary]) -> Iterator[str]:
     """Compare `summary.json` with the summary of the episodes."""
     written = run.folder.read_summary()
     if written is None:
         yield f"{run.folder.summary} is missing or cannot be read"
         return
-    found = written.model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
-    for one in changes(written.model_dump(mode="json"), found.model_dump(mode="json")):
+    for one in changes(written.model_dump(mode="json"), updated_summary(run, games).model_dump(mode="json")):
         yield f"{run.folder.summary}: {_in_words(one, 'the episodes give')}"
 
 

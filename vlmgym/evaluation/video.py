@@ -46,7 +46,7 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
                         stream.pix_fmt = "yuv420p"
                         stream.time_base = Fraction(1, fps)
                         stream.thread_count = 1
-                    container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+                    container.mux(stream.encode(av.VideoFrame.from_numpy_buffer(image, format="rgb24")))
                 container.mux(stream.encode())
             part.replace(path)
         finally:
@@ -78,7 +78,10 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
         last = i == len(states) - 1
         game.draw_into(state, images, shown)
         shown = state
-        frame[below : below + upper] = _turn_and_score(width, strip, upper, i, episode.max_turns, score)
+        shown_score = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
+        line = frame[below : below + upper]
+        line[:, : width // 2] = _half_line(width, strip, upper, f"turn {i}/{episode.max_turns}", "left")
+        line[:, width // 2 :] = _half_line(width, strip, upper, shown_score, "right")
         facts = f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}"
         if turn is not None:
             facts = recorded_action(game, turn) or "no action"
@@ -90,13 +93,13 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
             yield even
 
 
-def _turn_and_score(width: int, height: int, split: int, turn: int, max_turns: int, score: float) -> ImageArray:
-    """Draw the first `split` rows of the caption strip."""
-    canvas = Canvas(width, split, _PAPER)
+@lru_cache(maxsize=256)
+def _half_line(width: int, height: int, split: int, text: str, align: str) -> ImageArray:
+    """Draw the left or right half of the first `split` rows of the caption strip."""
+    left, right = (0, width // 2) if align == "left" else (width // 2, width)
+    canvas = Canvas(right - left, split, _PAPER, left=left)
     pad, y, capitals = width * 0.025, height * 0.32, height * 0.24
-    shown = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
-    canvas.text(f"turn {turn}/{max_turns}", pad, y, capitals, _INK, align="left")
-    canvas.text(shown, width - pad, y, capitals, _INK, align="right")
+    canvas.text(text, pad if align == "left" else width - pad, y, capitals, _INK, align=align)
     return canvas.pixels()
 
 

@@ -11,16 +11,18 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from vlmgym.checks import as_int, check_int
 from vlmgym.errors import UsageError
-from vlmgym.records.episode import TurnRecord
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PromptConfig, chat_messages
+
+if TYPE_CHECKING:
+    from vlmgym.records.episode import TurnRecord
 
 
 class Prompt(str):
@@ -79,12 +81,19 @@ class Prompt(str):
         return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images, self.conversation)
 
 
+def storable(text: str) -> str:
+    """Escape lone surrogates, which UTF-8 cannot encode; all other text is unchanged, and a plain string."""
+    return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A policy's response to one prompt. Fields other than `text` are None if unknown.
 
+    Lone surrogates in texts, which UTF-8 cannot encode, are escaped.
+
     Attributes:
-        text: The response, verbatim.
+        text: The response.
         prompt_tokens: Tokens of the prompt, including images.
         completion_tokens: Tokens of the response, including hidden reasoning.
         finish_reason: Finish reason reported by the server, such as `stop` or `length`.
@@ -110,7 +119,7 @@ class Reply:
         for name in ("text", "finish_reason", "reasoning", "model"):
             value = getattr(self, name)
             if isinstance(value, str):
-                object.__setattr__(self, name, str.__str__(value))  # other processes may not have the subclass
+                object.__setattr__(self, name, storable(value))
             elif value is not None or name == "text":
                 raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
         for name in ("prompt_tokens", "completion_tokens", "requests"):
@@ -246,7 +255,10 @@ def policy_rng(seed: int, turn: int) -> np.random.Generator:
 
 _POLICY_STREAM = 0x706F6C696379
 
+REPLY_FACTS = tuple(field.name for field in fields(Reply) if field.name != "text")
+"""Fields of a reply that the record of a turn has too."""
+
 
 def recorded_reply(turn: TurnRecord) -> Reply:
     """Return the reply stored in a recorded turn."""
-    return Reply(turn.response, **{field.name: getattr(turn, field.name) for field in fields(Reply)[1:]})
+    return Reply(turn.response, **{name: getattr(turn, name) for name in REPLY_FACTS})

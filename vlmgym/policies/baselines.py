@@ -8,7 +8,7 @@ import numpy as np
 
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import ActionT, Game
 from vlmgym.sandbox.core.response_format import answer_only
 
 
@@ -22,6 +22,14 @@ class RandomPolicy(StatePolicy):
         return answer_only(game.format(game.random_action(rng)))
 
 
+def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Generator) -> ActionT | None:
+    """Draw a legal action uniformly, or any action if they cannot be listed; None in a terminal state."""
+    legal = game.legal_actions(state)
+    if legal is None:
+        return game.random_action(rng)
+    return legal[int(rng.integers(len(legal)))] if legal else None
+
+
 class RandomLegalPolicy(StatePolicy):
     """Samples uniformly from the legal actions, or from the action space of a game in which all actions are legal."""
 
@@ -29,9 +37,7 @@ class RandomLegalPolicy(StatePolicy):
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """Return an answer without perception and reasoning."""
-        legal = game.legal_actions(state)
-        action = game.random_action(rng) if legal is None else legal[int(rng.integers(len(legal)))]
-        return answer_only(game.format(action))
+        return answer_only(game.format(random_legal_action(game, state, rng)))
 
 
 class OraclePolicy(StatePolicy):

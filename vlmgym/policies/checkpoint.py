@@ -31,11 +31,7 @@ class CheckpointOptions(SamplingOptions):
 
 
 def resolve_checkpoint(model: str, policy: str) -> str:
-    """Return the absolute path of a checkpoint folder, or its name on the Hub. Loads nothing.
-
-    Raises:
-        UsageError: It is neither a folder with a checkpoint nor a possible name on the Hub.
-    """
+    """Return the absolute path of a checkpoint folder, or its name on the Hub. Loads nothing."""
     if not model:
         raise UsageError(f"the {policy} policy needs --model: a checkpoint folder or a name on the Hub")
     folder = Path(model).expanduser()

@@ -95,9 +95,6 @@ def load_function(spec: str) -> CustomFunction:
     """Load a function from `MODULE:FUNCTION` or `path/to/file.py:FUNCTION`.
 
     Modules are also found in the current folder. A file can import modules in its own folder.
-
-    Raises:
-        UsageError: It cannot be loaded or is not a function.
     """
     source, _, attribute = spec.rpartition(":")
     try:

@@ -46,11 +46,7 @@ class LocalModel:
     """A vision-language model that generates batches of responses. Not thread-safe."""
 
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
-        """Load a checkpoint onto a device, by default a GPU if there is one. dtype `auto` keeps the checkpoint's.
-
-        Raises:
-            UsageError: The checkpoint cannot be loaded or is not a vision-language model, or the device is missing.
-        """
+        """Load a checkpoint onto a device, by default a GPU if there is one. dtype `auto` keeps the checkpoint's."""
         try:
             self.processor = AutoProcessor.from_pretrained(checkpoint)
             model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=dtype)
@@ -102,8 +98,15 @@ class LocalModel:
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
         try:
             with torch.inference_mode():
-                warpers = self._warpers(sampling)
-                return self._generate_fitting(requests, max_tokens, warpers, list(stop), ignore_eos, on_token)
+                batch = self._tokenize(requests)
+                lengths = batch["attention_mask"].sum(dim=1).tolist()
+                fitting = [i for i, length in enumerate(lengths) if length < self.context]
+                if fitting and len(fitting) < len(requests):
+                    batch = self._tokenize([requests[i] for i in fitting])
+                room = self.context - batch["input_ids"].shape[1]
+                config = self._config(min(max_tokens, room), list(stop), ignore_eos)
+                sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
+                rows = self._generate_tokens(batch, config, sampler, on_token) if fitting else []
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
@@ -111,36 +114,10 @@ class LocalModel:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        found: torch.device = self.model.device
-        return found
-
-    def _generate_fitting(
-        self,
-        requests: Sequence[GenerationRequest],
-        max_tokens: int,
-        warpers: list[Any] | None,
-        stop: list[str],
-        ignore_eos: bool,
-        on_token: Callable[[], None] | None,
-    ) -> list[Reply | InfrastructureError]:
-        batch = self._tokenize(requests)
-        lengths = batch["attention_mask"].sum(dim=1).tolist()
         replies: list[Reply | InfrastructureError] = [
             InfrastructureError(f"the prompt has {length:,} tokens, more than the context length {self.context:,}")
             for length in lengths
         ]
-        fitting = [i for i, length in enumerate(lengths) if length < self.context]
-        if not fitting:
-            return replies
-        if len(fitting) < len(requests):
-            batch = self._tokenize([requests[i] for i in fitting])
-        seeds = [requests[i].seed for i in fitting]
-        sampler = [] if warpers is None else [*warpers, SeededSampler(seeds, self.device)]
-        rows = self._generate_tokens(batch, sampler, max_tokens, stop, ignore_eos, on_token)
         for i, row in zip(fitting, rows, strict=True):
             replies[i] = self._reply(row, lengths[i], stop, ignore_eos)
         return replies
@@ -159,14 +136,14 @@ class LocalModel:
             return_tensors="pt",
             add_special_tokens=bos is None or not texts[0].startswith(bos),
         )
-        return batch.to(self.device, dtype=self.model.dtype)
+        return batch.to(self.model.device, dtype=self.model.dtype)
 
-    def _warpers(self, sampling: dict[str, float | None]) -> list[Any] | None:
-        """Return the logits processors applied before sampling; None for greedy decoding."""
+    def _sampler(self, sampling: dict[str, float | None], seeds: Sequence[int | None]) -> list[Any]:
+        """Return the logits processors that sample; none for greedy decoding."""
         defaults = self.model.generation_config.to_diff_dict()
         given = {name: value for name, value in sampling.items() if value is not None}
         if given.get("temperature") == 0 or not (given or defaults.get("do_sample")):
-            return None
+            return []
         values = {name: defaults.get(name) for name in SAMPLING} | given
         warpers: list[Any] = []
         if values["temperature"] is not None and values["temperature"] != 1:
@@ -177,29 +154,26 @@ class LocalModel:
             warpers.append(TopPLogitsWarper(values["top_p"]))
         if values["min_p"]:
             warpers.append(MinPLogitsWarper(values["min_p"]))
-        return warpers
+        return [*warpers, SeededSampler(seeds)]
 
-    def _generate_tokens(
-        self,
-        batch: Any,
-        sampler: list[Any],
-        max_tokens: int,
-        stop: list[str],
-        ignore_eos: bool,
-        on_token: Callable[[], None] | None,
-    ) -> list[list[int]]:
+    def _config(self, max_tokens: int, stop: list[str], ignore_eos: bool) -> Any:
         config = copy.deepcopy(self.model.generation_config)
         config.do_sample = False  # `SeededSampler` samples
         for name in SAMPLING:
             setattr(config, name, None)
         config.max_length = None
-        config.max_new_tokens = min(max_tokens, self.context - batch["input_ids"].shape[1])
+        config.max_new_tokens = max_tokens
         config.pad_token_id = self.processor.tokenizer.pad_token_id
         config.suppress_tokens = self._image_tokens or None
         if ignore_eos:
-            config.min_new_tokens = config.max_new_tokens
+            config.min_new_tokens = max_tokens
         if stop:
             config.stop_strings = stop
+        return config
+
+    def _generate_tokens(
+        self, batch: Any, config: Any, sampler: list[Any], on_token: Callable[[], None] | None
+    ) -> list[list[int]]:
         sequences = self.model.generate(
             **batch,
             generation_config=config,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from vlmgym.errors import UsageError, missing_extra
+from vlmgym.errors import UsageError, importing
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.chat_api import image_url, request_messages
 from vlmgym.policies.openai_options import OpenAIOptions
@@ -18,7 +18,7 @@ from vlmgym.policies.redaction import Redactor
 from vlmgym.sandbox.core.prompt import Message
 
 if TYPE_CHECKING:
-    from vlmgym.policies.openai_client import OpenAIClient, StreamTiming
+    from vlmgym.policies.openai_client import StreamTiming
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 """Environment variable with the key for OpenAI's server. Not sent to other servers unless `api_key_env` names it."""
@@ -42,12 +42,7 @@ class OpenAIPolicy(ModelPolicy):
     options: OpenAIOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Check options, key and installation; no request is sent.
-
-        Raises:
-            UsageError: The model, the key or a package is missing, the key would be recorded, or certificates, proxies
-                or the URL are invalid.
-        """
+        """Check options, key and installation; no request is sent."""
         super().__init__(options)
         if not self.options.model:
             raise UsageError("the openai policy needs --model")
@@ -56,8 +51,9 @@ class OpenAIPolicy(ModelPolicy):
         recorded = json.dumps(self.options.extra_fields)
         if self._secrets().redact(recorded) != recorded:
             raise UsageError("extra_body is recorded, so it cannot contain the API key or the password of --base-url")
-        self._new_client: Callable[[], OpenAIClient]
-        self._new_client = partial(_client_type(), self.options, self._key, self._secrets().redact)
+        with importing("the openai policy", "openai"):
+            from vlmgym.policies.openai_client import OpenAIClient
+        self._new_client = partial(OpenAIClient, self.options, self._key, self._secrets().redact)
         self._new_client()  # raises errors now, before the run has a folder
         self._opened = AsyncExitStack()
 
@@ -105,11 +101,3 @@ class OpenAIPolicy(ModelPolicy):
         password = self.options.url.password or ""
         secrets = (self._key, self.options.login, password, unquote(password))
         return Redactor(secret for secret in secrets if secret)
-
-
-def _client_type() -> type[OpenAIClient]:
-    try:
-        from vlmgym.policies.openai_client import OpenAIClient
-    except ImportError as error:
-        raise missing_extra("the openai policy", error.name or str(error), "openai") from None
-    return OpenAIClient

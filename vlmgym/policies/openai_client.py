@@ -67,16 +67,7 @@ class OpenAIClient:
     """Sends requests to one server with limited concurrency and retries, in a single event loop."""
 
     def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
-        """Create the client; connections are opened on demand.
-
-        Args:
-            options: Address, limits and login, which replaces the key.
-            key: The API key, if the server needs one.
-            redact: Function that removes secrets from a text.
-
-        Raises:
-            UsageError: The URL, or certificates or proxies set in the environment, are invalid.
-        """
+        """Create the client, whose connections are opened on demand; `redact` removes secrets from a text."""
         self.limit = RequestLimit(options.max_requests)
         self._redact, self._timeout, self._retries = redact, options.timeout, options.retries
         self._answered = False

@@ -37,23 +37,22 @@ class OpenAIOptions(SamplingOptions):
     model: str = ""
     """Name of the model on the server. Required, because the record must say which model played."""
     api_key_env: str | None = None
-    """Name of the environment variable with the API key. Default: OPENAI_API_KEY for OpenAI's server, no key for other
-    servers."""
+    """Environment variable with the API key. None means OPENAI_API_KEY for OpenAI, no key for other servers."""
     image_format: ImageFormat = "png"
     """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
     detail: Detail = "auto"
     """Resolution at which OpenAI's models process images, which affects their token count."""
     extra_body: str = "{}"
-    """Additional request fields as a JSON object, such as '{"reasoning_effort": "low"}'. Recorded, so API keys are
-    rejected."""
+    """Additional request fields as a JSON object, such as '{"reasoning_effort": "low"}'.
+    Recorded, so API keys are rejected."""
     max_requests: int = 64
     """Maximum concurrent requests; drops on HTTP 429 and 503, and recovers."""
     timeout: float = 600.0
     """Maximum seconds per request."""
     retries: int = 5
-    """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx. Retries wait with
-    exponential backoff and jitter, and at least as long as Retry-After. If they fail, the episode ends as an error and
-    gets no score."""
+    """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx.
+    Retries wait with exponential backoff and jitter, and at least as long as Retry-After.
+    If they fail, the episode ends as an error and gets no score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

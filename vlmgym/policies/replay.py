@@ -39,11 +39,7 @@ class ReplayPolicy(ModelPolicy):
     transform = None
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Index the episodes of the record.
-
-        Raises:
-            UsageError: The record is missing or cannot be read.
-        """
+        """Index the episodes of the record."""
         super().__init__(options)
         if self.options.record is None:
             raise UsageError("the replay policy needs --record, the folder of a run")

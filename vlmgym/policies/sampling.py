@@ -27,11 +27,11 @@ class SamplingOptions(PolicyOptions):
     max_tokens: int | None = None
     """Maximum response length in tokens, including hidden reasoning."""
     sample_seed: int | None = None
-    """Seed for reproducible sampling, where the model supports it. Each request gets its own seed, derived from this
-    number, the game, the episode's seed and the turn; it does not depend on the order of episodes."""
+    """Seed for reproducible sampling, where the model supports it.
+    Each request gets its own seed, derived from this number, the game, the episode's seed and the turn."""
     stop: tuple[str, ...] = ()
-    """Stop sequences. Most servers omit them from the response, so </answer> would leave every answer unclosed and
-    unparsable."""
+    """Stop sequences.
+    Most servers omit them from the response, so </answer> would leave every answer unclosed and unparsable."""
 
     def __post_init__(self) -> None:
         if self.temperature is not None and not 0 <= self.temperature < math.inf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from transformers import LogitsProcessor, PretrainedConfig
 
@@ -18,30 +19,31 @@ def image_token_ids(config: PretrainedConfig) -> list[int]:
 
 
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
-    """Samples by the Gumbel-max trick (Gumbel 1954): with noise added, greedy decoding draws a random token.
+    """Samples tokens by inverting the cumulative distribution at one random number per row.
 
     Each row has its own generator, so samples do not depend on the other prompts in the batch (up to rounding).
     """
 
-    def __init__(self, seeds: Sequence[int | None], device: torch.device, temperature: float = 1.0) -> None:
+    def __init__(self, seeds: Sequence[int | None], temperature: float = 1.0) -> None:
         """Create a generator for each row from its seed; None for a random one. `temperature` is above 0."""
         self._temperature = temperature
-        self._generators = [torch.Generator(device) for _ in seeds]
-        for generator, seed in zip(self._generators, seeds, strict=True):
-            if seed is None:
-                generator.seed()
-            else:
-                generator.manual_seed(seed)
+        self._rngs = [np.random.default_rng(seed) for seed in seeds]
 
     def select(self, rows: Sequence[int]) -> SeededSampler:
         """Return a sampler for some of the rows, which shares their generators."""
-        selected = SeededSampler((), torch.device("cpu"), self._temperature)
-        selected._generators = [self._generators[row] for row in rows]
+        selected = SeededSampler((), self._temperature)
+        selected._rngs = [self._rngs[row] for row in rows]
         return selected
 
+    def draw(self, scores: torch.Tensor) -> torch.Tensor:
+        """Draw a token for each row of logits of shape (batch, vocab): token 0 if they contain NaN."""
+        uniform = [[1 - rng.random(dtype=np.float32)] for rng in self._rngs]  # above 0 and at most 1
+        probabilities = (scores / self._temperature).softmax(-1)
+        # On a GPU, sums decrease by rounding, and may first reach the threshold at an impossible token.
+        cumulative = probabilities.cumsum(-1).masked_fill(probabilities == 0, 0.0)
+        thresholds = torch.tensor(uniform, dtype=scores.dtype, device=scores.device) * cumulative.amax(-1, keepdim=True)
+        return (cumulative >= thresholds).byte().argmax(-1)
+
     def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
-        """Add Gumbel noise to log-probabilities of shape (batch, vocab)."""
-        noise = torch.empty_like(scores)
-        for row, generator in zip(noise, self._generators, strict=True):
-            row.exponential_(generator=generator)
-        return scores / self._temperature - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+        """Rule out all tokens but the drawn ones, so that greedy decoding selects these."""
+        return torch.full_like(scores, -torch.inf).scatter(-1, self.draw(scores).unsqueeze(-1), 0.0)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlmgym.checks import check_int
-from vlmgym.errors import missing_extra
+from vlmgym.errors import importing
 from vlmgym.policies.base import PolicyOptions, Prompt
 from vlmgym.policies.batching import BatchPolicy
-from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
+from vlmgym.policies.checkpoint import CheckpointOptions, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 
@@ -24,7 +24,7 @@ class TransformersOptions(CheckpointOptions):
     operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
 
     device: str | None = None
-    """Device, such as cpu or cuda:1. Default: a GPU if there is one."""
+    """Device, such as cpu or cuda:1. None means a GPU if there is one."""
     batch_size: int = 8
     """Maximum batch size. Larger batches are faster and need more memory."""
     max_tokens: int = 2048
@@ -49,11 +49,7 @@ class TransformersPolicy(BatchPolicy):
     options: TransformersOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Check the checkpoint and the installation; `open` loads the model.
-
-        Raises:
-            UsageError: There is no checkpoint, or torch or transformers is not installed.
-        """
+        """Check the checkpoint and the installation; `open` loads the model."""
         super().__init__(options)
         self.max_batch_size = self.options.batch_size
         self._checkpoint = resolve_checkpoint(self.options.model, self.name)
@@ -103,8 +99,6 @@ class TransformersPolicy(BatchPolicy):
 
 def import_local_model(who: str) -> type[LocalModel]:
     """Import the class `LocalModel`; raise `UsageError` if a package is missing."""
-    try:
+    with importing(who, "transformers"):
         from vlmgym.policies.local_model import LocalModel
-    except ImportError as error:
-        raise missing_extra(who, error.name or error_text(error), "transformers") from None
     return LocalModel

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
+from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, truncate
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INSTALL = "run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or pip install vllm"
 ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
 """Environment variables that keep vLLM from writing to the terminal; the user's values take precedence."""
+_OBJECT = TypeAdapter(dict[str, Any])
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 """vLLM forks by default, which is not safe in a multi-threaded process."""
 
@@ -38,15 +39,16 @@ class VLLMOptions(CheckpointOptions):
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
     max_model_len: int | None = None
-    """Context length in tokens. Default: the model's own, which may need much memory."""
+    """Context length in tokens. None means the model's own, which may need much memory."""
     gpu_memory_utilization: float | None = None
-    """Fraction of GPU memory for weights and KV cache, above 0 and at most 1; on a CPU, the fraction of memory that
-    must be free. Default: vLLM's own, about 0.9."""
+    """Fraction of GPU memory for weights and KV cache, above 0 and at most 1.
+    On a CPU, the fraction of memory that must be free.
+    None means vLLM's own, about 0.9."""
     tensor_parallel_size: int = 1
     """Number of GPUs for tensor parallelism."""
     images_per_prompt: int | None = None
-    """Maximum images per prompt, for which vLLM reserves memory. Default: vLLM's own. With --history-images N, a prompt
-    has the images of N + 1 turns."""
+    """Maximum images per prompt, for which vLLM reserves memory. None means vLLM's own.
+    With --history-images N, a prompt has the images of N + 1 turns."""
     engine_args: str = "{}"
     """Additional engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
 
@@ -70,12 +72,9 @@ class VLLMOptions(CheckpointOptions):
     def more_args(self) -> dict[str, Any]:
         """Parsed `engine_args`."""
         try:
-            args = json.loads(self.engine_args)
-        except (ValueError, RecursionError):
-            args = None
-        if not isinstance(args, dict):
-            raise UsageError(f"engine_args must be a JSON object, got {truncate(self.engine_args, 60)}")
-        return args
+            return _OBJECT.validate_json(self.engine_args)
+        except ValidationError:
+            raise UsageError(f"engine_args must be a JSON object, got {truncate(self.engine_args, 60)}") from None
 
     def arguments(self, model: str) -> dict[str, Any]:
         """Return all engine arguments for a model."""
@@ -109,11 +108,7 @@ class VLLMPolicy(ModelPolicy):
     options: VLLMOptions
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
-        """Check the checkpoint and the installation; `open` loads the model.
-
-        Raises:
-            UsageError: There is no checkpoint, or vLLM is not installed.
-        """
+        """Check the checkpoint and the installation; `open` loads the model."""
         super().__init__(options)
         self._model = resolve_checkpoint(self.options.model, self.name)
         for name, value in (ENVIRONMENT | SPAWN).items():

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 import vlmgym
-from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, short_repr
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
@@ -107,13 +107,13 @@ class TurnRecord(_Record):
     feedback: str
     reward: RewardRecord
     info: dict[str, JsonValue]
-    latency: Number | None = None
+    latency: Annotated[Number, Field(ge=0)] | None = None
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
-    cost: Number | None = None
+    cost: Annotated[Number, Field(ge=0)] | None = None
     finish_reason: str | None = None
     reasoning: str | None = None
-    requests: int | None = None
+    requests: Count | None = None
     model: str | None = None
 
 
@@ -136,11 +136,7 @@ class GameRecord(_Record):
         return cls(id=game.id, config=game.config.model_dump(mode="json"), history=game.history)
 
     def game(self) -> Game[Any, Any]:
-        """Make the game; equal records share one object, which caches its sprites.
-
-        Raises:
-            UsageError: The game is not installed, or the configuration is invalid.
-        """
+        """Make the game; equal records share one object, which caches its sprites."""
         return _game(self.id, json.dumps(self.config))
 
 
@@ -170,8 +166,8 @@ class PolicyRecord(_Record):
 
     @property
     def label(self) -> str:
-        """Name and model; long checkpoint paths are truncated at the start."""
-        return f"{self.name} {self.model if len(self.model) <= 60 else '...' + self.model[-57:]}".rstrip()
+        """Name and model in one line; long checkpoint paths are truncated at the start."""
+        return one_line(f"{self.name} {self.model if len(self.model) <= 60 else '...' + self.model[-57:]}")
 
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
@@ -212,7 +208,7 @@ class EpisodeRecord(_Record):
     max_turns: int
     seed: int
     index: int
-    attempt: int = 1
+    attempt: Annotated[Count, Field(ge=1)] = 1
     stage: str | None = None
     started: Timestamp
     turns: tuple[TurnRecord, ...]
@@ -285,11 +281,7 @@ class DifficultyRecord(_Record):
 
 
 def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
-    """Restore the state before each turn, and the final state.
-
-    Raises:
-        UsageError: A state is invalid, or does not follow from the earlier turns; the message names the turn.
-    """
+    """Restore the state before each turn, and the final state."""
     if game.replayed:
         return [*_replayed_states(game, episode)]
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
@@ -322,11 +314,7 @@ def _replayed_states(game: Game[Any, Any], episode: EpisodeRecord) -> Iterator[A
 
 
 def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
-    """Format the action of a turn; None if the response was unparsable.
-
-    Raises:
-        UsageError: It is not an action of the game.
-    """
+    """Format the action of a turn; None if the response was unparsable."""
     if turn.action is None:
         return None
     try:

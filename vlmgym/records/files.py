@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 from uuid import uuid4
 
+from pydantic import BaseModel
+
 import vlmgym
 from vlmgym.errors import UsageError, VlmgymError
 
@@ -102,8 +104,18 @@ def write_own_file(path: Path, data: bytes) -> None:
     replace_file(path, data)
 
 
+def json_bytes(data: object) -> bytes:
+    """Format a pydantic model or JSON-serialisable data as indented JSON."""
+    text = (
+        data.model_dump_json(indent=1)
+        if isinstance(data, BaseModel)
+        else json.dumps(data, indent=1, ensure_ascii=False)
+    )
+    return f"{text}\n".encode()
+
+
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object with the version of vlmgym, replacing an earlier one."""
+    """Write a JSON object with the version of vlmgym, replacing an earlier one; its text may have lone surrogates."""
     write_own_file(path, (json.dumps({"vlmgym": vlmgym.__version__, **numbers}, indent=1) + "\n").encode())
 
 

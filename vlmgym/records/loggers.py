@@ -8,30 +8,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from vlmgym.errors import UsageError, missing_extra, one_line
+from vlmgym.errors import UsageError, importing, one_line
 from vlmgym.records.output_folder import OutputFolder
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
-    """Check that the packages of the loggers are installed.
-
-    Raises:
-        UsageError: One is missing; the message names the extra to install.
-    """
+    """Check that the packages of the loggers are installed."""
     for package, used in (("tensorboard", tensorboard), ("wandb", wandb is not None)):
         if used:
-            try:
+            with importing(f"--{package}", "log"):
                 import_module(package)
-            except ImportError:
-                raise missing_extra(f"--{package}", package, "log") from None
 
 
 def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
-    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`.
-
-    Raises:
-        UsageError: Weights & Biases rejects the run.
-    """
+    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`."""
     import wandb
 
     output = OutputFolder(folder)

@@ -11,11 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.records.file_list import WHOLE, FileList
+from vlmgym.records.file_list import FileList
 from vlmgym.records.files import OutputError, replace_file, writing
 
 MARKER = ".vlmgym.jsonl"
 """Name of the list in the folder."""
+BUILDING = ".vlmgym.building"
+"""Name of the lock in a folder that is being built, whose contents are all vlmgym's."""
 
 
 class OutputFolder:
@@ -35,26 +37,14 @@ class OutputFolder:
 
     @contextmanager
     def reserved(self, *, adopt: bool = False) -> Iterator[None]:
-        """Create the folder if needed, and lock it against other processes.
-
-        Args:
-            adopt: Accept a folder that contains files but no list.
-        """
+        """Create the folder if needed, and lock it against other processes; `adopt` accepts files without a list."""
         with writing(self.folder):
             made = not self._exists()
             if made:
                 self.folder.mkdir(parents=True)
-            elif self.list.id is None and not adopt:
-                self._reject_foreign()
-            lock = os.open(self.list.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            with writing(self.folder):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if not os.path.samestat(os.fstat(lock), os.stat(self.list.path)):
-                        raise FileNotFoundError
-                except (BlockingIOError, FileNotFoundError):  # not found: its last holder has removed it
-                    raise OutputError(f"another run is writing to {self.folder}: choose another --output-dir") from None
+            elif not adopt:
+                self.check_own()
+        with _locked(self.list.path):
             new = self.list.id is None
             try:
                 if new:
@@ -67,24 +57,28 @@ class OutputFolder:
                     if made:
                         with suppress(OSError):
                             self.folder.rmdir()
-        finally:
-            os.close(lock)
 
     def check_own(self) -> None:
         """Check that the folder is new, empty, or vlmgym's."""
         with writing(self.folder):
-            if self._exists() and self.list.id is None:
-                self._reject_foreign()
+            if not self._exists() or self.list.id is not None:
+                return
+            names = sorted(entry.name for entry in os.scandir(self.folder) if entry.name != self.list.path.name)
+        if names:
+            some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+            raise UsageError(
+                f"{self.folder} contains files that vlmgym did not write ({some}): choose a new or empty folder "
+                f"(copied runs need their {MARKER})"
+            )
 
     def check(self, *paths: Path) -> None:
         """Check that files of the folder can be written without replacing foreign ones."""
-        listed, folders = self.list.entries(), set[Path]()
+        listed = self.list.entries()
         for path in paths:
             with writing(path):
                 for parent in self._parents(path):
-                    if parent not in folders and not stat.S_ISDIR(mode_of(parent, stat.S_IFDIR)):
+                    if not stat.S_ISDIR(mode_of(parent, stat.S_IFDIR)):
                         raise foreign(parent)
-                    folders.add(parent)
                 entry, mode = self._entry(path), mode_of(path)
             ours = (stat.S_ISREG(mode) and entry in listed) or (stat.S_ISDIR(mode) and f"{entry}/" in listed)
             if mode and not ours:
@@ -98,7 +92,8 @@ class OutputFolder:
     def claim(self, *paths: Path) -> None:
         """List files before they are written."""
         self.check(*paths)
-        if new := [entry for entry in map(self._entry, paths) if entry not in self.list.entries()]:
+        listed = self.list.entries()
+        if new := [entry for entry in map(self._entry, paths) if entry not in listed]:
             self.list.add(*new)
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
@@ -133,8 +128,8 @@ class OutputFolder:
         for entry in entries:
             path = self.folder / entry
             with writing(path):
-                if entry.endswith("/") and entry != WHOLE:
-                    self._remove_temporary(path)
+                if entry.endswith("/"):
+                    self._remove_folder(path)
                 elif self._is_file(path):
                     path.unlink()
             emptied.update(self._parents(path))
@@ -182,46 +177,25 @@ class OutputFolder:
         """Make an empty temporary folder, which the next run removes if this process is killed."""
         self.check(part)
         with writing(part):
-            self._remove_temporary(part)
+            self._remove_folder(part)
             self.list.add(f"{self._entry(part)}/")
             part.mkdir(parents=True)
 
     def put(self, part: Path, final: Path) -> None:
         """Rename a temporary folder to `final`, replacing one that contains only listed files, and list its files."""
+        self.check_all_of(final)
+        before = [name for name in self.list.entries() if _is_below(self.folder / name, final)]
+        replaced = final.with_name(f".{final.name}.old.part")
+        temporary = [f"{self._entry(path)}/" for path in (part, replaced)]
         with writing(final):
             files = [self._entry(final / path.relative_to(part)) for path in part.rglob("*") if path.is_file()]
-            self.check_all_of(final)
-            replaced = os.path.lexists(final)
-            old = final.with_name(f".{final.name}.old")
-            before = [name for name in self.list.entries() if _is_below(self.folder / name, final)]
-            temporary = [f"{self._entry(part)}/"]
-            if replaced:
-                self.check(old)
-                self._remove_temporary(old)
-                temporary.append(f"{self._entry(old)}/")
-            self.list.add(*files, *temporary)
-            if replaced:
-                final.rename(old)
+            self.list.add(*files, temporary[1])
+            self._remove_folder(replaced)
+            if final.exists():
+                final.rename(replaced)  # removing it takes time, in which this process may be killed
             part.rename(final)
-            self._remove_temporary(old)
-            self.list.discard(*sorted(set(before).difference(files)), *temporary)
-
-    def begin_building(self) -> None:
-        """Empty a folder and mark it as being built."""
-        with writing(self.folder):
-            found = [path for path in self.folder.iterdir() if path != self.list.path]
-            if WHOLE not in self.list.entries():
-                if found:
-                    raise foreign(self.folder)
-                self.list.add(WHOLE)
-            for path in found:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-    def end_building(self) -> None:
-        """Mark the folder as built: from now on, only its listed files are vlmgym's."""
-        self.list.discard(WHOLE)
-        if not self.list.entries():
-            self.list.path.unlink()
+            self._remove_folder(replaced)
+        self.list.discard(*sorted(set(before).difference(files)), *temporary)
 
     def _exists(self) -> bool:
         try:
@@ -231,15 +205,6 @@ class OutputFolder:
         if not stat.S_ISDIR(mode):
             raise UsageError(f"{self.folder} is a file: choose a folder")
         return True
-
-    def _reject_foreign(self) -> None:
-        names = sorted(entry.name for entry in os.scandir(self.folder) if entry.name != self.list.path.name)
-        if names:
-            some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
-            raise UsageError(
-                f"{self.folder} contains files that vlmgym did not write ({some}): choose a new or empty folder "
-                f"(copied runs need their {MARKER})"
-            )
 
     def _entry(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
@@ -252,43 +217,70 @@ class OutputFolder:
         """Return whether a regular file exists that is not reached through a link."""
         return stat.S_ISREG(mode_of(path)) and not any(parent.is_symlink() for parent in self._parents(path))
 
-    def _remove_temporary(self, folder: Path) -> None:
+    def _remove_folder(self, folder: Path) -> None:
+        """Remove a folder unless it is reached through a link."""
         if stat.S_ISDIR(mode_of(folder)) and not any(parent.is_symlink() for parent in self._parents(folder)):
             shutil.rmtree(folder)
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Build a new folder, which gets its name when it is complete.
-
-    Raises:
-        UsageError: The path exists, and is not an empty folder.
-        OutputError: It cannot be written, or another process is writing it.
-    """
+    """Build a new folder, which gets its name when it is complete."""
     folder = folder.absolute()
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         mode = mode_of(folder)
-        taken = mode and not (stat.S_ISDIR(mode) and not any(folder.iterdir()))
-    if taken:
-        raise UsageError(f"{folder} already exists: choose another --output-dir")
-    place = folder.with_name(f".{folder.name}.part")
-    part = OutputFolder(place)
+        if mode and (not stat.S_ISDIR(mode) or any(folder.iterdir())):
+            raise UsageError(f"{folder} already exists: choose another --output-dir")
+    part = folder.with_name(f".{folder.name}.part")
+    lock = part / BUILDING
     try:
-        with part.reserved():
-            part.begin_building()  # including leftovers of a killed process
+        with writing(part):
+            part.mkdir(exist_ok=True)
+            if not lock.exists() and any(part.iterdir()):
+                raise foreign(part)
+        with _locked(lock):
             try:
-                yield place
+                _clear(part, lock)  # leftovers of a killed process
+                yield part
                 with writing(folder):
-                    place.rename(folder)
+                    part.rename(folder)
             except BaseException:
-                part.begin_building()
-                part.remove(place)
+                _clear(part, lock)
+                lock.unlink()
                 raise
-            OutputFolder(folder).end_building()
+            (folder / BUILDING).unlink()
     finally:
         with suppress(OSError):
-            place.rmdir()
+            part.rmdir()
+
+
+def _clear(folder: Path, kept: Path) -> None:
+    """Remove everything in a folder, except one file."""
+    with writing(folder):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path != kept:
+                path.unlink()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a file against other processes, creating it if needed."""
+    with writing(path.parent):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        with writing(path.parent):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(lock), os.stat(path)):
+                    raise FileNotFoundError
+            except (BlockingIOError, FileNotFoundError):  # not found: its last holder has removed it
+                raise OutputError(f"another run is writing to {path.parent}: choose another --output-dir") from None
+        yield
+    finally:
+        os.close(lock)
 
 
 def foreign(path: Path) -> UsageError:

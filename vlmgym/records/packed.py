@@ -25,11 +25,7 @@ def pack(records: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def packed_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the offset of each member, its length in bytes, and its record.
-
-    Raises:
-        UsageError: The file is damaged, was not written by `pack`, or exceeds a limit.
-    """
+    """Yield the offset of each member, its length in bytes, and its record."""
     total = count = 0
     with path.open("rb") as file:
         while True:

@@ -21,6 +21,8 @@ from vlmgym.records.episode import (
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
 
 class CurriculumRecord(_Record):
     """Curriculum of a run.
@@ -67,7 +69,7 @@ class RunRecord(_Record):
     prompts: PromptConfig
     max_turns: int
     seed: int
-    private_salt: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    private_salt: Sha256 | None = None
     episodes: int
     options: dict[str, JsonValue]
 
@@ -204,8 +206,8 @@ class RunSummary(_Record):
     games: dict[str, Summary]
     suite: SuiteSummary | None = None
     stop_reason: str | None
-    seconds: Number
-    turns_per_second: Number
+    seconds: Annotated[float, Field(ge=0, le=1e9)]
+    turns_per_second: Annotated[Number, Field(ge=0)]
 
 
 class GameRunRecord(_Record):
@@ -269,12 +271,12 @@ class Change(NamedTuple):
 
 
 def changes(before: object, after: object, path: str = "") -> Iterator[Change]:
-    """Compare two JSON values recursively; missing values count as None."""
+    """Compare two JSON values recursively; missing values count as None, and a bool is not a number."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             yield from changes(before.get(name), after.get(name), f"{path}.{name}" if path else name)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for i, (a, b) in enumerate(zip(before, after)):
             yield from changes(a, b, f"{path}.{i}")
-    elif before != after:
+    elif before != after or isinstance(before, bool) != isinstance(after, bool):
         yield Change(path, before, after)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 
 from vlmgym.errors import UsageError
+from vlmgym.records.files import json_bytes
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, RunSummary
 
@@ -78,17 +78,13 @@ class RunFolder:
         curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
         self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
 
-    def reserved(self, *, adopt: bool = False) -> AbstractContextManager[None]:
-        """Keep other runs from writing the same files; see `OutputFolder.reserved`."""
-        return self.output.reserved(adopt=adopt)
-
     def write_config(self, config: RunRecord) -> None:
         """Write `run.json`."""
-        self.write(self.run, (config.model_dump_json(indent=1) + "\n").encode())
+        self.write(self.run, json_bytes(config))
 
     def write_summary(self, summary: RunSummary) -> None:
         """Write `summary.json`."""
-        self.write(self.summary, (summary.model_dump_json(indent=1) + "\n").encode())
+        self.write(self.summary, json_bytes(summary))
 
     def complete(self) -> bool:
         """Return whether every episode of the run has a result."""
@@ -96,10 +92,6 @@ class RunFolder:
         if summary is None or summary.stop_reason is not None:
             return False
         return not any(game.unfinished for game in summary.games.values())
-
-    def reopen(self) -> None:
-        """Remove the summary of a run that is being resumed."""
-        self.output.remove(self.summary)
 
     def read_summary(self) -> RunSummary | None:
         """Read `summary.json`; None if it is missing or unreadable, since it can be rebuilt from the records."""

@@ -127,9 +127,7 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     run_folder = folder if isinstance(folder, RunFolder) else saved_folder(folder)
     config = read_config(run_folder)
     order = {game: i for i, game in enumerate(config.game_ids)}
-    found, torn = find_episodes(run_folder.episodes)
-    if not run_folder.episodes.exists():
-        found += find_packed(run_folder.packed)
+    found, torn = find_episodes(run_folder.episodes if run_folder.episodes.exists() else run_folder.packed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
     # A resumed run appends new records of episodes that had no result: the last one counts.
@@ -143,9 +141,11 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
     """Locate the records of a file, and report whether its last line is torn by an interrupted write."""
     if not path.exists():
         return [], False
-    episodes: list[StoredEpisode] = []
-    end = 0
     try:
+        if path.suffix == ".gz":
+            return [_located(path, number, *member) for number, member in enumerate(packed_records(path), 1)], False
+        episodes: list[StoredEpisode] = []
+        end = 0
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for number, (start, line) in enumerate(_whole_lines(file, size), 1):
@@ -153,16 +153,6 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
                 if text := line.rstrip(b"\r\n"):
                     episodes.append(_located(path, number, start, len(text), text))
         return episodes, end < size
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-
-
-def find_packed(path: Path) -> list[StoredEpisode]:
-    """Locate the records of a packed file; empty if the file does not exist."""
-    if not path.exists():
-        return []
-    try:
-        return [_located(path, number, *member) for number, member in enumerate(packed_records(path), 1)]
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 

@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Any
 
 from vlmgym.curriculum import Pick
-from vlmgym.policies.base import Reply
-from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord, now
-from vlmgym.rollout.turn import LiveEpisode, Observation, episode_record
+from vlmgym.records.episode import EpisodeRecord, PolicyRecord, now
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation, episode_record
+from vlmgym.sandbox.core.episode import Episode
 
 
-@dataclass
-class EpisodeRollout:
-    """An episode driven one reply at a time.
+class EpisodeRollout(LiveEpisode):
+    """An episode of a training run.
 
     Attributes:
+        pick: Its entry and stage in the curriculum.
         prompt_id: Index of the initial state in the training run; all samples of a group share it.
         sample_idx: Index of this sample within its group.
     """
 
-    pick: Pick
-    live: LiveEpisode
-    prompt_id: int
-    sample_idx: int
-    turns: list[TurnRecord] = field(default_factory=list)
-    started: str = field(default_factory=now)
-
-    @property
-    def observation(self) -> Observation:
-        """Images and prompt of the next turn."""
-        return self.live.observation
-
-    @property
-    def done(self) -> bool:
-        """True once the episode has terminated or been truncated."""
-        return self.observation.end is not None
-
-    @property
-    def truncated(self) -> bool:
-        """True if the turn limit ended the episode, not the game."""
-        return self.done and not self.observation.terminated
-
-    def bootstrap_observation(self) -> Observation:
-        """Return the images and prompt that the next turn of a truncated episode would have had."""
-        return self.live.observation_after_limit()
-
-    def respond(self, reply: Reply) -> TurnRecord:
-        """Play a reply and return the record of the turn."""
-        turn = self.live.respond(reply)
-        self.turns.append(turn)
-        return turn
+    def __init__(
+        self,
+        pick: Pick,
+        prompt_id: int,
+        sample_idx: int,
+        config: EpisodeConfig,
+        episode: Episode[Any, Any],
+        observation: Observation | None = None,
+    ) -> None:
+        super().__init__(config, episode, observation=observation)
+        self.pick, self.prompt_id, self.sample_idx = pick, prompt_id, sample_idx
+        self._started = now()
 
     def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
         """Return the record of the episode in the evaluator's format."""
         return episode_record(
-            self.live.config,
-            self.live.state(),
+            self.config,
+            self.state(),
             self.turns,
             policy=policy,
             seed=seed,
             index=index,
-            started=self.started,
+            started=self._started,
             stage=self.pick.stage,
         )

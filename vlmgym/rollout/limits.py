@@ -1,25 +1,21 @@
-"""Limits of a run: episodes, turns, tokens and cost."""
+"""Settings and limits of a run: episodes, turns, tokens and cost."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
-from vlmgym.checks import check_int
+import tyro
+
+from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import PolicyError, UsageError
-from vlmgym.policies.base import Reply
-from vlmgym.records.episode import TurnRecord
+from vlmgym.sandbox.core.prompt import PromptConfig
+from vlmgym.sandbox.core.reward import RewardConfig
 
-
-def check_limits(episodes: int, max_turns: int, seed: int, concurrency: int) -> None:
-    """Raise `UsageError` if a number of a run is out of range."""
-    for name, value, minimum in (
-        ("episodes", episodes, 1),
-        ("max_turns", max_turns, 1),
-        ("seed", seed, 0),
-        ("concurrency", concurrency, 1),
-    ):
-        check_int(name, value, minimum)
+if TYPE_CHECKING:
+    from vlmgym.policies.base import Reply
+    from vlmgym.records.episode import TurnRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +40,31 @@ class Budget:
             raise UsageError("price_in and price_out must be given together")
         if self.budget_cost is not None and self.price_in is None:
             raise UsageError("budget_cost requires price_in and price_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(PromptConfig):
+    """Settings of the episodes of a run."""
+
+    episodes: int = 10
+    """Episodes per game, with seeds seed, seed + 1, ..."""
+    max_turns: int = 100
+    """Turn limit of an episode; illegal and unparsable responses count."""
+    seed: int = 0
+    """Seed of the first episode."""
+    concurrency: int = 64
+    """Maximum number of concurrent episodes."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """Weights and shaping of the reward; they do not affect the score."""
+    budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, minimum in (("episodes", 1), ("max_turns", 1), ("seed", 0), ("concurrency", 1)):
+            object.__setattr__(self, name, as_int(getattr(self, name)))
+            check_int(name, getattr(self, name), minimum)
+        check_instance("reward", self.reward, RewardConfig)
+        check_instance("budget", self.budget, Budget)
 
 
 class Usage:

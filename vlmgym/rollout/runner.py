@@ -8,23 +8,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlmgym.checks import as_int, check_instance
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
-from vlmgym.rollout.curriculum_schedule import CurriculumSchedule
 from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
-from vlmgym.rollout.limits import Budget, Usage, check_limits
-from vlmgym.rollout.schedule import FixedSchedule, Job, Schedule
+from vlmgym.rollout.limits import Budget, PlaySettings, Usage
+from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
-from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
+from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.limits import Backend, check_num_workers
 from vlmgym.workers.pool import WorkerPool, open_pool
+
+Games = Sequence[Game[Any, Any]] | Curriculum
+"""The games of a run, or its curriculum."""
 
 TURNS_PER_CALL = 10
 """Turns that a worker plays with a `StatePolicy` before it reports progress."""
@@ -103,66 +104,49 @@ def evaluate(
         WorkerError: A worker process died.
     """
     check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
-    check_instance("reward", reward, RewardConfig)
-    check_instance("budget", budget, Budget)
-    episodes, max_turns, seed, concurrency = map(as_int, (episodes, max_turns, seed, concurrency))
-    check_limits(episodes, max_turns, seed, concurrency)
-    prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
-    if isinstance(games, Curriculum):
-        made = [*games.games]
-    else:
-        made = make_games(games)
-        check_distinct(made)
+    settings = PlaySettings(
+        episodes=episodes,
+        max_turns=max_turns,
+        seed=seed,
+        concurrency=concurrency,
+        observation=observation,
+        chat=chat,
+        history=history,
+        history_images=history_images,
+        reward=reward,
+        budget=budget,
+    )
+    played: Games = games if isinstance(games, Curriculum) else make_games(games)
     policy = make_policy(policy)
-    check_policy(policy, made, prompts, budget)
-    check_concurrency(made, episodes, concurrency)
-    total = episodes if isinstance(games, Curriculum) else episodes * len(made)
+    check_run(policy, played, settings)
+    total = total_episodes(played, settings)
     with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
-        return play_episodes(
-            games if isinstance(games, Curriculum) else made,
-            policy,
-            episodes,
-            pool,
-            max_turns=max_turns,
-            seed=seed,
-            concurrency=concurrency,
-            prompts=prompts,
-            reward=reward,
-            budget=budget,
-            resume=resume,
-            hooks=hooks,
-            collect=collect,
-        )
+        return play_episodes(played, policy, settings, pool, resume=resume, hooks=hooks, collect=collect)
 
 
 def play_episodes(
-    games: Sequence[Game[Any, Any]] | Curriculum,
+    games: Games,
     policy: Policy,
-    episodes: int,
+    settings: PlaySettings,
     workers: WorkerPool,
     *,
-    max_turns: int,
-    seed: int,
-    concurrency: int,
-    prompts: PromptConfig,
-    reward: RewardConfig,
-    budget: Budget,
     resume: Iterable[EpisodeRecord],
     hooks: Hooks,
     collect: bool,
 ) -> list[EpisodeRecord]:
     """Play episodes with arguments that have been checked; see `evaluate`."""
     transform = policy.transform if isinstance(policy, ModelPolicy) else None
+    prompts, seed, episodes = settings.prompts, settings.seed, settings.episodes
 
     def configure(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, reward, max_turns, prompts, transform)
+        return EpisodeConfig(game, settings.reward, settings.max_turns, prompts, transform)
 
     schedule: Schedule
     if isinstance(games, Curriculum):
         schedule = CurriculumSchedule(games, configure, seed, episodes)
     else:
         schedule = FixedSchedule([*map(configure, games)], seed, episodes)
-    usage = Usage(budget)
+    usage = Usage(settings.budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
         for turn in record.turns:
@@ -175,37 +159,40 @@ def play_episodes(
             collected[record.key] = record
         hooks.on_episode(record)
 
-    runner = _Runner(schedule, policy, workers, concurrency, usage, replace(hooks, on_episode=on_episode))
+    runner = _Runner(schedule, policy, workers, settings.concurrency, usage, replace(hooks, on_episode=on_episode))
     with infrequent_gc():
         run_async(runner.run())
     return sorted(collected.values(), key=schedule.order)
 
 
-def check_distinct(games: Sequence[Game[Any, Any]]) -> None:
-    """Raise `UsageError` if two games have the same id."""
-    if len({game.id for game in games}) < len(games):
+def all_games(games: Games) -> Sequence[Game[Any, Any]]:
+    """Return the games of a run, including all stages of a curriculum."""
+    return games.games if isinstance(games, Curriculum) else games
+
+
+def total_episodes(games: Games, settings: PlaySettings) -> int:
+    """Return the total number of episodes of a run."""
+    return settings.episodes * (1 if isinstance(games, Curriculum) else len(games))
+
+
+def check_run(policy: Policy, games: Games, settings: PlaySettings) -> None:
+    """Raise `UsageError` unless policy and games support the settings, and all concurrent episodes fit in memory."""
+    played = all_games(games)
+    if not isinstance(games, Curriculum) and len({game.id for game in games}) < len(games):
         raise UsageError("a game is listed twice, or two games have the same id")
-
-
-def check_concurrency(games: Sequence[Game[Any, Any]], episodes: int, concurrency: int) -> None:
-    """Raise `UsageError` unless the images of all concurrent episodes fit in memory."""
-    concurrent = min(concurrency, episodes * len(games))
-    each = EPISODE_BYTES + max(map(frame_bytes, games))
-    check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
-
-
-def check_policy(policy: Policy, games: Sequence[Game[Any, Any]], prompts: PromptConfig, budget: Budget) -> None:
-    """Raise `UsageError` unless the policy supports the games, prompts, and a budget, and the games the prompts."""
-    for game in games:
+    for game in played:
         policy.check(game)
-        prompts.check(game)
-        if isinstance(policy, ModelPolicy) and not policy.supports_prompts(prompts.of(game.history)):
+        settings.check(game)
+        if isinstance(policy, ModelPolicy) and not policy.supports_prompts(settings.of(game.history)):
             raise UsageError(
                 f"{policy.name} shows the image of each turn by itself: remove --observation and --chat, and set "
                 "--history-images 0"
             )
-    if budget != Budget() and not policy.counts_tokens:
+    if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
+    concurrent = min(settings.concurrency, settings.episodes * len(played))
+    each = EPISODE_BYTES + max(map(frame_bytes, played))
+    check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import GenerationError, UsageError
+from vlmgym.policies.baselines import random_legal_action
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action
@@ -143,20 +144,8 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
             return
 
 
-def random_legal_action(game: Game[StateT, ActionT], state: StateT, rng: np.random.Generator) -> ActionT | None:
-    """Draw a legal action uniformly, or any action if they cannot be listed; None in a terminal state."""
-    legal = game.legal_actions(state)
-    if legal is None:
-        return game.random_action(rng)
-    return legal[int(rng.integers(len(legal)))] if legal else None
-
-
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
-    """List the action space, including illegal actions.
-
-    Raises:
-        UsageError: It cannot be enumerated, or has more than 4,096 actions.
-    """
+    """List the action space, including illegal actions."""
     space = game.action_space
     if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
         return [game.to_action(int(space.start + i)) for i in range(int(space.n))]
@@ -169,11 +158,7 @@ def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
 
 
 def action_rewards(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
-    """Yield the immediate reward of each of `all_actions`, in order, under identical randomness.
-
-    Raises:
-        UsageError: The actions cannot be enumerated.
-    """
+    """Yield the immediate reward of each of `all_actions`, in order, under identical randomness."""
     rng = np.random.default_rng(0)
     start = rng.bit_generator.state
     for action in all_actions(game):

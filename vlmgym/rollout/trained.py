@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import GameRecord
-from vlmgym.records.files import replace_file
+from vlmgym.records.files import json_bytes, replace_file
 from vlmgym.records.run import RunRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.game import Game
@@ -67,11 +67,7 @@ class TrainedRecord(BaseModel):
 
     @classmethod
     def read(cls, checkpoint: Path) -> TrainedRecord:
-        """Read the file of a checkpoint.
-
-        Raises:
-            UsageError: The file is missing or invalid.
-        """
+        """Read the file of a checkpoint."""
         path = checkpoint / TRAINED
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -84,11 +80,7 @@ class TrainedRecord(BaseModel):
 
     @classmethod
     def of_run(cls, run: RunRecord) -> TrainedRecord:
-        """Describe a model that is fine-tuned on the episodes of a run, with a curriculum at its last stages.
-
-        Raises:
-            UsageError: The curriculum is invalid.
-        """
+        """Describe a model that is fine-tuned on the episodes of a run, with a curriculum at its last stages."""
         games, stages = run.games, tuple[str | None, ...](None for _ in run.games)
         if run.curriculum is not None:
             entries = _curriculum(run.curriculum.file).entries
@@ -112,24 +104,16 @@ class TrainedRecord(BaseModel):
         Raises:
             OutputError: It cannot be written.
         """
-        replace_file(folder / TRAINED, self.model_dump_json(indent=1).encode() + b"\n")
+        replace_file(folder / TRAINED, json_bytes(self))
 
     def reached_games(self) -> list[Game[object, object]]:
-        """Make the games at the stages that training had reached.
-
-        Raises:
-            UsageError: A game is not installed, or one appears at several stages.
-        """
+        """Make the games at the stages that training had reached."""
         if len({game.id for game in self.games}) < len(self.games):
             raise UsageError("the checkpoint was trained on several stages of a game at once: add --full-curriculum")
         return [game.game() for game in self.games]
 
     def full_curriculum(self) -> Curriculum:
-        """Make the curriculum from its first stage.
-
-        Raises:
-            UsageError: The checkpoint was trained without a curriculum, or it is invalid.
-        """
+        """Make the curriculum from its first stage."""
         if self.curriculum is None:
             raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")
         return _curriculum(self.curriculum)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
+from vlmgym.policies.base import REPLY_FACTS, Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -85,7 +85,11 @@ class EpisodeState(NamedTuple):
 
 
 class LiveEpisode:
-    """An episode that is played in this process; see `EpisodeState` for its attributes."""
+    """An episode that is played in this process; see `EpisodeState` for its other attributes.
+
+    Attributes:
+        turns: Records of the turns taken with `respond`.
+    """
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class LiveEpisode:
         observation: Observation | None = None,
     ) -> None:
         self.config, self.episode, self.past = config, episode, past
+        self.turns: list[TurnRecord] = []
         self.observation = self._observe(config.max_turns) if observation is None else observation
 
     @classmethod
@@ -107,10 +112,15 @@ class LiveEpisode:
         """Restore a state; the episode continues exactly as the original."""
         return cls(config, Episode.restore(config.game, state.snapshot, config.reward), state.past, state.observation)
 
-    @classmethod
-    def at(cls, config: EpisodeConfig, snapshot: Snapshot) -> LiveEpisode:
-        """Start an episode at a snapshot."""
-        return cls(config, Episode.restore(config.game, snapshot, config.reward))
+    @property
+    def done(self) -> bool:
+        """True once the episode has terminated or been truncated."""
+        return self.observation.end is not None
+
+    @property
+    def truncated(self) -> bool:
+        """True if the turn limit ended the episode, not the game."""
+        return self.done and not self.observation.terminated
 
     def state(self) -> EpisodeState:
         """Snapshot the episode."""
@@ -119,15 +129,14 @@ class LiveEpisode:
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
         """Take a turn with a reply."""
         before, observation = self.episode.state, self.observation
-        response = storable(reply.text)
-        scored = self.step(response)
+        scored = self.step(reply.text)
         perception = scored.perception
-        return TurnRecord(
+        turn = TurnRecord(
             turn=self.episode.turn,
             state=self.config.game.to_record(before),
             system=observation.system,
             prompt=observation.prompt,
-            response=response,
+            response=reply.text,
             outcome=scored.outcome,
             action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
             feedback=scored.feedback,
@@ -139,15 +148,11 @@ class LiveEpisode:
                 perception_exact=None if perception is None else perception.exact,
             ),
             info=dict(scored.info),
-            latency=reply.latency,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
             cost=cost,
-            finish_reason=reply.finish_reason and storable(reply.finish_reason),
-            reasoning=reply.reasoning and storable(reply.reasoning),
-            requests=reply.requests,
-            model=reply.model and storable(reply.model),
+            **{name: getattr(reply, name) for name in REPLY_FACTS},
         )
+        self.turns.append(turn)
+        return turn
 
     def step(self, response: str) -> Scored[Any, Any]:
         """Take a turn with a response, without recording it."""
@@ -186,12 +191,11 @@ def resume_episode(
     If the replay differs from the record (another version of the game), the episode starts again without turns.
     """
     live = LiveEpisode.start(replace(config, transform=None), seed)
-    replayed: list[TurnRecord] = []
     for turn in turns:
-        replayed.append(live.respond(recorded_reply(turn), turn.cost))
-        if replayed[-1].model_dump(mode="json") != turn.model_dump(mode="json"):
+        replayed = live.respond(recorded_reply(turn), turn.cost)
+        if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], LiveEpisode.start(config, seed).state()
-    return replayed, LiveEpisode(config, live.episode, live.past).state()
+    return live.turns, LiveEpisode(config, live.episode, live.past).state()
 
 
 def play_reply(
@@ -208,11 +212,9 @@ def play_turns(
     """Play up to `limit` turns with a policy that responds to the state."""
     live = LiveEpisode.restore(config, state)
     episode = live.episode
-    turns: list[TurnRecord] = []
-    while live.observation.end is None and len(turns) < limit:
-        response = policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))
-        turns.append(live.respond(Reply(response)))
-    return turns, live.state()
+    while not live.done and len(live.turns) < limit:
+        live.respond(Reply(policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))))
+    return live.turns, live.state()
 
 
 def episode_record(
@@ -252,8 +254,3 @@ def episode_record(
         score=None if failed else state.snapshot.score,
         metrics=dict(game.metrics(final, [turn.info for turn in turns])),
     )
-
-
-def storable(text: str) -> str:
-    """Escape lone surrogates, which UTF-8 cannot encode; all other text is unchanged."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -20,7 +20,7 @@ class GameOptions:
     """Difficulty and config of a game."""
 
     size: int | None = None
-    """Side of the image in pixels. Default: 640."""
+    """Side of the image in pixels. None means 640."""
     perception: int = 3
     """Perceptual difficulty, 1 to 5."""
     reasoning: int = 3

@@ -6,15 +6,14 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import field_validator
 
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.answer_text import plain
 from vlmgym.sandbox.core.board_game import BoardGame
-from vlmgym.sandbox.core.config import LEVELS, GameConfig, config_field, setting
+from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_field, setting
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.perception import Perception
@@ -41,22 +40,17 @@ class QuestionsConfig(TaskConfig):
     """Configuration of the questions about a game, which has the default config at its levels."""
 
     game: str = setting("2048", "Game to ask about, set by the game id.")
-    game_perception: int = config_field("perception", 3, "Perceptual difficulty of the game.", ge=1, le=5)
-    game_reasoning: int = config_field("reasoning", 3, "Reasoning difficulty of the game.", ge=1, le=5)
-    kinds: tuple[Kind, ...] = setting(KINDS, f"Kinds of questions, comma-separated: {', '.join(KINDS)}.", min_length=1)
+    game_perception: int = config_field("perception", [1, 2, 3, 4, 5], "Perceptual difficulty of the game.", ge=1, le=5)
+    game_reasoning: int = config_field("reasoning", [1, 2, 3, 4, 5], "Reasoning difficulty of the game.", ge=1, le=5)
+    kinds: Annotated[tuple[Kind, ...], LIST] = setting(
+        KINDS, f"Kinds of questions, comma-separated: {', '.join(KINDS)}.", min_length=1
+    )
     moves: int = setting(10, "Maximum number of random moves before the state.", ge=0, le=1000)
 
-    levels = {  # noqa: RUF012 - a class variable of the base class
-        "perception": {level: {"game_perception": level} for level in LEVELS},
-        "reasoning": {level: {"game_reasoning": level} for level in LEVELS},
-    }
-
-    @field_validator("kinds", mode="before")
     @classmethod
-    def _split_kinds(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(","))
-        return tuple(value) if isinstance(value, list) else value
+    def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
+        """Values of the game's level; the images themselves are not degraded further."""
+        return {f"game_{difficulty}": super().level_values(difficulty)[f"game_{difficulty}"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +89,6 @@ class Questions(LineTask[QuestionState]):
 
     Episode end:
         After one turn. Metrics: accuracy, also by kind.
-
-    Arguments:
-        `kinds`, `moves`: Kinds of questions, and random moves before the state.
-
-    Version history:
-        The id has the version of the game; `version` is part of the fingerprint. 0: Initial version.
     """
 
     name = "qa"
@@ -299,7 +287,7 @@ class Questions(LineTask[QuestionState]):
         super().check_state(state)
         self.game.from_json(state.state)
         if (fault := self.action_space.fault(state.answer)) is not None:
-            raise StateError(f"invalid state of {self.name}: the answer {fault}")
+            raise StateError(f"the answer {fault}")
 
 
 def _words(answer: str) -> str:

@@ -134,6 +134,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
     """
     if not isinstance(game, str):
         raise UsageError(f"game must be an id or a name such as '2048', got {short_repr(game)}")
+    if game.endswith(tuple(PREFIXES)):
+        raise UsageError(f"{game!r} ends without a name: complete it, as in gym:CartPole-v1 or qa/2048")
     if (preset := PRESETS.get(game)) is not None:
         if (perception, reasoning) != (3, 3):
             raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")

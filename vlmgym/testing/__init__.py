@@ -13,6 +13,103 @@ Games are checked in states reached by seeded random play, oracles also in state
 names the check and the difference. `check_game` and `run_check` return notes about what could not be checked.
 """
 
-from vlmgym.testing.run import CHECKS, CLASS_CHECKS, GAME_CHECKS, Check, check_game, check_name, run_check
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vlmgym.sandbox.core.game import Game
+from vlmgym.testing.config import check_config_fields, check_identity, check_levels
+from vlmgym.testing.images import check_environment, check_image_and_description, check_images
+from vlmgym.testing.randomness import (
+    check_determinism,
+    check_determinism_over_processes,
+    check_global_random_state,
+    check_random_actions,
+    check_seeds,
+)
+from vlmgym.testing.rules import (
+    check_end,
+    check_illegal_actions,
+    check_legal_actions,
+    check_metrics,
+    check_oracle,
+    check_steps,
+    check_types,
+)
+from vlmgym.testing.states import AnyGame, Seeds, at_level
+from vlmgym.testing.text import check_format_and_parse, check_prompt, check_responses
+from vlmgym.testing.values import check_json_round_trip, check_purity, check_restored_episode
 
 __all__ = ["CHECKS", "CLASS_CHECKS", "GAME_CHECKS", "Check", "check_game", "check_name", "run_check"]
+
+Check = Callable[[AnyGame, Seeds], list[str] | None]
+"""Raises `AssertionError` on a fault; returns notes about what it could not check."""
+
+CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_types, check_config_fields, check_levels)
+"""Checks of the class, independent of the level."""
+
+GAME_CHECKS: tuple[Check, ...] = (
+    check_determinism,
+    check_determinism_over_processes,
+    check_seeds,
+    check_random_actions,
+    check_global_random_state,
+    check_json_round_trip,
+    check_restored_episode,
+    check_purity,
+    check_legal_actions,
+    check_illegal_actions,
+    check_steps,
+    check_end,
+    check_metrics,
+    check_oracle,
+    check_format_and_parse,
+    check_responses,
+    check_prompt,
+    check_images,
+    check_image_and_description,
+    check_environment,
+)
+"""Checks of a configured game."""
+
+CHECKS: tuple[Check, ...] = (*CLASS_CHECKS, *GAME_CHECKS)
+"""All checks."""
+
+
+def check_game(
+    game: str | type[AnyGame] | AnyGame,
+    levels: Sequence[tuple[int, int]] = ((3, 3), (1, 1), (5, 5)),
+    seeds: Seeds = (0, 1),
+) -> list[str]:
+    """Check the contract of `vlmgym.sandbox.core.game.Game`.
+
+    Args:
+        game: Id or class of a game, or a game object, which is checked with its own config.
+        levels: Levels (perception, reasoning) to check at.
+        seeds: Seeds of the episodes.
+
+    Returns:
+        Notes about what could not be checked, such as an end that random play does not reach. Empty if everything was
+        checked.
+
+    Raises:
+        AssertionError: The game breaks the contract; the message names the check, the game and the fault.
+    """
+    games = [game] if isinstance(game, Game) else [at_level(game, *level) for level in levels]
+    runs = [(check, games[0]) for check in CLASS_CHECKS] + [(check, each) for each in games for check in GAME_CHECKS]
+    return [note for check, each in runs for note in run_check(check, each, seeds)]
+
+
+def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
+    """Run one check, with its name and the game in the error message and in the notes."""
+    try:
+        notes = check(game, seeds) or []
+    except Exception as error:  # any unexpected error is a fault of the game
+        reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{check_name(check)} fails for {game!r}: {reason}") from error
+    return [f"{check_name(check)} of {game!r}: {note}" for note in notes]
+
+
+def check_name(check: Check) -> str:
+    """Name a check in messages and test ids."""
+    return check.__name__.removeprefix("check_")

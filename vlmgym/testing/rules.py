@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count, islice
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from vlmgym.errors import EpisodeEnded, IllegalAction
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.reward import score_action
 from vlmgym.testing.states import (
     ACTIONS,
@@ -34,6 +36,30 @@ from vlmgym.testing.transcript import assert_same
 
 ORACLE_TURNS = 10
 """Moves of the oracle per seed."""
+
+
+def check_types(game: AnyGame, seeds: Seeds) -> None:
+    """Check the types of what the methods return, before other checks rely on them."""
+    rng = np.random.default_rng(seeds[0])
+    state = game.start(rng)
+    _check_type("start", state, game.State)
+    _check_type("prompt", game.prompt(state), str)
+    _check_type("describe", game.describe(state), str)
+    _check_type("ended", game.ended(state), str, NoneType)
+    listed = game.legal_actions(state)
+    _check_type("legal_actions", listed, Sequence, NoneType)
+    for action in legal_actions(game, state)[:1]:
+        assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
+        step = game.step(state, action, rng)
+        _check_type("step", step, Step)
+        _check_type("step", step.state, game.State)
+        _check_type("step", step.reward, float)
+        _check_type("step", step.terminated, bool)
+
+
+def _check_type(method: str, value: object, *types: type[Any]) -> None:
+    accepted = " or ".join(each.__name__ for each in types)
+    assert isinstance(value, types), f"{method} returns {value!r}, expected {accepted}"
 
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:

@@ -10,13 +10,12 @@ import pickle
 import socket
 import struct
 import time
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
 """Exceptions that pickle raises for unpicklable objects."""
 CHUNK = 2**18
-"""Maximum bytes per non-blocking read."""
+"""Maximum bytes per read."""
 _LENGTH = struct.Struct("!Q")
 
 
@@ -38,8 +37,8 @@ class Channel:
         Raises:
             UNPICKLABLE: The message cannot be pickled.
         """
-        data = ForkingPickler.dumps(message)
-        return _LENGTH.pack(len(data)) + bytes(data)
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        return _LENGTH.pack(len(data)) + data
 
     def send(self, packed: bytes, timeout: float | None = None) -> None:
         """Send a packed message.
@@ -58,16 +57,7 @@ class Channel:
         except (BrokenPipeError, ConnectionResetError):
             raise ChannelClosed from None
 
-    def receive(self, timeout: float | None = None) -> Any:
-        """Wait for a message and unpickle it.
-
-        Raises:
-            Exception: It cannot be unpickled.
-            TimeoutError, ChannelClosed: See `receive_packed`.
-        """
-        return pickle.loads(self.receive_packed(timeout))
-
-    def receive_packed(self, timeout: float | None = None) -> bytearray:
+    def receive_packed(self, timeout: float | None = None) -> bytes:
         """Wait for a message and return its pickle.
 
         Raises:
@@ -75,8 +65,11 @@ class Channel:
             ChannelClosed: The other end is closed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
-        return self._read(length, deadline)
+        while (message := self._next_message()) is None:
+            # A timeout of 0 would make the socket non-blocking, so that data in its buffer is not read.
+            self._socket.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
+            self._read()
+        return message
 
     def send_available(self, data: bytearray) -> None:
         """Send as many bytes as possible without blocking, and remove them from `data`.
@@ -94,26 +87,13 @@ class Channel:
     def receive_available(self) -> list[bytes]:
         """Read up to `CHUNK` bytes without blocking and return the pickles of the messages that are complete.
 
-        Call it only when the socket is readable, and do not mix it with `receive_packed`.
+        Call it only when the socket is readable.
 
         Raises:
             ChannelClosed: The other end is closed.
         """
-        try:
-            chunk = self._socket.recv(CHUNK, socket.MSG_DONTWAIT)
-        except ConnectionResetError:
-            chunk = b""
-        if not chunk:
-            raise ChannelClosed
-        self._received += chunk
-        messages = []
-        while len(self._received) >= _LENGTH.size:
-            end = _LENGTH.size + int(_LENGTH.unpack_from(self._received)[0])
-            if len(self._received) < end:
-                break
-            messages.append(bytes(self._received[_LENGTH.size : end]))
-            del self._received[:end]
-        return messages
+        self._read(socket.MSG_DONTWAIT)
+        return [*iter(self._next_message, None)]
 
     def fileno(self) -> int:
         """File descriptor, for `multiprocessing.connection.wait` and event loops."""
@@ -123,17 +103,22 @@ class Channel:
         """Close this end. Idempotent."""
         self._socket.close()
 
-    def _read(self, size: int, deadline: float | None) -> bytearray:
-        data = bytearray(size)
-        rest = memoryview(data)
-        while rest:
-            # A timeout of 0 would make the socket non-blocking, so that data in its buffer is not read.
-            self._socket.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
-            try:
-                count = self._socket.recv_into(rest)
-            except ConnectionResetError:
-                raise ChannelClosed from None
-            if not count:
-                raise ChannelClosed
-            rest = rest[count:]
-        return data
+    def _read(self, flags: int = 0) -> None:
+        try:
+            chunk = self._socket.recv(CHUNK, flags)
+        except ConnectionResetError:
+            raise ChannelClosed from None
+        if not chunk:
+            raise ChannelClosed
+        self._received += chunk
+
+    def _next_message(self) -> bytes | None:
+        """Take the first message out of the received bytes; None if it is not complete."""
+        if len(self._received) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + int(_LENGTH.unpack_from(self._received)[0])
+        if len(self._received) < end:
+            return None
+        message = bytes(memoryview(self._received)[_LENGTH.size : end])
+        del self._received[:end]
+        return message

@@ -121,7 +121,8 @@ def node_name(node: dict[str, Any]) -> str:
 class RayWorker:
     """A `Worker` in an actor, on the next node of the cluster.
 
-    It reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine.
+    It reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine, but a byte of
+    memory: Ray places actors that reserve nothing at random, whatever their scheduling strategy.
 
     Attributes:
         node: Id of the node it runs on, once known.
@@ -134,7 +135,7 @@ class RayWorker:
         import ray
 
         self._ray = ray
-        options = {"num_cpus": 0, "scheduling_strategy": _next_node(ray)}
+        options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": _next_node(ray)}
         self._actor = ray.remote(_Actor).options(**options).remote(make_handler, args)
         self.node: str | None = None
         self._responses: deque[Future[Any]] = deque()

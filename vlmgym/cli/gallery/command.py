@@ -23,8 +23,10 @@ from vlmgym.terminal import make_console
 class GalleryConfig:
     """Render every game at every level into one page, with prompts and scored responses."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names or ids of games, or shisensho_images. Default: all installed games."""
+    game: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
+    ] = ()
+    """Names or ids of games, or shisensho_images; if empty, all installed games."""
     output: Path = Path("gallery.html")
     """Output page."""
     poster: Path | None = None
@@ -37,12 +39,7 @@ class GalleryConfig:
 
 
 def gallery(config: GalleryConfig) -> None:
-    """Write the page and, if requested, the poster.
-
-    Raises:
-        UsageError: A game is unknown or cannot be drawn, or a file not written by vlmgym is in the way.
-        OutputError: A file cannot be written.
-    """
+    """Write the page and, if requested, the poster."""
     for path in (config.output, config.poster):
         if path is not None:
             check_own_file(path)

@@ -1,4 +1,4 @@
-"""Gallery items: games in representative states, with captions."""
+"""Gallery items: games in representative states, with captions and example responses."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from vlmgym.sandbox.core.config import LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 from vlmgym.sandbox.registry import game_class, load_games, make_game
 
 AnyGame = Game[Any, Any]
 
+OTHER_STATES = 4
+"""Number of other states to take a wrong response from."""
 LONGEST = 60
 """Maximum length of an oracle's game; the state halfway through is shown."""
 
@@ -113,11 +118,7 @@ ITEMS = (
 
 
 def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
-    """Return the items of named games, by default of all installed games.
-
-    Raises:
-        UsageError: There is no such game.
-    """
+    """Return the items of named games, by default of all installed games."""
     known = {item.name: item for item in ITEMS}
     if names:
         return [known.get(name) or _other(name) for name in names]
@@ -131,7 +132,12 @@ def _other(name: str) -> GalleryItem:
     """Make an item from the class of a game, or find one above by game id."""
     found = game_class(name)
     same = (item for item in ITEMS if game_class(item.game) is found)
-    return next(same, GalleryItem(found.name, found.title or found.name, name, about(found)))
+    return next(same, GalleryItem(found.name, title_of(found), name, about(found)))
+
+
+def title_of(found: type[AnyGame]) -> str:
+    """Name of a game in headings."""
+    return found.title or found.name.capitalize()
 
 
 def about(found: type[AnyGame]) -> str:
@@ -154,7 +160,7 @@ class Level:
         """Describe the differences from level 3."""
         config = type(self.game).Config
         published: Any = config.at(**self.item.overrides)
-        names = set(config.levels.get(self.difficulty, {}).get(self.level, {})) - set(self.item.without)
+        names = set(config.level_values(self.difficulty)) - set(self.item.without)
         values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
         return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
 
@@ -175,3 +181,46 @@ def _config_field(name: str, value: object) -> str:
     if isinstance(value, bool):
         return words if value else f"no {words}"
     return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A response with its score and a title."""
+
+    title: str
+    response: str
+    scored: Scored[Any, Any]
+
+
+def examples(item: GalleryItem, game: AnyGame, state: Any) -> list[Example]:
+    """Return responses to a state from best to worst; none without an oracle.
+
+    The wrong one is the oracle's response to another state; the last names the oracle's action in prose.
+    """
+    action = game.best_action(state)
+    if action is None:
+        return []
+
+    def score(title: str, response: str) -> Example:
+        return Example(title, response, score_response(game, state, response, np.random.default_rng(item.seed)))
+
+    others = [item.position(game, 1 + i) for i in range(OTHER_STATES)]
+    blind = (score("correct for another image", _best(game, other)) for other in others)
+    return [
+        score("from the oracle", _best(game, state)),
+        min(blind, key=_rank),
+        score(
+            "the oracle's answer, not in the response format",
+            f"{game.explain(state, action)} My answer is {game.format(action)}.",
+        ),
+    ]
+
+
+def _best(game: AnyGame, state: Any) -> str:
+    return game.respond(state, game.best_action(state))
+
+
+def _rank(example: Example) -> tuple[bool, float, float]:
+    """Sort key: illegal first, then by reward and perception."""
+    scored = example.scored
+    return scored.outcome is Outcome.PLAYED, scored.game, scored.perception.partial if scored.perception else 0.0

@@ -8,8 +8,7 @@ from importlib.resources import files
 from string import Template
 
 import vlmgym
-from vlmgym.cli.gallery.items import GalleryItem, Level, levels_of
-from vlmgym.cli.gallery.responses import Example, examples
+from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of
 from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import data_url
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty

@@ -30,11 +30,7 @@ def draw_poster(
 ) -> bytes:
     """Draw games at levels of both difficulties as a PNG with 256 colours.
 
-    Args:
-        items: Games.
-        side: Side of an image in pixels.
-        levels: Levels, one row each.
-        across: Maximum number of games side by side; further ones follow below.
+    `side` is in pixels; each level has a row, with at most `across` games side by side.
     """
     bands = [
         _joined([_column(item, side, levels) for item in items[start : start + across]], items[start:], side, levels)

@@ -10,28 +10,25 @@ from typing import Annotated
 import tyro
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.leaderboard.entry import Entry, make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
-from vlmgym.evaluation.report import LabelledRun, write_page
-from vlmgym.evaluation.report.command import suite_tables
+from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.submission.check import check_submission
-from vlmgym.evaluation.submission.metadata import FILE, read_metadata
-from vlmgym.evaluation.suite import PrivateSalt, read_suite, suite_summary
-from vlmgym.evaluation.summary import summarise_run
-from vlmgym.evaluation.summary_table import run_title
+from vlmgym.evaluation.submission.metadata import find_metadata
+from vlmgym.evaluation.suite import PrivateSalt, read_suite
+from vlmgym.evaluation.summary import summarise_run, updated_summary
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.records.files import check_own_file, write_own_file
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers, num_workers_for
-from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderboardConfig:
-    """Rank runs and submissions of a suite on one page, with their profiles, after verifying their scores."""
+class LeaderboardConfig(WorkerOptions):
+    """Rank runs and submissions of a suite on one page, with profiles, after verifying their scores."""
 
     run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ...")]
     """Folders of runs or submissions of the same suite."""
@@ -43,24 +40,15 @@ class LeaderboardConfig:
     """Replay the responses of every run, as vlmgym verify and vlmgym submit check do, and show the result."""
     private_salt: Path | None = None
     """Salt of runs on private seeds, to verify that they derive from it."""
-    workers: int | None = None
-    """Worker processes that verify, at most 8 per core; 0 verifies in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
-        check_num_workers("workers", self.workers)
+        super().__post_init__()
         if not self.run:
             raise UsageError("name the folders of one or more runs")
 
 
 def leaderboard(config: LeaderboardConfig) -> list[Entry]:
-    """Write the page.
-
-    Returns:
-        The entries, best first.
-
-    Raises:
-        UsageError: A run is not of the same suite or lacks a game, or a file not written by vlmgym is in the way.
-    """
+    """Write the page, and return the entries, best first."""
     check_own_file(config.output)
     runs = [open_run(folder) for folder in config.run]
     names = list(dict.fromkeys(run.config.suite for run in runs))
@@ -78,9 +66,8 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
         raise UsageError(f"all runs must be of the same suite: {found}")
     suite, entries = read_suite(name), list[Entry]()
     for number, run in enumerate(runs):
-        metadata = read_metadata(run.folder.folder) if (run.folder.folder / FILE).exists() else None
+        metadata = find_metadata(run.folder.folder)
         problems, games = _verified(run, metadata is not None, config, salt)
-        games = games or summarise_run(run)
         entry = make_entry(run, games, None if problems is None else len(problems), metadata)
         if config.reports and entry.report is None:
             entry = replace(entry, report=_write_report(run, games, entry.label, number, config))
@@ -94,14 +81,15 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
 def _verified(
     run: StoredRun, is_submission: bool, config: LeaderboardConfig, salt: PrivateSalt | None
 ) -> tuple[Sequence[str] | None, Mapping[str, Summary]]:
-    """Return the problems of a run, None if it was not verified, and the summary of each game, if known."""
+    """Return the problems of a run, None if it was not verified, and the summary of each game."""
     if not config.verify:
-        return None, {}
+        return None, summarise_run(run)
     if is_submission:
-        checked = check_submission(run.folder.folder, config.workers)
-        return checked.faults, checked.games
-    verified = verify_run(run, config.workers, salt=salt)
-    return verified.problems, verified.games
+        problems, _, games = check_submission(run.folder.folder, config.workers)
+    else:
+        verified = verify_run(run, config.workers, salt=salt)
+        problems, games = verified.problems, verified.games
+    return problems, games or summarise_run(run)
 
 
 def _write_report(
@@ -110,9 +98,7 @@ def _write_report(
     """Write the report of a run into the folder next to the page."""
     output = OutputFolder(config.output.with_suffix(""))
     path = output.folder / f"{number}.html"
-    summary = run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
-    with output.reserved(), ProcessPool(num_workers_for(len(run.episodes), config.workers)) as workers:
-        labelled, tables = LabelledRun(label, run, summary), suite_tables(run.config, summary)
-        console = make_console(stderr=True)
-        write_page(path, [labelled], title=run_title(run.config), workers=workers, tables=tables, console=console)
+    summary = updated_summary(run, games)
+    with output.reserved(), config.pool(len(run.episodes)) as workers:
+        write_report(run, summary, workers, make_console(stderr=True), path=path, label=label)
     return path

@@ -83,11 +83,7 @@ class Entry:
 def make_entry(
     run: StoredRun, games: Mapping[str, Summary], problems: int | None, metadata: Metadata | None = None
 ) -> Entry:
-    """Make the entry of a run of a suite from the summary of each game, and from its metadata if it is a submission.
-
-    Raises:
-        UsageError: The run has no result for a game of the suite.
-    """
+    """Make the entry of a run of a suite from the summary of each game, and from its metadata if it is a submission."""
     config, suite = run.config, suite_summary(run.config, games)
     if config.suite is None or suite is None or suite.score is None:
         raise UsageError(f"{run.folder.folder} has no result of a suite")

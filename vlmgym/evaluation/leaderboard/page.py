@@ -13,7 +13,7 @@ from urllib.parse import quote
 import vlmgym
 from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.report.document import asset, content_policy
-from vlmgym.evaluation.suite import Suite
+from vlmgym.evaluation.suite import Suite, format_estimate
 from vlmgym.records.run import Estimate
 
 WIDTH = 180
@@ -65,9 +65,9 @@ def _cells(entry: Entry, skills: Sequence[str], folder: Path) -> list[str]:
     return [
         f'<th scope="row">{_link(entry, folder, entry.label)}</th>',
         _cell(entry.prompt, entry.prompt),
-        _estimate_cell(entry.mean, _bar(entry.mean)),
-        *(_estimate_cell(entry.skills.get(skill)) for skill in skills),
-        _estimate_cell(entry.perception_gap),
+        _estimate(entry.mean, _bar(entry.mean)),
+        *(_estimate(entry.skills.get(skill)) for skill in skills),
+        _estimate(entry.perception_gap),
         _cell(entry.illegal, f"{entry.illegal:.1%}"),
         _cell(entry.unparsable, f"{entry.unparsable:.1%}"),
         _number(entry.tokens, ",d"),
@@ -89,18 +89,14 @@ def _number(value: float | None, form: str) -> str:
     return _cell("", "") if value is None else _cell(value, format(value, form))
 
 
-def _cell(key: object, shown: str) -> str:
-    """Make a cell with a text that sorts by a key."""
+def _estimate(value: Estimate | None, bar: str = "") -> str:
+    return _cell("", "") if value is None else _cell(value[0], format_estimate(value), bar)
+
+
+def _cell(key: object, shown: str, bar: str = "") -> str:
+    """Make a cell with a text that sorts by a key, and a bar."""
     kind = "number" if isinstance(key, int | float) else "text"
-    return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}</td>'
-
-
-def _estimate_cell(value: Estimate | None, bar: str = "") -> str:
-    return _cell("", "") if value is None else f'<td class="number" data-key="{value[0]}">{_estimate(value)} {bar}</td>'
-
-
-def _estimate(value: Estimate) -> str:
-    return f"{value[0]:.3f}" if value[1] is None else f"{value[0]:.3f} <span>± {value[1]:.3f}</span>"
+    return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 
 
 def _bar(value: Estimate) -> str:
@@ -124,7 +120,7 @@ def _profile(entry: Entry, folder: Path) -> str:
     }
     rows = "".join(
         f"<tr{' class=first' if name == next(iter(entry.games)) else ''}>"
-        f'<th scope="row">{names[name]}</th><td class="number">{_estimate(value)}</td><td>{_bar(value)}</td></tr>'
+        f'<th scope="row">{names[name]}</th><td class="number">{format_estimate(value)}</td><td>{_bar(value)}</td></tr>'
         for name, value in {**entry.skills, **entry.games}.items()
     )
     head = f'{escape(entry.label)} <span class="faint">{escape(entry.prompt)}</span>'

@@ -14,6 +14,7 @@ Recorded text is escaped and only ever becomes text nodes; a content security po
 
 from vlmgym.evaluation.report.command import write_report
 from vlmgym.evaluation.report.facts import LabelledRun
-from vlmgym.evaluation.report.page import PageTable, write_page
+from vlmgym.evaluation.report.page import write_page
+from vlmgym.evaluation.summary_table import PageTable
 
 __all__ = ["LabelledRun", "PageTable", "write_page", "write_report"]

@@ -34,11 +34,7 @@ class EpisodePage:
 
 
 def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
-    """Build the page data of an episode.
-
-    Raises:
-        UsageError: The record cannot be read, or contains an invalid state or action.
-    """
+    """Build the page data of an episode."""
     episode = stored.read()
     rewards = None if episode.score is None else EpisodeRewards.of(episode)
     with stored.named():

@@ -22,6 +22,7 @@ from vlmgym.evaluation.report.episode import EpisodePage, make_episode
 from vlmgym.evaluation.report.facts import LabelledRun, game_facts, run_facts
 from vlmgym.evaluation.report.store import EpisodeStore
 from vlmgym.evaluation.suite import Suite, normalised
+from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredEpisode
@@ -35,16 +36,6 @@ AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
 """Files of `assets`, in order of concatenation."""
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A plain-text table above the curves, whose rows start with their names, and a note below it."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,11 +74,6 @@ def write_page(
 
     The page is replaced atomically; many episodes go to a folder of the same name without `.html`. The same runs give
     the same bytes. The first `images` episodes of each game have images; None: all.
-
-    Raises:
-        UsageError: A record cannot be read, or a file not written by vlmgym is in the way.
-        OutputError: A file cannot be written.
-        WorkerError: A worker process died.
     """
     path = path.absolute()
     output = OutputFolder(path.parent)

@@ -9,18 +9,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vlmgym.evaluation.results.results import Results
+from vlmgym.evaluation.results import Results
 from vlmgym.records.files import replace_file
 
 
 def write_eval_results(folder: Path, results: Results, dataset: str, source: str | None) -> list[Path]:
-    """Write the score and the normalised score of each game as tasks of a benchmark dataset.
+    """Write the score and the normalised score of each game as tasks of a benchmark dataset on the Hub.
 
-    Args:
-        folder: Folder of the export.
-        results: Results of a submission.
-        dataset: Id of the benchmark dataset on the Hub; its tasks are named like the suite and the games.
-        source: URL of the submission, if it is published.
+    Its tasks are named like the suite and the games; `source` is the URL of the submission, if it is published.
     """
     metadata, _, scores = results.submission()
     seen = results.run.config.prompts.observation

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from vlmgym.evaluation.results.results import Results
+from vlmgym.evaluation.results import Results
 from vlmgym.evaluation.submission.metadata import SELF_HOSTED, Metadata
 from vlmgym.evaluation.suite import read_suite
+from vlmgym.evaluation.summary import GameTally
 from vlmgym.records.episode import EpisodeRecord, recorded_action
-from vlmgym.records.files import replace_file
+from vlmgym.records.files import json_bytes, replace_file
 from vlmgym.records.run import Estimate, SuiteResult
 
 SCHEMA = "0.3.0"
@@ -67,7 +68,7 @@ def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
     }
     path = folder / place / f"{name}.json"
     path.parent.mkdir(parents=True)
-    replace_file(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    replace_file(path, json_bytes(record))
     replace_file(path.with_name(f"{name}_samples.jsonl"), samples)
     return [path, path.with_name(f"{name}_samples.jsonl")]
 
@@ -166,12 +167,10 @@ def _sample(episode: EpisodeRecord, record: dict[str, Any], results: Results) ->
 
 def _usage(episode: EpisodeRecord) -> dict[str, Any]:
     used: dict[str, Any] = {}
-    sent = [turn.prompt_tokens for turn in episode.turns if turn.prompt_tokens is not None]
-    written = [turn.completion_tokens for turn in episode.turns if turn.completion_tokens is not None]
-    latencies = [turn.latency for turn in episode.turns if turn.latency is not None]
-    if sent and written:
-        tokens = {"input_tokens": sum(sent), "output_tokens": sum(written), "total_tokens": sum(sent) + sum(written)}
-        used["token_usage"] = tokens
-    if latencies:
-        used["performance"] = {"latency_ms": 1000 * sum(latencies)}
+    totals = GameTally.of(episode)
+    if len(totals.tokens) == 2:
+        sent, written = totals.tokens["prompt"], totals.tokens["completion"]
+        used["token_usage"] = {"input_tokens": sent, "output_tokens": written, "total_tokens": sent + written}
+    if totals.latencies:
+        used["performance"] = {"latency_ms": 1000 * sum(totals.latencies)}
     return used

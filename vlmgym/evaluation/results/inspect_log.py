@@ -18,7 +18,8 @@ from rich.console import Console
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.results.results import Results
+from vlmgym.evaluation.results import Results
+from vlmgym.evaluation.summary import GameTally
 from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_states
 from vlmgym.records.files import writing
 from vlmgym.records.run import Summary
@@ -59,7 +60,7 @@ def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, con
 def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
     """Make everything except the samples, which come last in the log."""
     config, model = results.run.config, results.model
-    sampling = config.policy.options
+    sampling, version = config.policy.options, config.versions.get("vlmgym", "unknown")
     started = datetime.fromisoformat(config.started)
     run_id = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:22]
     seeds = [episode.seed for episode in results.run.episodes if episode.game == game]
@@ -80,7 +81,7 @@ def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
             "created": config.started,
             "task": f"vlmgym/{game_name(game)}",
             "task_id": hashlib.sha256(f"{run_id} {game}".encode()).hexdigest()[:22],
-            "task_version": f"{game}, vlmgym {config.versions['vlmgym']}",
+            "task_version": f"{game}, vlmgym {version}",
             "dataset": {
                 "name": config.suite or game,
                 "samples": config.episodes_of(game),
@@ -90,7 +91,7 @@ def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
             "model": model,
             "model_generate_config": generation,
             "config": {"epochs": 1},
-            "packages": {"vlmgym": config.versions.get("vlmgym", "unknown")},
+            "packages": {"vlmgym": version},
             "metadata": {
                 "suite": config.suite,
                 "max_turns": config.max_turns,
@@ -149,11 +150,12 @@ def _sample(episode: EpisodeRecord, model: str) -> dict[str, Any]:
         "started_at": episode.started,
         "turn_count": len(turns),
     }
-    if usage := _total_usage(episode.turns):
+    totals = GameTally.of(episode)
+    cost = sum(totals.costs) if totals.costs else None
+    if usage := _usage(totals.tokens.get("prompt"), totals.tokens.get("completion"), cost):
         sample["model_usage"] = {model: usage}
-    latencies = [turn.latency for turn in episode.turns if turn.latency is not None]
-    if latencies:
-        sample |= {"total_time": sum(latencies), "working_time": sum(latencies)}
+    if totals.latencies:
+        sample |= {"total_time": sum(totals.latencies), "working_time": sum(totals.latencies)}
     if episode.score is None:
         error = f"{episode.status}: {episode.end_reason}"
         return {**sample, "error": {"message": error, "traceback": error, "traceback_ansi": error}}
@@ -195,13 +197,6 @@ def _output(turn: TurnRecord, model: str) -> dict[str, Any]:
     }
     usage = _usage(turn.prompt_tokens, turn.completion_tokens, turn.cost)
     return output if usage is None else {**output, "usage": usage}
-
-
-def _total_usage(turns: Sequence[TurnRecord]) -> dict[str, Any] | None:
-    parts = [(turn.prompt_tokens, turn.completion_tokens, turn.cost) for turn in turns]
-    totals = [[value for value in column if value is not None] for column in zip(*parts)] if parts else [[], [], []]
-    sent, written, costs = (sum(column) if column else None for column in totals)
-    return _usage(None if sent is None else int(sent), None if written is None else int(written), costs)
 
 
 def _usage(sent: int | None, written: int | None, cost: float | None) -> dict[str, Any] | None:

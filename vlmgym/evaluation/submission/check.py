@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
+from pydantic import BaseModel
 
 from vlmgym.errors import UsageError, VlmgymError, short_repr
+from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.submission.metadata import FILE, MetadataError, policy_words, read_metadata
 from vlmgym.evaluation.suite import format_estimate, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
-from vlmgym.records.run import RunRecord, Summary
+from vlmgym.records.run import RunRecord, Summary, changes
 from vlmgym.records.store import StoredEpisode, open_run
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers
 
 MIB = 1 << 20
 FILES = {FILE: MIB, "run.json": 4 * MIB, "summary.json": 4 * MIB, "episodes.jsonl.gz": 1024 * MIB}
@@ -36,16 +39,11 @@ PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckConfig:
+class CheckConfig(WorkerOptions):
     """Check the files, metadata and scoring of a submission, and list its faults."""
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """Folder of the submission, which is not changed."""
-    workers: int | None = None
-    """Worker processes, at most 8 per core; 0 replays in the main process. Default: one per core."""
-
-    def __post_init__(self) -> None:
-        check_num_workers("workers", self.workers)
 
 
 class Submission(NamedTuple):
@@ -63,19 +61,15 @@ class Submission(NamedTuple):
 
 
 def check(config: CheckConfig) -> None:
-    """Check a submission and print the result.
-
-    Raises:
-        VlmgymError: It has faults.
-    """
+    """Check a submission and print the result."""
     found = check_submission(config.folder, config.workers)
     console = make_console()
     for fault in found.faults[:SHOWN]:
-        console.print(fault, soft_wrap=True, markup=False, highlight=False)
+        console.print(fault, soft_wrap=True)
     if found.faults:
         count = len(found.faults)
         raise VlmgymError(f"{config.folder} is not a valid submission: {count:,} fault{'s' * (count != 1)}")
-    console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
+    console.print(found.proof, soft_wrap=True)
 
 
 def check_submission(folder: Path, workers: int | None) -> Submission:
@@ -125,7 +119,11 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
             raise UsageError("run.json names no suite")
         if run.config.private_salt is not None:
             raise UsageError("run.json has private seeds: submissions are played on the public seeds of a suite")
-        found = verify_run(run, workers, replay_without_keys)
+        faults += ambiguities(texts["run.json"], run.config, "run.json")
+        if (summary := run.folder.read_summary()) is not None:
+            faults += ambiguities(texts["summary.json"], summary, "summary.json")
+        faults += [f"{one.location}: a later record replaces this one" for one in run.replaced if one.score is None]
+        found = verify_run(run, workers, replay_strictly)
     except UsageError as error:
         return Submission([*faults, str(error)])
     faults += found.problems
@@ -138,16 +136,40 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
     name = metadata.model if policy == metadata.model else f"{metadata.model} ({policy})"
     proof = (
         f"{name} scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "
-        f"episodes ({found.turns:,} turns) give these scores. Not proven: who wrote the responses, their latency, "
-        "tokens and cost, and other metadata."
+        f"episodes ({found.turns:,} turns) give these scores. Not proven: who wrote the responses, whether "
+        "there were other attempts, and latency, tokens, cost and other metadata."
     )
     return Submission(faults, proof, found.games)
 
 
-def replay_without_keys(stored: StoredEpisode, run: RunRecord) -> Replay:
-    """Replay an episode, and report what looks like an API key in its record."""
-    replay = replay_episode(stored, run)
-    if SECRETS.search(stored.text()):
-        problems = [*replay.problems, f"{stored.location} seems to contain an API key"]
-        replay = replay._replace(problems=problems)
-    return replay
+def replay_strictly(stored: StoredEpisode, run: RunRecord) -> Replay:
+    """Replay an episode, and report ambiguous fields and what looks like an API key in its record."""
+    replay, text = replay_episode(stored, run), stored.text()
+    problems = [*replay.problems]
+    if replay.totals is not None:
+        problems += ambiguities(text, stored.read(), stored.location)
+    if SECRETS.search(text):
+        problems.append(f"{stored.location} seems to contain an API key")
+    return replay._replace(problems=problems)
+
+
+def ambiguities(text: bytes, record: BaseModel, where: str) -> Iterator[str]:
+    """Find the first repeated field in JSON, and the first field that vlmgym ignores or reads as another value.
+
+    Other readers may take the first of two values, or show fields that are not part of a record.
+    """
+    repeated: list[str] = []
+
+    def fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        return found
+
+    written = json.loads(text, object_pairs_hook=fields)
+    if repeated:
+        yield f"{where}: {short_repr(repeated[0])} is repeated"
+    for change in changes(written, record.model_dump(mode="json")):
+        if change.before is not None:  # missing fields have their defaults
+            yield f"{where}: {change.path} is {short_repr(change.before)}, but vlmgym reads {short_repr(change.after)}"
+            return

@@ -11,10 +11,10 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
 from vlmgym.curriculum.file import StrictModel
-from vlmgym.errors import UsageError, describe_validation_errors, short_repr
+from vlmgym.errors import UsageError, describe_validation_error, describe_validation_errors, short_repr
 from vlmgym.policies.sampling import SamplingOptions
 from vlmgym.records.run import RunRecord, Summary
 
@@ -33,11 +33,29 @@ WITHOUT_MODEL = ("random", "random-legal", "oracle", "human", "replay")
 Weights = Literal["open", "closed", "unknown"]
 Relationship = Literal["first-party", "third-party", "collaborative", "other"]
 
+SAMPLING = TypeAdapter(SamplingOptions)
+
 
 def _printable(text: str) -> str:
     if not text.isprintable() or text != text.strip():
         raise ValueError(f"must be one line without leading or trailing spaces, got {short_repr(text)}")
     return text
+
+
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise ValueError(f"must be ASCII, so that it cannot look like another name, got {short_repr(text)}")
+    return text
+
+
+def _sampling(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    try:
+        SAMPLING.validate_json(json.dumps(options), strict=True)
+    except ValidationError as error:
+        raise ValueError(describe_validation_error(error)) from None
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return options
 
 
 Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
@@ -75,7 +93,7 @@ class Metadata(StrictModel):
 
     submission: Literal[1] = 1
     suite: Line
-    model: Line
+    model: Annotated[Line, AfterValidator(_ascii)]
     developer: Line = "unknown"
     weights: Weights = "unknown"
     provider: Line
@@ -84,7 +102,7 @@ class Metadata(StrictModel):
     date: date
     cost: Annotated[float, Field(ge=0)] | None = None
     notes: Annotated[str, Field(max_length=2000)] = ""
-    sampling: dict[str, JsonValue]
+    sampling: Annotated[dict[str, JsonValue], AfterValidator(_sampling)]
 
     def to_toml(self) -> str:
         """Format as TOML; strings, numbers and lists are written as in JSON."""
@@ -96,11 +114,16 @@ class Metadata(StrictModel):
     def differences(self, run: RunRecord, games: Mapping[str, Summary]) -> list[str]:
         """List contradictions to a run and to the summaries of its games."""
         facts, cost, stated = facts_of(run), recorded_cost(games), self.model_dump(mode="json")
-        return [
+        found = [
             f"{FILE}: {name} is {short_repr(stated[name])}, but the run has {short_repr(value)}"
             for name, value in (facts if cost is None else facts | {"cost": cost}).items()
             if stated[name] != value
         ]
+        if "model" not in facts and self.model.lower() in WITHOUT_MODEL:
+            found.append(
+                f"{FILE}: model is {self.model!r}, but the policy of the run is {short_repr(run.policy.label)}"
+            )
+        return found
 
 
 def facts_of(run: RunRecord) -> dict[str, Any]:
@@ -124,6 +147,11 @@ def recorded_cost(games: Mapping[str, Summary]) -> float | None:
     """Return the cost of all games, rounded to millionths; None for a run without prices."""
     costs = [summary.cost for summary in games.values() if summary.cost is not None]
     return round(math.fsum(costs), 6) if costs else None
+
+
+def find_metadata(folder: Path) -> Metadata | None:
+    """Read the metadata of a run if it is a submission; see `read_metadata`."""
+    return read_metadata(folder) if (folder / FILE).exists() else None
 
 
 def read_metadata(folder: Path) -> Metadata:

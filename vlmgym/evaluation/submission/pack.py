@@ -1,4 +1,4 @@
-"""`vlmgym submit pack RUN`: make a submission from a run of a suite."""
+"""`vlmgym submit`: make a submission from a run of a suite, or check one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error
-from vlmgym.evaluation.submission.check import check_contents
+from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.submission.check import CheckConfig, check, check_contents
 from vlmgym.evaluation.submission.metadata import (
     FILE,
     SELF_HOSTED,
@@ -24,17 +25,15 @@ from vlmgym.evaluation.submission.metadata import (
     facts_of,
     recorded_cost,
 )
-from vlmgym.evaluation.suite import suite_summary
-from vlmgym.evaluation.summary import Tally
+from vlmgym.evaluation.summary import Tally, updated_summary
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord
-from vlmgym.records.files import replace_file
+from vlmgym.records.files import json_bytes, replace_file
 from vlmgym.records.output_folder import new_folder
 from vlmgym.records.packed import pack as packed
 from vlmgym.records.run import RunRecord
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import check_num_workers
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ PATH = re.compile(r"(?:~|[A-Za-z]:|\.{1,2})?[/\\]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackConfig:
+class PackConfig(WorkerOptions):
     """Make a submission from a run of a suite, without local paths, and check it."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -55,36 +54,47 @@ class PackConfig:
     submitter: str
     """Person or organisation that makes the submission."""
     model: str | None = None
-    """Name of the model, as on the Hugging Face Hub or in the API of its provider. Default: as in the run."""
+    """Name of the model, as on the Hugging Face Hub or in the API of its provider. None takes that of the run."""
     developer: str | None = None
-    """Organisation that made the model. Default: the first part of a name such as Qwen/Qwen3-VL-4B-Instruct."""
+    """Organisation that made the model. None means the first part of a name such as Qwen/Qwen3-VL-4B-Instruct."""
     weights: Weights = "unknown"
     """Whether the weights of the model are open or closed."""
     provider: str | None = None
-    """Service that ran the model, or self-hosted. Default: self-hosted, for policies that run here."""
+    """Service that ran the model, or self-hosted. None means self-hosted, for policies that run here."""
     relationship: Relationship = "other"
     """Relationship of the submitter to the developer of the model."""
     cost: float | None = None
-    """Cost of the run in US dollars. Default: as in the run, if it was played with prices."""
+    """Cost of the run in US dollars. None takes that of the run, if it was played with prices."""
     notes: str = ""
     """Anything else, such as the hardware."""
-    workers: int | None = None
-    """Worker processes for the check, at most 8 per core; 0 checks in the main process. Default: one per core."""
 
     def __post_init__(self) -> None:
-        check_num_workers("workers", self.workers)
+        super().__post_init__()
         for name in ("submitter", "model", "developer", "provider"):
             if getattr(self, name) == "":
                 raise UsageError(f"{name} must not be empty")
 
 
-def pack(config: PackConfig) -> None:
-    """Write a submission and print what it proves.
+@dataclass(frozen=True, kw_only=True)
+class SubmitConfig:
+    """Make a submission from a run of a suite, or check one."""
 
-    Raises:
-        UsageError: The run is not of a suite, or an option is invalid.
-        VlmgymError: The submission would have faults; it is not written.
-    """
+    config: Annotated[
+        Annotated[PackConfig, tyro.conf.subcommand("pack")] | Annotated[CheckConfig, tyro.conf.subcommand("check")],
+        tyro.conf.arg(name=""),
+    ]
+
+
+def submit(chosen: SubmitConfig) -> None:
+    """Pack or check."""
+    if isinstance(chosen.config, PackConfig):
+        pack(chosen.config)
+    else:
+        check(chosen.config)
+
+
+def pack(config: PackConfig) -> None:
+    """Write a submission and print what it proves."""
     run = open_run(config.run)
     if run.config.suite is None:
         raise UsageError(f"{run.folder.folder} is not a run of a suite: play one with vlmgym eval --suite")
@@ -106,9 +116,8 @@ def pack(config: PackConfig) -> None:
         folder = RunFolder(part)
         replace_file(folder.packed, packed(episodes()))
         games = tally.summaries()
-        update = {"games": games, "suite": suite_summary(record, games)}
-        replace_file(folder.summary, _json(run.last_summary().model_copy(update=update)))
-        replace_file(folder.run, _json(record))
+        replace_file(folder.summary, json_bytes(updated_summary(run, games)))
+        replace_file(folder.run, json_bytes(record))
         metadata = make_metadata(config, record, recorded_cost(games))
         replace_file(part / FILE, metadata.to_toml().encode())
         found = check_contents(part, config.workers)
@@ -116,8 +125,8 @@ def pack(config: PackConfig) -> None:
             count, first = len(found.faults), found.faults[0].replace(f"{part}/", "")
             raise VlmgymError(f"not packed: {count:,} fault{'s' * (count != 1)}, the first: {first}")
     console = make_console()
-    console.print(found.proof, soft_wrap=True, markup=False, highlight=False)
-    console.print(f"submission {config.output_dir.absolute()}", soft_wrap=True, markup=False, highlight=False)
+    console.print(found.proof, soft_wrap=True)
+    console.print(f"submission {config.output_dir.absolute()}", soft_wrap=True)
 
 
 def make_metadata(config: PackConfig, run: RunRecord, cost: float | None) -> Metadata:
@@ -149,7 +158,3 @@ def without_folders(value: T) -> T | str:
     if isinstance(value, str) and (PATH.match(value) or exists(value) or exists(value.rpartition(":")[0])):
         return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
     return value
-
-
-def _json(model: BaseModel) -> bytes:
-    return (model.model_dump_json(indent=1) + "\n").encode()

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from vlmgym.errors import ParseError, truncate
+
 _SAME = ("```", "``", "`", "***", "**", "*", "___", "__", "_", "$$", "$", '"', "'")
 _QUOTES = ("\u201c\u201d", "\u2018\u2019", "\u201e\u201c", "\u00ab\u00bb", "\u300c\u300d")
 _BOX = ("<|begin_of_box|>", "<|end_of_box|>")
@@ -84,6 +86,11 @@ def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
     word = " ".join(plain(text, brackets=True).lower().split())
     verb, _, rest = word.partition(" ")
     return plain(rest, brackets=True) if verb in verbs and rest else word
+
+
+def unreadable(text: str, expected: str) -> ParseError:
+    """Return the error for an answer that is not what is expected, such as `a number`."""
+    return ParseError(f"the answer {truncate(text, 40)!r} is not {expected}")
 
 
 def _peel(text: str, pairs: Sequence[tuple[str, ...]]) -> str:

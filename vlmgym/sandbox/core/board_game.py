@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction, StateError, UsageError, VlmgymError, short_repr
-from vlmgym.sandbox.core.config import GameConfig, Levels, config_field
+from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Part, StateT, is_int
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter, Cells
@@ -21,18 +21,10 @@ from vlmgym.sandbox.rendering.palette import MIDDLE, ThemeName, blend
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""
+LineT = TypeVar("LineT", str, tuple[Any, ...])
 
 SMALLEST_CELL = 12
 """Minimum side of a cell in pixels."""
-
-BOARD_PERCEPTION: Levels = {
-    1: {"coordinates": True, "similarity": 0.0},
-    2: {"coordinates": True, "similarity": 0.05},
-    3: {},
-    4: {"similarity": 0.35, "rotation": 15, "noise": 0.08, "clutter": 2},
-    5: {"similarity": 0.6, "rotation": 30, "noise": 0.16, "clutter": 4},
-}
-"""Perception levels of every grid game."""
 
 
 class BoardConfig(GameConfig):
@@ -40,13 +32,19 @@ class BoardConfig(GameConfig):
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
-    coordinates: bool = config_field("perception", False, "Label rows and columns with their numbers.")
+    coordinates: bool = config_field(
+        "perception", [True, True, False, False, False], "Label rows and columns with their numbers."
+    )
     origin: int = config_field("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
     theme: ThemeName = config_field("perception", "light", "Colour theme.")
-    similarity: float = config_field("perception", 0.1, "Similarity of the tile colours.", ge=0.0, le=0.9)
-    rotation: int = config_field("perception", 0, "Maximum rotation of tiles in degrees.", ge=0, le=30)
-    noise: float = config_field("perception", 0.0, "Amplitude of the noise on tiles; 1 is full scale.", ge=0.0, le=0.5)
-    clutter: int = config_field("perception", 0, "Strokes drawn over each tile.", ge=0, le=12)
+    similarity: float = config_field(
+        "perception", [0.0, 0.05, 0.1, 0.35, 0.6], "Similarity of the tile colours.", ge=0.0, le=0.9
+    )
+    rotation: int = config_field("perception", [0, 0, 0, 15, 30], "Maximum rotation of tiles in degrees.", ge=0, le=30)
+    noise: float = config_field(
+        "perception", [0.0, 0.0, 0.0, 0.08, 0.16], "Amplitude of the noise on tiles; 1 is full scale.", ge=0.0, le=0.5
+    )
+    clutter: int = config_field("perception", [0, 0, 0, 2, 4], "Strokes drawn over each tile.", ge=0, le=12)
 
 
 class BoardGame(Game[StateT, ActionT]):
@@ -115,14 +113,37 @@ class BoardGame(Game[StateT, ActionT]):
         """Format a cell as the player counts it: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
+    def check_running(self, state: StateT) -> None:
+        """Raise `IllegalAction` if the episode has ended, for `step`."""
+        if (reason := self.ended(state)) is not None:
+            raise IllegalAction(f"the game is over: {reason}")
+
     def action_cells(self, action: object) -> list[Cell]:
         """Return the cells of an action for `step`; raise `IllegalAction` unless they are ints and on the board."""
         c, numbers = self.config, self._cell_numbers(action, IllegalAction)
         cells = list(zip(numbers[::2], numbers[1::2]))
-        for row, column in cells:
-            if not (0 <= row < c.rows and 0 <= column < c.columns):
-                raise IllegalAction(f"{self.where((row, column))} is outside the {c.rows} x {c.columns} board")
+        for cell in cells:
+            if not self.inside(cell):
+                raise IllegalAction(f"{self.where(cell)} is outside the {c.rows} x {c.columns} board")
         return cells
+
+    def inside(self, cell: Cell) -> bool:
+        """True for a cell of the board."""
+        return 0 <= cell[0] < self.config.rows and bool(0 <= cell[1] < self.config.columns)
+
+    def index_of(self, cell: Cell) -> int:
+        """Number of a cell, counted row by row from 0."""
+        return int(cell[0] * self.config.columns + cell[1])
+
+    def cell_at(self, index: int) -> Cell:
+        """Cell of a number, see `index_of`."""
+        columns: int = self.config.columns
+        return divmod(index, columns)
+
+    def in_rows(self, cells: LineT) -> tuple[LineT, ...]:
+        """Split cells in reading order into rows."""
+        columns = self.config.columns
+        return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
     def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
         """Return row and column of each cell of an action; raise `error` unless they are ints."""
@@ -135,7 +156,7 @@ class BoardGame(Game[StateT, ActionT]):
         """Check for `check_state` that a board has the configured rows and columns."""
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
-            raise StateError(f"invalid state of {self.name}: the board is not {c.rows} x {c.columns}")
+            raise StateError(f"the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
         """Seed of rotation, noise and clutter, by default `state.variation_seed`, if there is one.
@@ -178,6 +199,13 @@ class BoardGame(Game[StateT, ActionT]):
         return BoardPainter(self.config, self.paint_cell, self.joined)
 
 
-def with_board_perception(reasoning: Levels) -> Mapping[Any, Levels]:
-    """Combine the shared perception levels of grid games with a game's own reasoning levels."""
-    return {"perception": BOARD_PERCEPTION, "reasoning": reasoning}
+def find_cells(board: Iterable[Iterable[Any]], wanted: Container[Any]) -> list[Cell]:
+    """List the cells of a board that have one of the wanted contents, in reading order."""
+    return [(row, column) for row, line in enumerate(board) for column, cell in enumerate(line) if cell in wanted]
+
+
+def with_cell(board: tuple[LineT, ...], cell: Cell, content: LineT) -> tuple[LineT, ...]:
+    """Replace a cell of a board; `content` is a line of one cell."""
+    row, column = cell
+    line = board[row]
+    return board[:row] + (line[:column] + content + line[column + 1 :],) + board[row + 1 :]

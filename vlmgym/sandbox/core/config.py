@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vlmgym.checks import as_int
 from vlmgym.errors import UsageError, describe_validation_error, short_repr
 
 Difficulty = Literal["perception", "reasoning"]
-Levels = Mapping[int, Mapping[str, Any]]
 
 DIFFICULTIES: tuple[Difficulty, ...] = ("perception", "reasoning")
 LEVELS = (1, 2, 3, 4, 5)
@@ -46,12 +45,21 @@ class Criterion:
     why: str = ""
 
 
-def config_field(difficulty: Difficulty, default: Any, description: str, **bounds: Any) -> Any:
+def config_field(difficulty: Difficulty, value: Any, description: str, **bounds: Any) -> Any:
     """Declare a `GameConfig` field that is harder to see (`perception`) or to solve (`reasoning`).
 
-    `default` is the value at level 3; `bounds` are limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
+    Args:
+        difficulty: Difficulty that sets the field.
+        value: Value at all levels, or a list of the values at levels 1 to 5; the third is the default.
+        description: Sentence for users.
+        bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
     """
-    return Field(default=default, description=description, json_schema_extra={"difficulty": difficulty}, **bounds)
+    extra: dict[str, Any] = {"difficulty": difficulty}
+    if isinstance(value, list):
+        if len(value) != len(LEVELS):
+            raise TypeError(f"a config field needs one value, or a list of {len(LEVELS)} by level, got {value!r}")
+        _, _, value, _, _ = extra["levels"] = value
+    return Field(default=value, description=description, json_schema_extra=extra, **bounds)
 
 
 def setting(default: Any, description: str, **bounds: Any) -> Any:
@@ -59,15 +67,23 @@ def setting(default: Any, description: str, **bounds: Any) -> Any:
     return Field(default=default, description=description, json_schema_extra={"difficulty": None}, **bounds)
 
 
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(","))
+    return tuple(value) if isinstance(value, list) else value
+
+
+LIST = BeforeValidator(_as_tuple)
+"""Annotates a tuple that may be given as a list, as in JSON, or as text with commas, as on a command line."""
+
+
 class GameConfig(BaseModel):
     """Base class of game configs; frozen, with fields declared by `config_field` or `setting`.
 
-    Subclasses set `levels`: for both difficulties, the fields that each level from 1 (easy) to 5 (hard) changes. Level
-    3 is the default.
+    The levels of both difficulties, from 1 (easy) to 5 (hard), set the fields that have a value for each of them.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    levels: ClassVar[Mapping[Difficulty, Levels]] = {}
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(None, "Replaces the game's prompt; {prompt} inserts the original.", max_length=20_000)
@@ -97,7 +113,14 @@ class GameConfig(BaseModel):
         level = as_int(level)
         if type(level) is not int or level not in LEVELS:
             raise UsageError(f"{difficulty} must be between 1 (easy) and 5 (hard), got {short_repr(level)}")
-        return cls.levels.get(difficulty, {}).get(level, {})
+        return {name: values[level - 1] for name, values in cls.level_values(difficulty).items()}
+
+    @classmethod
+    def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
+        """Values at levels 1 to 5 of the fields that a difficulty sets."""
+        names = [name for name, one in cls.field_difficulties().items() if one == difficulty]
+        extras: dict[str, Any] = {name: cls.model_fields[name].json_schema_extra for name in names}
+        return {name: extra["levels"] for name, extra in extras.items() if "levels" in extra}
 
     @classmethod
     def field_difficulties(cls) -> dict[str, Difficulty]:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from vlmgym.errors import ParseError, truncate
-from vlmgym.sandbox.core.answer_text import plain
+from vlmgym.sandbox.core.answer_text import plain, unreadable
 
 Pair = tuple[int, int, int, int]
 """row 1, column 1, row 2, column 2, zero-based."""
@@ -35,7 +34,7 @@ def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
     if match is None:
         what = {1: "a coordinate", 2: "two coordinates"}.get(count, f"{count} coordinates")
         example = format_cells([number for column in range(count) for number in (0, column)], origin)
-        raise ParseError(f"the answer {truncate(text, 40)!r} is not {what} like {example}")
+        raise unreadable(text, f"{what} like {example}")
     return tuple(int(number) - origin for number in match.groups() if number is not None)
 
 

@@ -70,7 +70,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     name: ClassVar[str]
     """Name of the game without its version, e.g. `2048`."""
     title: ClassVar[str] = ""
-    """Name of the game in headings; by default `name`."""
+    """Name of the game in headings; by default `name` with a capital."""
     version: ClassVar[int] = 0
     """Increment whenever the same seed, config and actions can produce a different episode, image or prompt."""
     Config: ClassVar[type[GameConfig]] = GameConfig
@@ -330,11 +330,18 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def from_json(self, text: str) -> StateT:
         """Parse a state written by `to_json`; raise `StateError` if it does not fit this game and config."""
+        self.check_restorable()
         try:
-            state: StateT = self._adapter.validate_json(text, strict=True)
+            return self.require_valid(self._adapter.validate_json(text, strict=True))
         except ValidationError as error:
             raise StateError(f"invalid state of {self.name}: {describe_validation_error(error)}") from None
-        self.check_state(state)
+
+    def require_valid(self, state: StateT) -> StateT:
+        """Return a state that passes `check_state`, whose error then names the game."""
+        try:
+            self.check_state(state)
+        except StateError as error:
+            raise StateError(f"invalid state of {self.name}: {error}") from None
         return state
 
     def to_data(self, state: StateT) -> Any:
@@ -364,7 +371,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return TypeAdapter(self.State)
 
     def check_state(self, state: StateT) -> None:
-        """Check a state against the config, e.g. the size of the board; raise `StateError` if it does not fit."""
+        """Check a state against the config, e.g. the size of the board; raise `StateError` with the reason."""
 
     def check_restorable(self) -> None:
         """Raise `StateError` if states cannot be restored from JSON."""

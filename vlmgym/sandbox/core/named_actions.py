@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.errors import IllegalAction
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.game import is_int
 
 DIRECTIONS = ("up", "right", "down", "left")
 STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Row and column steps of `DIRECTIONS`."""
+
+
+def beside(cell: tuple[int, int], action: int) -> tuple[int, int]:
+    """Row and column of the cell next to a cell, in one of `DIRECTIONS`."""
+    return cell[0] + STEPS[action][0], cell[1] + STEPS[action][1]
+
+
+@cache
+def neighbours(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """For each cell, its neighbours: their direction in `DIRECTIONS`, and their cell. Cells are numbered row by row."""
+    found = []
+    for cell in range(rows * columns):
+        near = [(action, beside(divmod(cell, columns), action)) for action in range(4)]
+        found.append(tuple((action, r * columns + c) for action, (r, c) in near if 0 <= r < rows and 0 <= c < columns))
+    return tuple(found)
 
 
 class NamedActions:
@@ -42,7 +57,7 @@ class NamedActions:
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word)
         accepted = ", ".join([*map(str, range(len(self.action_names))), *self.action_names])
-        raise ParseError(f"the answer {truncate(text, 40)!r} is not one of {accepted}")
+        raise unreadable(text, f"one of {accepted}")
 
     def normalise_answer(self, text: str) -> str:
         """Strip markup and a verb; reduce a number with the name of the same action to the name."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
+
+from pydantic import ConfigDict, PositiveInt
 
 from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
@@ -37,10 +39,9 @@ class PromptConfig:
     chat: bool = False
     """Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message."""
     history: int | None = None
-    """Number of earlier turns in each prompt. Default: those that the game needs, usually none, or all with chat."""
+    """Number of earlier turns in each prompt. None means all with chat, else what the game needs, usually 0."""
     history_images: int | None = None
-    """Number of those turns that include images or, in a single prompt without images, descriptions. Default: those
-    that the game needs."""
+    """Number of those turns with images (or, without any images, descriptions). None means what the game needs."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
@@ -148,8 +149,10 @@ class PastTurn(Generic[StateT]):
     turn in a chat, otherwise empty.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")  # for snapshots
+
     state: StateT
-    turn: int
+    turn: PositiveInt
     response: str
     outcome: Outcome
     reward: float

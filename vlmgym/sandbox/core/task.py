@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, truncate
-from vlmgym.sandbox.core.config import Difficulty, Levels, setting
-from vlmgym.sandbox.core.degradation import DEGRADATION, DegradedConfig
+from vlmgym.sandbox.core.config import LIST, setting
+from vlmgym.sandbox.core.degradation import DegradedConfig
 from vlmgym.sandbox.core.game import OWN_DATA, ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
@@ -47,15 +47,6 @@ TaskStateT = TypeVar("TaskStateT", bound=TaskState)
 TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 
 
-def with_task_perception(reasoning: Levels, perception: Levels | None = None) -> Mapping[Difficulty, Levels]:
-    """Combine the shared perception levels, extended by `perception`, with a task's own reasoning levels."""
-    own = perception or {}
-    return {
-        "perception": {level: {**shared, **own.get(level, {})} for level, shared in DEGRADATION.items()},
-        "reasoning": reasoning,
-    }
-
-
 class TaskConfig(DegradedConfig):
     """Config fields of every task: image degradation and data source."""
 
@@ -67,13 +58,15 @@ class TaskConfig(DegradedConfig):
         "Your own questions: a .parquet, .csv, .jsonl or .json file, a folder, a URL or a Hub id. Default: generated.",
     )
     split: str | None = setting(None, "Split of the data, e.g. test.")
-    columns: tuple[str, ...] = setting((), "Column names that differ from the defaults: FIELD=COLUMN, comma-separated.")
+    columns: Annotated[tuple[str, ...], LIST] = setting(
+        (), "Column names that differ from the defaults: FIELD=COLUMN, comma-separated."
+    )
     order: Literal["shuffled", "rows"] = setting(
         "shuffled", "Order in which seeds 0, 1, 2, ... visit the rows: a fixed shuffle, or file order."
     )
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip and record invalid rows, or fail on them.")
     urls: bool = setting(False, "Load images from URLs in the data: http, https, s3, gs, file.")
-    url_hosts: tuple[str, ...] = setting(
+    url_hosts: Annotated[tuple[str, ...], LIST] = setting(
         (), "Hosts to allow in URLs although they are not public: private hosts, buckets, localhost (also for files)."
     )
 
@@ -86,14 +79,6 @@ class TaskConfig(DegradedConfig):
             how = "store a table with vlmgym.sandbox.datasets.save_table(...)"
             raise ValueError(f"must be a path or a Hub id, got {type(value).__name__}; {how}")
         return value
-
-    @field_validator("columns", "url_hosts", mode="before")
-    @classmethod
-    def _split_list(cls, value: Any) -> Any:
-        """Convert a list from JSON, or a comma-separated string from a command line, to a tuple."""
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(","))
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _fits_data(self: TaskConfigT) -> TaskConfigT:
@@ -255,7 +240,7 @@ class Task(Game[TaskStateT, ActionT]):
             raise StateError(f"this state of {self.name} has no data row")
         images = self._kept_images.get(state.row)
         if images is None:
-            self.check_state(state)
+            self.require_valid(state)
             which = f"row {state.row.index} of {state.row.data}"
             if state.row.index >= len(self.source):
                 raise StateError(f"{which} no longer exists")
@@ -271,12 +256,10 @@ class Task(Game[TaskStateT, ActionT]):
         """Check that a state belongs to the configured data. Overrides must call this."""
         data = None if state.row is None else state.row.data
         if data != self.config.data:
-            raise StateError(f"state of {self.name} has data={data}, but the config has data={self.config.data}")
-        if state.row is not None and state.row.index < 0:
-            raise StateError(f"row index must be at least 0, got {state.row.index}")
+            raise StateError(f"the state has data={data}, but the config has data={self.config.data}")
         field = self.generated_field
         if field is not None and bool(getattr(state, field)) != (state.row is None):
-            raise StateError(f"invalid state of {self.name}: must have either a {field} or a data row")
+            raise StateError(f"the state must have either a {field} or a data row")
 
     # One turn -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeInt
+
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 
 Row = Mapping[str, Any]
@@ -37,7 +39,7 @@ class RowRef:
     """Reference to a row of the data that the user named, with the hash of the fields and images that are used."""
 
     data: str
-    index: int
+    index: NonNegativeInt
     digest: str
 
 

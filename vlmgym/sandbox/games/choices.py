@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.config import Criterion
 from vlmgym.sandbox.core.game import Part, is_int
 from vlmgym.sandbox.core.task import Task, TaskState, accuracy
@@ -72,7 +72,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         word = text.strip()
         if word.isascii() and word.isdigit() and len(word) <= 3:
             return int(word)
-        raise ParseError(f"the answer {truncate(text, 40)!r} is not a number")
+        raise unreadable(text, "a number")
 
     def normalise_answer(self, text: str) -> str:
         """Strip markup and a word such as `figure`."""
@@ -92,4 +92,4 @@ class ChoiceTask(Task[ChoiceStateT, int]):
     def check_state(self, state: ChoiceStateT) -> None:
         super().check_state(state)
         if state.answer not in self.accepted(state):
-            raise StateError(f"invalid state of {self.name}: {state.answer} is not one of the choices")
+            raise StateError(f"{state.answer} is not one of the choices")

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.errors import StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ActionT, Step
 from vlmgym.sandbox.games.line_search import LineRules, best_moves, line_rules, search
@@ -27,7 +27,7 @@ class LineConfig(BoardConfig):
     """Config fields of games against an opponent."""
 
     skill: float = config_field(
-        "reasoning", 0.5, "Probability that the opponent plays its best move instead of a random one.", ge=0.0, le=1.0
+        "reasoning", [0.0, 0.25, 0.5, 0.75, 1.0], "Probability that the opponent plays its best move.", ge=0.0, le=1.0
     )
     depth: int = config_field("reasoning", 2, "Moves that the opponent looks ahead.", ge=1, le=9)
 
@@ -72,10 +72,9 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return tuple([self.action_at(*cell) for cell in cells])
 
     def step(self, state: LineState, action: ActionT, rng: np.random.Generator) -> Step[LineState]:
-        row, column = self.cell_of(state, action)
-        if (result := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {result}")
-        after = _with_piece(state, row, column, OWN)
+        cell = self.cell_of(state, action)
+        self.check_running(state)
+        after = replace(state, board=with_cell(state.board, cell, OWN))
         if self.ended(after) is None:
             after = self._reply(after, rng)
         result = self.ended(after)
@@ -120,13 +119,13 @@ class LineDuel(BoardGame[LineState, ActionT]):
         self.check_board_size(state.board)
         cells = "".join(state.board)
         if unknown := set(cells) - {OWN, OTHER, FREE}:
-            raise StateError(f"invalid state of {self.name}: {min(unknown)!r} is not a cell; cells are X, O and .")
+            raise StateError(f"{min(unknown)!r} is not a cell; cells are X, O and .")
         if abs(cells.count(OWN) - cells.count(OTHER)) > 1:
-            raise StateError(f"invalid state of {self.name}: the players have not taken turns")
+            raise StateError("the players have not taken turns")
         if self.gravity and any(FREE in "".join(column).lstrip(FREE) for column in zip(*state.board)):
-            raise StateError(f"invalid state of {self.name}: a piece is above a free cell")
+            raise StateError("a piece is above a free cell")
         if all(map(self.rules.has_line, self._pieces(state))):
-            raise StateError(f"invalid state of {self.name}: both players have a line")
+            raise StateError("both players have a line")
 
     @cached_property
     def rules(self) -> LineRules:
@@ -149,11 +148,5 @@ class LineDuel(BoardGame[LineState, ActionT]):
         moves: Sequence[int] = self.rules.moves(own | other)
         if rng.random() < self.config.skill:
             moves = best_moves(self.rules, other, own, self.config.depth).moves
-        row, column = self._cell(moves[int(rng.integers(len(moves)))])
-        return _with_piece(state, row, column, OTHER)
-
-
-def _with_piece(state: LineState, row: int, column: int, piece: str) -> LineState:
-    line = state.board[row]
-    changed = line[:column] + piece + line[column + 1 :]
-    return replace(state, board=(*state.board[:row], changed, *state.board[row + 1 :]))
+        cell = self._cell(moves[int(rng.integers(len(moves)))])
+        return replace(state, board=with_cell(state.board, cell, OTHER))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.rendering.shapes import draw_shape
@@ -19,7 +17,6 @@ MAX_COLOURS = len(COLOUR_NAMES)
 MAX_SHAPES = len(SHAPE_NAMES)
 
 
-@lru_cache(maxsize=MAX_COLOURS * MAX_SHAPES)
 def tile_kinds(colours: int, shapes: int) -> tuple[str, ...]:
     """Return the names of all tiles with the first colours and shapes: `red circle`, `red square`, ..."""
     return tuple(f"{colour} {shape}" for colour in COLOUR_NAMES[:colours] for shape in SHAPE_NAMES[:shapes])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.rendering.degrade import add_noise
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
@@ -138,11 +139,7 @@ class BoardPainter:
             x0, y0, x1, y1 = (float(v) / 1000 * side for v in rng.integers(0, 1001, 4))
             colour = blend(colours[int(rng.integers(len(colours)))], self.theme.empty, 0.35)
             canvas.line((x0, y0), (x1, y1), max(1.0, side / 28), colour)
-        pixels = canvas.pixels()
-        amplitude = round(style.noise * 255)
-        if amplitude:
-            noise = rng.integers(-amplitude, amplitude + 1, pixels.shape, dtype=np.int16)
-            pixels = np.clip(pixels.astype(np.int16) + noise, 0, 255).astype(np.uint8)
+        pixels = add_noise(canvas.pixels(), style.noise, rng)
         pixels.flags.writeable = False
         return pixels
 

@@ -57,9 +57,14 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
         image[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
     if radius := round(min(height, width) * how.blur / 100):
         image = _blur(_blur(image, radius, axis=0), radius, axis=1)
-    if amplitude := round(how.noise * 255):
-        noise = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
-        image = np.clip(noise + image, 0, 255).astype(np.uint8)
+    return add_noise(image, how.noise, rng)
+
+
+def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
+    """Add uniform noise, whose amplitude is a fraction of full scale; returns the image itself without noise."""
+    if amplitude := round(noise * 255):
+        drawn = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
+        image = np.clip(drawn + image, 0, 255).astype(np.uint8)
     return image
 
 

@@ -70,12 +70,7 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
     """Draw a shape of `OUTLINES` centred at (x, y), rotated by `angle` degrees counter-clockwise."""
-    canvas.polygon(shape_points(shape, x, y, radius, angle), colour)
-
-
-def shape_points(shape: str, x: float, y: float, radius: float, angle: float = 0) -> Outline:
-    """Corners of a shape as drawn by `draw_shape`."""
-    return turned(unit_outline(shape), x, y, radius, angle)
+    canvas.polygon(turned(unit_outline(shape), x, y, radius, angle), colour)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Validation of the arguments of a vector environment."""
+"""Validation of the arguments of a vector environment; invalid ones raise `UsageError`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,20 +26,15 @@ COPIES = 2
 
 
 def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
-    """Validate the settings shared by the environments of a vector environment.
-
-    Raises:
-        UsageError: A value is invalid.
-    """
+    """Validate the settings shared by the environments of a vector environment."""
     if reward is None:
         reward = RewardConfig()
     check_instance("reward", reward, RewardConfig)
-    modes = {mode.value: mode for mode in AutoresetMode}
-    mode = autoreset if isinstance(autoreset, AutoresetMode) else None
-    if isinstance(autoreset, str):
-        mode = modes.get(autoreset)
-    if mode is None:
-        raise UsageError(f"autoreset_mode must be one of {', '.join(modes)}, got {short_repr(autoreset)}")
+    try:
+        mode = AutoresetMode(autoreset)
+    except ValueError:
+        modes = ", ".join(mode.value for mode in AutoresetMode)
+        raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset)}") from None
     max_turns = as_int(max_turns)
     check_int("max_episode_steps", max_turns, 1, optional=True)
     check_bool("full_info", full_info)
@@ -46,11 +42,7 @@ def read_settings(reward: object, autoreset: object, max_turns: object, full_inf
 
 
 def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:
-    """Check that environments fit into memory, before any is created.
-
-    Raises:
-        UsageError: They do not fit, or `render` or `copy` is not a bool.
-    """
+    """Check that environments fit into memory, before any is created."""
     check_bool("render", render)
     check_bool("copy", copy)
     buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
@@ -60,11 +52,7 @@ def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: 
 
 
 def read_seeds(seed: object, count: int) -> list[int | None]:
-    """Return one seed or None per environment.
-
-    Raises:
-        UsageError: A seed is invalid, or the number of seeds is wrong.
-    """
+    """Return one seed or None per environment."""
     if seed is None:
         return [None] * count
     first = as_int(seed)
@@ -85,35 +73,27 @@ def _check_seed(seed: object) -> int:
     return seed
 
 
-def read_reset_mask(options: object, count: int) -> Ids:
-    """Return the environments to reset: those in `options["reset_mask"]`, or all.
-
-    Raises:
-        UsageError: The options are invalid.
-    """
+def read_reset_mask(options: object, all_ids: Ids) -> Ids:
+    """Return the environments to reset: those in `options["reset_mask"]`, or all."""
     if options is None:
-        return np.arange(count)
+        return all_ids
     if not isinstance(options, Mapping):
         raise UsageError(f"options of reset must be a dict, got {short_repr(options)}")
     if unknown := [name for name in options if name != "reset_mask"]:
         raise UsageError(f"unknown reset option {short_repr(unknown[0])}; the only one is 'reset_mask'")
     if not options:
-        return np.arange(count)
+        return all_ids
     mask = _array(options["reset_mask"])
-    if mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
-        raise UsageError(f"reset_mask must be a bool array of shape ({count},) that is not all False")
+    if mask.dtype != np.bool_ or mask.shape != all_ids.shape or not mask.any():
+        raise UsageError(f"reset_mask must be a bool array of shape ({len(all_ids)},) that is not all False")
     return np.flatnonzero(mask)
 
 
-def read_ids(env_ids: object, count: int) -> Ids:
-    """Return indices of environments; all for None.
-
-    Raises:
-        UsageError: An index is invalid or repeated.
-    """
+def read_ids(env_ids: object, all_ids: Ids) -> Ids:
+    """Return distinct indices of environments; all for None."""
     if env_ids is None:
-        return np.arange(count)
-    given = _array(env_ids)
+        return all_ids
+    count, given = len(all_ids), _array(env_ids)
     if given.dtype.kind in "iu" and given.ndim == 1 and len(given) > 0 and given.min() >= 0 and given.max() < count:
         ids = given.astype(np.intp)
         if len(np.unique(ids)) == len(ids):
@@ -132,9 +112,6 @@ def read_actions(
         resets: For each of them, whether the step resets it, so that its action is ignored.
         games: Games of all environments.
         space: See `plain_action_space`.
-
-    Raises:
-        UsageError: It is not a sequence of this length, or an action is not in its action space.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
         given: Sequence[Any] = actions.tolist()
@@ -144,7 +121,8 @@ def read_actions(
         raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
     if len(given) != len(ids):
         raise UsageError(f"got {len(given)} actions for {len(ids)} environments")
-    if space is not None and isinstance(actions, np.ndarray) and contains_all(space, actions[~resets]):
+    numbers = None if space is None else _numbers(actions, space)
+    if space is not None and numbers is not None and contains_all(space, numbers[~resets]):
         taken = [*map(tuple, given)] if space.shape else [*given]
         for i in np.flatnonzero(resets).tolist():
             taken[i] = None
@@ -155,12 +133,17 @@ def read_actions(
     ]
 
 
-def read_snapshots(states: object, count: int) -> list[Snapshot]:
-    """Return one snapshot per environment.
+def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
+    """Return a batch of actions as an array, if it is one or a sequence of integers or tuples of integers."""
+    if isinstance(actions, np.ndarray):
+        return actions
+    values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions
+    array = _array(actions) if tuples == bool(space.shape) and {*map(type, values)} == {int} else np.array(None)
+    return array if array.ndim else None
 
-    Raises:
-        UsageError: It is not a sequence of this length.
-    """
+
+def read_snapshots(states: object, count: int) -> list[Snapshot]:
+    """Return one snapshot per environment."""
     if not isinstance(states, Sequence) or isinstance(states, str | bytes):
         raise UsageError(f"states must be a sequence with one Snapshot per environment, got {short_repr(states)}")
     if len(states) != count:

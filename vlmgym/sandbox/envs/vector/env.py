@@ -26,7 +26,7 @@ from vlmgym.sandbox.envs.vector.arguments import (
     read_snapshots,
 )
 from vlmgym.sandbox.envs.vector.frame_env import STEP_DTYPE, EnvSettings, check_attribute
-from vlmgym.sandbox.envs.vector.results import Results
+from vlmgym.sandbox.envs.vector.results import Results, as_slice
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
 from vlmgym.sandbox.envs.vector.spaces import action_spaces, observation_space, plain_action_space
 from vlmgym.sandbox.envs.vector.worker import StepBuffers, StepReply, WorkerSpec
@@ -110,7 +110,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             GenerationError: A game could not start an episode; the vector environment is closed.
             WorkerError: See `step`.
         """
-        ids = self._idle(read_reset_mask(options, self.num_envs))
+        ids = self._idle(read_reset_mask(options, self._group.all))
         seeds = read_seeds(seed, self.num_envs)
         return self._start(ids, [seeds[i] for i in ids], [None] * len(ids))
 
@@ -126,7 +126,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._nothing_in_flight()
         self.send(actions)
-        return self._read_results(np.arange(self.num_envs), self._group.collect(self.timeout))
+        return self._read_results(self._group.all, self._group.collect(self.timeout))
 
     # Asynchronous ----------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
                 reset or its last result was not received.
             EpisodeEnded: An episode is over and autoreset is disabled.
         """
-        ids = self._idle(read_ids(env_ids, self.num_envs))
+        ids = self._idle(read_ids(env_ids, self._group.all))
         if not self._started[ids].all():
             raise UsageError("reset the environments before the first step")
         over = self._results.numbers["over"][ids]
@@ -154,9 +154,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         given = read_actions(actions, ids, over, self.games, self._plain_action_space)
         self._group.submit("step", ids, given, timeout=self.timeout)
 
-    def recv(
-        self,
-    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
+    def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
         """Receive the first results that are ready.
 
         Returns observations, rewards, terminations, truncations, infos and `env_ids`, the environments of one worker
@@ -172,13 +170,13 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._group.in_flight.any():
             raise UsageError("call send before recv")
         ids, reply = self._group.take(self.timeout)
-        return *self._read_results(ids, [(ids, reply)]), ids
+        return *self._read_results(ids, [(ids, reply)]), ids.copy()
 
     # States ----------------------------------------------------------------------------------------------------------
 
     def get_states(self) -> list[Snapshot]:
         """Return a snapshot of each environment's episode."""
-        self._check_started(np.arange(self.num_envs))
+        self._check_started(self._group.all)
         return list(self.call("snapshot"))
 
     def set_states(
@@ -197,7 +195,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             UsageError: The number of states is wrong, or a state does not belong to its game.
         """
-        ids = self._idle(read_ids(env_ids, self.num_envs))
+        ids = self._idle(read_ids(env_ids, self._group.all))
         states = read_snapshots(states, len(ids))
         seeds = read_seeds(seed, self.num_envs)
         for i, state in zip(ids, states, strict=True):
@@ -233,7 +231,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def image(self, env_id: int) -> ImageArray:
         """Return the image of one environment, even if steps are not drawn."""
-        ids = self._idle(read_ids([env_id], self.num_envs))
+        ids = self._idle(read_ids([env_id], self._group.all))
         self._check_started(ids)
         if self.draws:
             return side_by_side([frames[env_id] for frames in self._results.frames])
@@ -255,7 +253,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         check_instance("the name of an attribute", name, str)
         if name in _FORBIDDEN or name.startswith("_"):
             raise UsageError(f"cannot call {name!r}: use the methods of the vector environment")
-        return self._call(np.arange(self.num_envs), name, args, kwargs)
+        return self._call(self._group.all, name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of each environment."""
@@ -281,7 +279,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         check_instance("the name of an attribute", name, str)
         for value in given:
             check_attribute(name, value)
-        self._group.call("set_attributes", np.arange(self.num_envs), name, columns=[given], timeout=self.timeout)
+        self._group.call("set_attributes", self._group.all, given, args=(name,), timeout=self.timeout)
         for attributes, value in zip(self._attributes, given, strict=True):
             attributes[name] = value
 
@@ -365,17 +363,17 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self._group.submit("reset", ids, seeds, snapshots, timeout=self.timeout)
         replies = self._group.collect(self.timeout)
         self._started[ids] = True
-        observations, *_, infos = self._read_results(np.arange(self.num_envs), replies)
+        observations, *_, infos = self._read_results(self._group.all, replies)
         return observations, infos
 
     def _call(self, ids: Ids, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         self._nothing_in_flight()
-        return tuple(self._group.call("call", ids, name, args, kwargs, timeout=self.timeout))
+        return tuple(self._group.call("call", ids, args=(name, args, kwargs), timeout=self.timeout))
 
     def _read_results(
         self, ids: Ids, replies: list[tuple[Ids, StepReply]]
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        numbers = self._results.numbers[ids]
+        numbers = self._results.numbers[as_slice(ids)]
         starts = [self._group.start_of(own[0]) for own, _ in replies]
         infos = self._results.infos(ids, numbers, replies, starts, self._add_info)
         columns = (numbers[name].copy() for name in ("reward", "terminated", "truncated"))

@@ -174,11 +174,7 @@ class FrameEnv(GameEnv):
 
 
 def check_attribute(name: str, value: Any) -> None:
-    """Check that an attribute can be set: `reward`, or one that environments do not have.
-
-    Raises:
-        UsageError: It cannot; the message suggests an alternative.
-    """
+    """Raise `UsageError` unless an attribute can be set: `reward`, or one that environments do not have."""
     if name in _ALTERNATIVES:
         raise UsageError(f"cannot set {name!r}: {_ALTERNATIVES[name]}")
     if name == "reward":

@@ -52,12 +52,11 @@ class Results:
 
     def observations(self, ids: Ids) -> Any:
         """Return the observations of some environments."""
-        first, last = int(ids[0]), int(ids[-1])
-        contiguous = last - first + 1 == len(ids) and bool((np.diff(ids) == 1).all())
-        taken = [frames[first : last + 1] if contiguous else frames[ids] for frames in self.frames]
-        if contiguous and self._pools is not None:
+        index = as_slice(ids)
+        taken = [frames[index] for frames in self.frames]
+        if isinstance(index, slice) and self._pools is not None:
             taken = [pool.copy(frames) for pool, frames in zip(self._pools, taken)]
-        elif contiguous:
+        elif isinstance(index, slice):
             for frames in taken:
                 frames.flags.writeable = False  # writing would corrupt later images
         return taken[0] if len(taken) == 1 else tuple(taken)
@@ -74,16 +73,15 @@ class Results:
             starts: For each reply, the index of the first environment of its worker.
             add: Function that adds the infos of one environment.
         """
-        replied = np.zeros(self._num_envs, bool)
-        for own, _ in replies:
-            replied[own] = True
-        replied = replied[ids]
+        replied = np.ones(len(ids), bool)
+        if sum(len(own) for own, _ in replies) < len(ids):  # a reset of some environments
+            replied = np.isin(ids, np.concatenate([own for own, _ in replies]))
         infos: Infos = {}
         if any(reply.info or reply.final_info for _, reply in replies):
             infos = self._full_infos(ids, replies, starts, add)
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
-        outcome = np.where(replied, numbers["outcome"], 0)
+        outcome = numbers["outcome"] * replied
         infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
         return infos
 
@@ -98,6 +96,13 @@ class Results:
                 final_obs = images[0] if len(images) == 1 else tuple(images)
                 infos = add(infos, {"final_obs": final_obs, "final_info": info}, index[local + start])
         return _truncate(infos, len(ids))
+
+
+def as_slice(ids: Ids) -> slice | Ids:
+    """Return a slice of the environments if their indices are consecutive, because views need no copies."""
+    first, last = int(ids[0]), int(ids[-1])
+    consecutive = last - first + 1 == len(ids) and bool((ids[1:] > ids[:-1]).all())
+    return slice(first, last + 1) if consecutive else ids
 
 
 def _truncate(infos: Infos, length: int) -> Infos:

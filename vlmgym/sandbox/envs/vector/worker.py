@@ -18,7 +18,7 @@ from vlmgym.sandbox.envs.vector.frame_env import EnvSettings, FrameBuffer, Frame
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
 
 CHECKPOINT_INTERVAL = 32
-"""Steps between two checkpoints of an environment, and thus the maximum number of steps to repeat after a crash."""
+"""Environment steps per checkpoint, and thus the maximum average number to repeat per environment after a crash."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,8 @@ class EnvWorker:
             )
             for i, game in enumerate(spec.games)
         ]
-        self._steps = [0] * len(spec.games)
+        self._unsaved: dict[int, None] = {}  # environments with steps since their checkpoints; the first waits longest
+        self._steps = 0  # since the last checkpoint
         for env, attributes in zip(self.envs, spec.attributes, strict=True):
             for name, value in attributes.items():
                 env.set_attribute(name, value)
@@ -118,8 +119,7 @@ class EnvWorker:
         for i, seed, snapshot in zip(ids, seeds, snapshots, strict=True):
             self._start(i, reply, seed, snapshot)
             numbers.append(self.envs[i].numbers(0.0, False, False))
-            self._steps[i] = 0
-            reply.checkpoints[i] = self.envs[i].checkpoint()
+            self._save(i, reply)
         self.numbers[ids] = numbers
         return reply
 
@@ -132,11 +132,11 @@ class EnvWorker:
         reply, numbers = StepReply(), []
         for i, action in zip(ids, actions, strict=True):
             numbers.append(self._step(i, action, reply))
-            self._steps[i] += 1
-            # Staggered, so that no step makes the checkpoints of all environments.
-            if (self._steps[i] + i) % CHECKPOINT_INTERVAL == 0:
-                reply.checkpoints[i] = self.envs[i].checkpoint()
+            self._unsaved[i] = None
         self.numbers[ids] = numbers  # in one go: setting one element of a structured array is slower than most games
+        saves, self._steps = divmod(self._steps + len(ids), CHECKPOINT_INTERVAL)
+        for _ in range(saves):  # those that wait longest, so that no step makes the checkpoints of all environments
+            self._save(next(iter(self._unsaved)), reply)
         return reply
 
     def restore(self, checkpoints: Sequence[bytes | None], actions: Sequence[Sequence[Any]]) -> StepReply:
@@ -150,8 +150,7 @@ class EnvWorker:
             for action in since:
                 numbers = self._step(i, action, reply)
             self.numbers[i] = numbers
-            self._steps[i] = len(since)
-            reply.checkpoints[i] = self.envs[i].checkpoint()
+            self._save(i, reply)
         return reply
 
     def call(self, ids: Sequence[int], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -191,6 +190,10 @@ class EnvWorker:
         elif self.settings.full_info:
             reply.info[i] = info
         return env.numbers(reward, terminated, truncated)
+
+    def _save(self, i: int, reply: StepReply) -> None:
+        reply.checkpoints[i] = self.envs[i].checkpoint()
+        self._unsaved.pop(i, None)
 
     def _start(self, i: int, reply: StepReply, seed: int | None = None, snapshot: Snapshot | None = None) -> None:
         try:

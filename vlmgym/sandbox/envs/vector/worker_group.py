@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.envs.vector.worker import StepReply
 from vlmgym.sandbox.envs.vector.worker_handle import WorkerHandle
 
 Ids = NDArray[np.intp]
@@ -25,6 +24,7 @@ class WorkerGroup:
     the state of the environments is unknown, and the group closes.
 
     Attributes:
+        all: Indices of all environments.
         closed: True once the group is closed.
         in_flight: Bool array; True for environments with a result that was not taken.
     """
@@ -37,15 +37,19 @@ class WorkerGroup:
         self._worker_of = np.repeat(np.arange(len(workers)), sizes)
         self._sent: list[list[tuple[int, Ids]]] = [[] for _ in workers]
         self._count = count()
+        self.all = np.arange(len(self._worker_of))
         self.in_flight = np.zeros(len(self._worker_of), bool)
 
-    def submit(self, name: str, ids: Ids, *columns: Sequence[Any], timeout: float | None) -> None:
-        """Start a call that returns a `StepReply`.
+    def submit(
+        self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
+    ) -> None:
+        """Start a call.
 
         Args:
             name: Method of `EnvWorker`, which takes indices of environments first.
             ids: The environments.
-            columns: Its other arguments, each with one value per environment.
+            columns: Its next arguments, each with one value per environment.
+            args: Its last arguments, the same for all workers.
             timeout: Seconds after which a worker that does not read counts as hanging; None to wait forever.
 
         Raises:
@@ -54,18 +58,18 @@ class WorkerGroup:
         """
         calls = []
         for number, at, local in self._parts(ids):
-            args = (local, *([column[i] for i in at] for column in columns))
-            calls.append((number, ids[at], self.workers[number].pack((name, args))))
+            own = (_select(column, at) for column in columns)
+            calls.append((number, ids[at], self.workers[number].pack((name, (local, *own, *args)))))
         try:
-            for number, own, packed in calls:
+            for number, sent, packed in calls:
                 self.workers[number].submit(packed, timeout)
-                self._sent[number].append((next(self._count), own))
-                self.in_flight[own] = True
+                self._sent[number].append((next(self._count), sent))
+                self.in_flight[sent] = True
         except BaseException:
             self.close()
             raise
 
-    def collect(self, timeout: float | None) -> list[tuple[Ids, StepReply]]:
+    def collect(self, timeout: float | None) -> list[tuple[Ids, Any]]:
         """Wait for all replies in flight; then raise the first `UsageError`, if any."""
         replies, errors = [], []
         for number, sent in enumerate(self._sent):
@@ -78,7 +82,7 @@ class WorkerGroup:
             raise errors[0]
         return replies
 
-    def take(self, timeout: float | None) -> tuple[Ids, StepReply]:
+    def take(self, timeout: float | None) -> tuple[Ids, Any]:
         """Wait for one reply; of several that are ready, take the one whose call was sent first."""
         waiting = [number for number, sent in enumerate(self._sent) if sent]
         waitables: dict[int, Any] = {number: self.workers[number].waitable() for number in waiting}
@@ -94,40 +98,15 @@ class WorkerGroup:
             return self._take(waiting[0], 0.0)
         return self._take(min(ready, key=lambda number: self._sent[number][0][0]), timeout)
 
-    def call(self, name: str, ids: Ids, *args: Any, columns: Sequence[Any] = (), timeout: float | None) -> list[Any]:
-        """Call a method that returns a list with one value per environment, or None.
+    def call(
+        self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
+    ) -> list[Any]:
+        """Call a method that returns a list with one value per environment, or None; see `submit` for the arguments.
 
-        Args:
-            name: Method of `EnvWorker`.
-            ids: The environments, ascending.
-            args: Its last arguments.
-            columns: Its arguments between the indices of environments and `args`, each with one value per environment.
-            timeout: See `submit`.
-
-        Raises:
-            UsageError: A worker rejected the call; the others have handled it.
-            WorkerError: A worker hangs.
+        The indices must ascend. If a worker raises `UsageError`, the others have handled the call.
         """
-        calls = []
-        for number, at, local in self._parts(ids):
-            own = [[column[i] for i in at] for column in columns]
-            calls.append((number, self.workers[number].pack((name, (local, *own, *args)))))
-        results: list[Any] = []
-        usage_error: UsageError | None = None
-        try:
-            for number, packed in calls:
-                self.workers[number].submit(packed, timeout)
-            for number, _ in calls:
-                try:
-                    results += self.workers[number].result(timeout) or ()
-                except UsageError as error:
-                    usage_error = usage_error or error
-        except BaseException:
-            self.close()
-            raise
-        if usage_error is not None:
-            raise usage_error
-        return results
+        self.submit(name, ids, *columns, args=args, timeout=timeout)
+        return [value for _, values in self.collect(timeout) for value in values or ()]
 
     def start_of(self, i: int) -> int:
         """Return the index of the first environment of the worker of environment i."""
@@ -141,19 +120,23 @@ class WorkerGroup:
             for worker in self.workers:
                 worker.close()
 
-    def _parts(self, ids: Ids) -> Iterator[tuple[int, Ids, list[int]]]:
+    def _parts(self, ids: Ids) -> Iterator[tuple[int, slice | Ids, Sequence[int]]]:
         """Yield, for each worker concerned, its number, the positions of its environments in `ids`, and their indices
         in the worker."""
+        if ids is self.all:
+            for number, worker in enumerate(self.workers):
+                yield number, worker.part, range(worker.part.stop - worker.part.start)
+            return
         worker_of = self._worker_of[ids]
         for number, worker in enumerate(self.workers):
             at = np.flatnonzero(worker_of == number)
             if len(at):
                 yield number, at, (ids[at] - worker.part.start).tolist()
 
-    def _take(self, number: int, timeout: float | None) -> tuple[Ids, StepReply]:
+    def _take(self, number: int, timeout: float | None) -> tuple[Ids, Any]:
         """Wait for the oldest reply of a worker."""
         try:
-            reply: StepReply = self.workers[number].result(timeout)
+            reply = self.workers[number].result(timeout)
         except UsageError:
             self._pop_sent(number)
             raise
@@ -166,3 +149,7 @@ class WorkerGroup:
         _, ids = self._sent[number].pop(0)
         self.in_flight[ids] = False
         return ids
+
+
+def _select(column: Sequence[Any], at: slice | Ids) -> Sequence[Any]:
+    return column[at] if isinstance(at, slice) else [column[i] for i in at]

@@ -6,12 +6,12 @@ import contextlib
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from vlmgym.errors import VlmgymError, WorkerError
-from vlmgym.sandbox.envs.vector.worker import EnvWorker, StepReply, WorkerSpec
+from vlmgym.sandbox.envs.vector.worker import CHECKPOINT_INTERVAL, EnvWorker, StepReply, WorkerSpec
 from vlmgym.workers.channel import ChannelClosed
 from vlmgym.workers.messages import Result
 from vlmgym.workers.process import RESTARTS, Worker, WorkerProcess
@@ -80,6 +80,12 @@ class _Packed:
     message: bytes
 
 
+class _Step(NamedTuple):
+    number: int
+    ids: Sequence[int]
+    actions: Sequence[Any]
+
+
 class RestartingWorker:
     """A worker in another process. If it dies, a new one resumes from the last checkpoints, with a warning."""
 
@@ -88,16 +94,15 @@ class RestartingWorker:
         self._spec = spec
         self._calls: deque[_Packed] = deque()
         self._checkpoints: list[bytes | None] = [None] * len(spec.games)
-        self._actions: list[list[Any]] = [[] for _ in spec.games]  # since the checkpoints
+        self._saved = [0] * len(spec.games)  # numbers of the calls that returned the checkpoints
+        self._steps: deque[_Step] = deque()  # since the oldest checkpoint, or earlier
+        self._kept = 0  # environment steps in them
+        self._number = 0
         self._deaths = 0
         self._worker = self._start()
 
     def pack(self, call: Call) -> _Packed:
-        """Pickle a call.
-
-        Raises:
-            UsageError: It cannot be pickled.
-        """
+        """Pickle a call; raises `UsageError` if that is impossible."""
         return _Packed(call, self._worker.pack(*call))
 
     def submit(self, packed: _Packed, timeout: float | None) -> None:
@@ -171,7 +176,12 @@ class RestartingWorker:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         self._worker.close()
         self._worker = self._start()
-        restore: Call = ("restore", (self._checkpoints, self._actions))
+        actions: list[list[Any]] = [[] for _ in self._saved]
+        for step in self._steps:
+            for i, action in zip(step.ids, step.actions, strict=True):
+                if step.number > self._saved[i]:
+                    actions[i].append(action)
+        restore: Call = ("restore", (self._checkpoints, actions))
         try:
             self._send(self._worker.pack(*restore), timeout)
             reply = self._receive(timeout).get()
@@ -187,15 +197,18 @@ class RestartingWorker:
         return error
 
     def _remember(self, call: Call, value: Any) -> None:
-        """Keep new checkpoints, and the actions since the last ones."""
+        """Keep new checkpoints, and the steps since the last ones."""
         if not isinstance(value, StepReply):
             return
         name, args = call
+        self._number += 1
         if name == "step":
-            for i, action in zip(*args, strict=True):
-                self._actions[i].append(action)
+            self._steps.append(_Step(self._number, *args))
+            self._kept += len(args[0])
+            while self._kept > (CHECKPOINT_INTERVAL + 1) * len(self._saved):  # the first has its checkpoints by now
+                self._kept -= len(self._steps.popleft().ids)
         for i, checkpoint in value.checkpoints.items():
-            self._checkpoints[i], self._actions[i] = checkpoint, []
+            self._checkpoints[i], self._saved[i] = checkpoint, self._number
 
     def _name(self) -> str:
         return f"{self._worker.name} ({self._environments()})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vlmgym.errors import StateError, short_repr
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState, with_task_perception
+from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
 from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.games.caption.keywords import (
@@ -41,20 +41,14 @@ class CaptionConfig(TaskConfig):
 
     of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # not `order`
 
-    keywords: int = config_field("reasoning", 4, "Number of keywords to name, the most obvious ones.", ge=1, le=50)
-    words: int = config_field("reasoning", 20, "Number of words of a caption that count.", ge=1, le=200)
+    keywords: int = config_field(
+        "reasoning", [2, 3, 4, 5, 6], "Number of keywords to name, the most obvious ones.", ge=1, le=50
+    )
+    words: int = config_field(
+        "reasoning", [20, 20, 20, 18, 15], "Number of words of a caption that count.", ge=1, le=200
+    )
     precision: float = config_field(
         "reasoning", 0.75, "Precision required for the full reward; 0 disables the penalty.", ge=0.0, le=1.0
-    )
-
-    levels = with_task_perception(
-        {
-            1: {"keywords": 2},
-            2: {"keywords": 3},
-            3: {},
-            4: {"keywords": 5, "words": 18},
-            5: {"keywords": 6, "words": 15},
-        }
     )
 
     def model_post_init(self, context: object) -> None:
@@ -79,9 +73,6 @@ class _Score(NamedTuple):
     coverage: float
     precision: float
     reward: float
-
-
-_T = TypeVar("_T")
 
 
 class Caption(LineTask[CaptionState]):
@@ -112,14 +103,10 @@ class Caption(LineTask[CaptionState]):
     Arguments:
         `data`: Your own images. Columns: `image` and either `keywords`, `tags` or `label` (a list, or text such as
         `cat|kitten, table`), or reference `captions`, whose common words are the keywords.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "caption"
     skills = ("perception",)
-    title = "Caption"
     Config = CaptionConfig
     State = CaptionState
     longest_answer = 1000
@@ -157,9 +144,6 @@ class Caption(LineTask[CaptionState]):
         name = tuple(PHOTOGRAPHS)[index]
         return CaptionState(keywords=PHOTOGRAPHS[name].keywords, photograph=name)
 
-    def _required(self, per_keyword: tuple[_T, ...]) -> tuple[_T, ...]:
-        return per_keyword[: self.config.keywords]
-
     def from_row(self, fields: Row) -> CaptionState:
         if not is_empty(fields["keywords"]):
             keywords = _keywords(fields["keywords"])
@@ -169,18 +153,18 @@ class Caption(LineTask[CaptionState]):
                 raise BadRow("the captions have no words in common")
         else:
             raise BadRow("the row has neither keywords nor captions")
-        if (needed := len(tokenise(_join(self._required(keywords))))) > self.config.words:
+        if (needed := len(tokenise(_join(keywords[: self.config.keywords])))) > self.config.words:
             raise BadRow(f"the keywords have {needed} words, more than words={self.config.words}")
         return CaptionState(keywords=keywords)
 
     def solution(self, state: CaptionState) -> str:
         """A list of the required keywords by their shortest synonyms."""
-        return _join(self._required(state.keywords))
+        return _join(state.keywords[: self.config.keywords])
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
         self.check_line(action)
         scored = self._compare(state, action)
-        count = len(self._required(state.keywords))
+        count = len(state.keywords[: self.config.keywords])
         keywords = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, scored.named)]
         info = {
             "named": [word for word, is_named in keywords[:count] if is_named],
@@ -196,7 +180,7 @@ class Caption(LineTask[CaptionState]):
     def _compare(self, state: CaptionState, text: str) -> _Score:
         found = named_keywords(text, state.keywords, self.config.words)
         rest = unmatched_words(text, state.keywords, self.config.words)
-        required = self._required(found)
+        required = found[: self.config.keywords]
         coverage = sum(required) / len(required)
         precision = sum(found) / (sum(found) + len(rest)) if any(found) else 0.0
         enough = precision >= self.config.precision
@@ -240,11 +224,11 @@ class Caption(LineTask[CaptionState]):
     def check_state(self, state: CaptionState) -> None:
         super().check_state(state)
         if not state.keywords or not all(keyword and all(map(tokenise, keyword)) for keyword in state.keywords):
-            raise StateError("invalid state of caption: must have at least one keyword, each with at least one word")
+            raise StateError("must have at least one keyword, each with at least one word")
         if state.photograph is not None:
             known = PHOTOGRAPHS.get(state.photograph)
             if known is None or state.keywords != known.keywords:
-                raise StateError(f"invalid state of caption: the keywords are not of a photograph {state.photograph!r}")
+                raise StateError(f"the keywords are not of a photograph {state.photograph!r}")
 
 
 def _join(keywords: Sequence[Keyword]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core.answer_text import plain
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import plain, unreadable
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step, is_int
 from vlmgym.sandbox.games.fallingblocks.pieces import (
@@ -63,18 +63,8 @@ class FallingBlocksConfig(BoardConfig):
     """Configuration of falling blocks."""
 
     rows: int = config_field("reasoning", 11, "Rows of the board, including those above the well.", ge=6, le=30)
-    columns: int = config_field("reasoning", 7, "Columns of the well.", ge=5, le=16)
-    cells: int = config_field("reasoning", 4, "Number of cells of a piece.", ge=3, le=5)
-
-    levels = with_board_perception(
-        {
-            1: {"columns": 5, "cells": 3},
-            2: {"columns": 6, "cells": 3},
-            3: {},
-            4: {"columns": 9},
-            5: {"columns": 9, "cells": 5},
-        }
-    )
+    columns: int = config_field("reasoning", [5, 6, 7, 9, 9], "Columns of the well.", ge=5, le=16)
+    cells: int = config_field("reasoning", [3, 3, 4, 4, 5], "Number of cells of a piece.", ge=3, le=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +104,6 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
 
     Oracle:
         Chooses the placement with the best weighted sum of rows cleared, heights, holes and bumps.
-
-    Arguments:
-        `rows`, `columns`: Size of the board. The rows above the well count too.
-        `cells`: Cells of a piece.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "fallingblocks"
@@ -191,9 +174,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     def parse_answer(self, text: str) -> Placement:
         found = _ANSWER.fullmatch(text.strip())
         if found is None or int(found[2]) not in DEGREES:
-            raise ParseError(
-                f"the answer {truncate(text, 40)!r} is not a column and a rotation like {self.format((2, 1))}"
-            )
+            raise unreadable(text, f"a column and a rotation like {self.format((2, 1))}")
         return int(found[1]) - self.config.origin, int(found[2]) // 90
 
     def normalise_answer(self, text: str) -> str:
@@ -222,11 +203,11 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         self.check_board_size([FREE * self.config.columns] * self.above + list(state.well))
         known = {FREE, *map(self._mark, range(len(self.pieces)))}
         if unknown := set("".join(state.well)) - known:
-            raise StateError(f"invalid state of fallingblocks: {min(unknown)!r} is not a cell")
+            raise StateError(f"{min(unknown)!r} is not a cell")
         if any(FREE not in row for row in state.well):
-            raise StateError("invalid state of fallingblocks: a row is full")
+            raise StateError("a row is full")
         if not 0 <= state.piece < len(self.pieces):
-            raise StateError(f"invalid state of fallingblocks: there is no piece {state.piece}")
+            raise StateError(f"there is no piece {state.piece}")
 
     @cached_property
     def pieces(self) -> tuple[Shape, ...]:

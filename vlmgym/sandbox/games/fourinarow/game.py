@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
-from vlmgym.sandbox.core.board_game import with_board_perception
+from vlmgym.errors import IllegalAction
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import is_int
 from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
@@ -33,17 +32,10 @@ class FourInARowConfig(LineConfig):
 
     rows: int = config_field("reasoning", 6, "Rows of the board.", ge=4, le=10)
     columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=10)
-    depth: int = config_field("reasoning", 2, "Moves that the opponent looks ahead.", ge=1, le=7)
-
-    levels = with_board_perception(
-        {
-            1: {"skill": 0.0},
-            2: {"skill": 0.2},
-            3: {},
-            4: {"skill": 0.75, "depth": 4},
-            5: {"skill": 1.0, "depth": 6},
-        }
+    skill: float = config_field(
+        "reasoning", [0.0, 0.2, 0.5, 0.75, 1.0], "Probability that the opponent plays its best move.", ge=0.0, le=1.0
     )
+    depth: int = config_field("reasoning", [2, 2, 2, 4, 6], "Moves that the opponent looks ahead.", ge=1, le=7)
 
 
 class FourInARow(LineDuel[int]):
@@ -51,7 +43,8 @@ class FourInARow(LineDuel[int]):
 
     Description:
         The player has red discs and the opponent yellow ones; a coin decides who begins. With probability `skill` the
-        opponent plays the best move found by looking `depth` moves ahead, otherwise a random one.
+        opponent plays the best move found by looking `depth` moves ahead, otherwise a random one. At depth 2 it
+        completes and blocks lines; at depth 6 it is a strong player. No depth is perfect on the default board.
 
     Observation:
         The board as an RGB image.
@@ -64,15 +57,6 @@ class FourInARow(LineDuel[int]):
 
     Episode end:
         A player has a line, or the board is full. Metric: result.
-
-    Arguments:
-        `rows`, `columns`: Size of the board.
-        `skill`: Probability that the opponent plays its best move, from 0 (random) to 1.
-        `depth`: Moves that the opponent looks ahead: 2 wins and stops lines, 6 is a strong player. No depth is perfect
-            on the default board.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "fourinarow"
@@ -106,7 +90,7 @@ class FourInARow(LineDuel[int]):
         word = text.strip()
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word) - int(self.config.origin)
-        raise ParseError(f"the answer {truncate(text, 40)!r} is not the number of a column like {self.format(0)}")
+        raise unreadable(text, f"the number of a column like {self.format(0)}")
 
     def normalise_answer(self, text: str) -> str:
         """Strip markup and a verb or `column`."""

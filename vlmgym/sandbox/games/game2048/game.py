@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
@@ -56,21 +56,11 @@ _LIGHT_INK: Colour = (255, 252, 246)
 class Config2048(BoardConfig):
     """Configuration of 2048."""
 
-    rows: int = config_field("reasoning", 4, "Rows of the board.", ge=3, le=8)
-    columns: int = config_field("reasoning", 4, "Columns of the board.", ge=3, le=8)
+    rows: int = config_field("reasoning", [6, 5, 4, 3, 3], "Rows of the board.", ge=3, le=8)
+    columns: int = config_field("reasoning", [6, 5, 4, 4, 3], "Columns of the board.", ge=3, le=8)
     four_probability: float = config_field("reasoning", 0.1, "Probability that a new tile is a 4.", ge=0.0, le=1.0)
     goal: int | None = config_field(
         "reasoning", None, "Tile that wins and ends the game; None plays until no move is left.", ge=8, le=2**20
-    )
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 6, "columns": 6},
-            2: {"rows": 5, "columns": 5},
-            3: {},
-            4: {"rows": 3, "columns": 4},
-            5: {"rows": 3, "columns": 3},
-        }
     )
 
     def model_post_init(self, context: object) -> None:
@@ -105,14 +95,6 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
 
     Episode end:
         No move is left, or the tile `goal` is reached, if set. Metric: largest tile.
-
-    Arguments:
-        `rows`, `columns`: Size of the board; small boards are harder.
-        `four_probability`: Probability that a new tile is a 4.
-        `goal`: Tile that wins the game.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "2048"
@@ -191,7 +173,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
-                    raise StateError(f"invalid state of 2048: {tile} is not a tile")
+                    raise StateError(f"{tile} is not a tile")
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal
@@ -199,11 +181,9 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
 
     def _spawn(self, board: Board, rng: np.random.Generator) -> Board:
         """Add a new tile in a random empty cell; a legal move always leaves one."""
-        empty = [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if tile == 0]
-        r, c = empty[int(rng.integers(len(empty)))]
-        tile = 4 if rng.random() < self.config.four_probability else 2
-        row = board[r][:c] + (tile,) + board[r][c + 1 :]
-        return board[:r] + (row,) + board[r + 1 :]
+        empty = find_cells(board, (0,))
+        cell = empty[int(rng.integers(len(empty)))]
+        return with_cell(board, cell, (4 if rng.random() < self.config.four_probability else 2,))
 
 
 def slide(board: Board, action: int) -> tuple[Board, int]:

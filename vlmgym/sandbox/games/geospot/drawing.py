@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.gazetteer import Gazetteer
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.rendering.palette import blend
@@ -50,26 +51,14 @@ class Viewport:
         return min(360.0, self.span / max(0.1, round(math.cos(math.radians(self.latitude)), 3)))
 
 
-@dataclass(frozen=True, slots=True)
-class MapStyle:
-    """Style of a map: config fields of `GeospotConfig`. Areas that will be cropped are not labelled."""
+def mark_radius(config: GeospotConfig) -> float:
+    """Radius of the mark's ring in pixels."""
+    return max(3.0, config.size * config.mark / 100)
 
-    size: int
-    lights: int
-    names: int
-    degrees: bool
-    mark: float
-    crop: float = 0.0
 
-    @property
-    def mark_radius(self) -> float:
-        """Radius of the ring in pixels."""
-        return max(3.0, self.size * self.mark / 100)
-
-    @property
-    def mark_reach(self) -> float:
-        """Reach of the mark relative to the map's side."""
-        return TICKS * self.mark_radius / self.size
+def mark_reach(config: GeospotConfig) -> float:
+    """Reach of the mark relative to the map's side."""
+    return TICKS * mark_radius(config) / config.size
 
 
 def viewport_around(
@@ -87,27 +76,30 @@ def viewport_around(
 
 
 def paint_map(
-    viewport: Viewport, mark: tuple[float, float], style: MapStyle, gazetteer: Gazetteer
+    viewport: Viewport, mark: tuple[float, float], config: GeospotConfig, gazetteer: Gazetteer
 ) -> NDArray[np.uint8]:
-    """Draw a map with a mark at a latitude and longitude inside the viewport: uint8 (size, size, 3)."""
-    canvas = Canvas(style.size, style.size, NIGHT)
+    """Draw a map with a mark at a latitude and longitude inside the viewport: uint8 (size, size, 3).
+
+    Areas that will be cropped are not labelled.
+    """
+    canvas = Canvas(config.size, config.size, NIGHT)
     _paint_grid(canvas, viewport)
-    x, y = project(viewport, gazetteer.coordinates, style.size)
-    shown = np.flatnonzero((x >= 0) & (x < style.size) & (y >= 0) & (y < style.size))[: style.lights]
+    x, y = project(viewport, gazetteer.coordinates, config.size)
+    shown = np.flatnonzero((x >= 0) & (x < config.size) & (y >= 0) & (y < config.size))[: config.lights]
     spots = list(zip(shown.tolist(), x[shown].tolist(), y[shown].tolist(), gazetteer.populations[shown].tolist()))
-    unit = style.size * round((REFERENCE_SPAN / viewport.span) ** 0.35, 2)
+    unit = config.size * round((REFERENCE_SPAN / viewport.span) ** 0.35, 2)
     for _, right, down, population in reversed(spots):
         radius, colour = _light(population)
         canvas.circle(right, down, radius * unit * 1.9, HALO)
         canvas.circle(right, down, radius * unit, colour)
-    if style.degrees:
-        _paint_degrees(canvas, viewport, style.crop)
-    mark_x, mark_y = (float(axis[0]) for axis in project(viewport, np.array([mark]), style.size))
-    ring = mark_x, mark_y, style.mark_radius
+    if config.degrees:
+        _paint_degrees(canvas, viewport, config.crop)
+    mark_x, mark_y = (float(axis[0]) for axis in project(viewport, np.array([mark]), config.size))
+    ring = mark_x, mark_y, mark_radius(config)
     _paint_mark(canvas, *ring)
-    if style.names:
+    if config.names:
         named = ((gazetteer.city_at(number).name, right, down) for number, right, down, _ in spots)
-        _paint_names(canvas, named, style.names, ring, style.degrees, style.crop)
+        _paint_names(canvas, named, config.names, ring, config.degrees, config.crop)
     return canvas.pixels()
 
 
@@ -129,14 +121,10 @@ def _light(population: int) -> tuple[float, Colour]:
     return 0.0016 + 0.005 * size * size, blend(LIGHT, BRIGHT, size)
 
 
-def _grid(viewport: Viewport) -> tuple[list[int], list[int]]:
-    """Latitudes of parallels and longitudes of meridians on a map; longitudes may exceed 180 degrees."""
-    step = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= viewport.span)
-    across = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= viewport.width)
-    south, west = viewport.latitude - viewport.span / 2, viewport.longitude - viewport.width / 2
-    parallels = range(math.ceil(south / step) * step, math.floor(south + viewport.span) + 1, step)
-    meridians = range(math.ceil(west / across) * across, math.floor(west + viewport.width) + 1, across)
-    return list(parallels), list(meridians)
+def _grid(start: float, length: float) -> range:
+    """Degrees of the grid lines along an axis of a map; longitudes may exceed 180 degrees."""
+    step = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= length)
+    return range(math.ceil(start / step) * step, math.floor(start + length) + 1, step)
 
 
 def _paint_grid(canvas: Canvas, viewport: Viewport) -> None:
@@ -162,12 +150,12 @@ def _paint_degrees(canvas: Canvas, viewport: Viewport, crop: float) -> None:
 
 
 def _parallels(canvas: Canvas, viewport: Viewport) -> Iterator[tuple[int, float]]:
-    for latitude in _grid(viewport)[0]:
+    for latitude in _grid(viewport.latitude - viewport.span / 2, viewport.span):
         yield latitude, (viewport.latitude + viewport.span / 2 - latitude) * canvas.height / viewport.span
 
 
 def _meridians(canvas: Canvas, viewport: Viewport) -> Iterator[tuple[int, float]]:
-    for longitude in _grid(viewport)[1]:
+    for longitude in _grid(viewport.longitude - viewport.width / 2, viewport.width):
         yield longitude, (longitude - viewport.longitude + viewport.width / 2) * canvas.width / viewport.width
 
 

@@ -6,22 +6,21 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import field_validator
+from pydantic import Field
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
-from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
+from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, with_task_perception
+from vlmgym.sandbox.core.task import Task, TaskState
 from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, decimal_of, is_empty, number_of, text_of
-from vlmgym.sandbox.games.geospot.drawing import MapStyle, Viewport, paint_map, viewport_around
+from vlmgym.sandbox.games.geospot.config import GeospotConfig
+from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset, compare_places, compute_reward
+from vlmgym.sandbox.games.geospot.reward import compare_places, compute_reward
 
 NAMES = ("city", "region", "country")
 KM_PER_DEGREE = 111.2  # of latitude
@@ -51,70 +50,8 @@ _SEEN = re.compile(rf"(?:latitude)?[:\s]*({DECIMAL})\s*,\s*(?:longitude)?[:\s]*(
 _MAX_SEEN_LENGTH = 200
 
 
-class GeospotConfig(TaskConfig):
-    """Configuration of geospot.
-
-    `span`, `lights`, `degrees`, `mark`, `cities` and `names` apply to generated maps only.
-    """
-
-    span: int = config_field("perception", 60, "Height of the map in degrees.", ge=5, le=160)
-    lights: int = config_field(
-        "perception", 4000, "Maximum number of cities drawn, the largest on the map.", ge=1, le=40_000
-    )
-    degrees: bool = config_field("perception", True, "Label latitudes and longitudes on the map.")
-    mark: float = config_field("perception", 2.0, "Radius of the mark in percent of the map's side.", ge=0.5, le=10.0)
-    cities: int = config_field("reasoning", 2000, "Number of most populous cities to sample from.", ge=1, le=34_000)
-    names: int = config_field(
-        "reasoning", 2, "Maximum number of cities labelled on the map, the largest except the marked one.", ge=0
-    )
-    tolerance: float = config_field(
-        "reasoning", 1.0, "Factor on the scales; lower values demand more precision.", ge=0.01, le=100.0
-    )
-    preset: Preset = setting("vlm-gym", "Weights and scales of the reward; see docs/tasks/geospot.md.")
-    stage: int = setting(5, "Stage of the preset's curriculum; 5 is the full task.", ge=1, le=5)
-    weights: tuple[float, float, float, float] | None = setting(
-        None, "Weights of country, region, city and coordinates; null: the preset's."
-    )
-    scales: tuple[float, float, float, float] | None = setting(
-        None, "Scales of country, region, city and coordinates in km, 0: match only; null: the preset's."
-    )
-
-    levels: ClassVar[Mapping[Difficulty, Levels]] = with_task_perception(
-        reasoning={
-            1: {"cities": 100, "names": 6, "tolerance": 4.0},
-            2: {"cities": 500, "names": 4, "tolerance": 2.0},
-            3: {},
-            4: {"cities": 8000, "names": 0, "tolerance": 0.5},
-            5: {"cities": 34_000, "names": 0, "tolerance": 0.25},
-        },
-        perception={
-            1: {"span": 20, "mark": 2.6},
-            2: {"span": 36, "mark": 2.3},
-            3: {},
-            4: {"span": 90, "lights": 3000, "mark": 1.8},
-            5: {"span": 140, "lights": 2000, "degrees": False, "mark": 1.6},
-        },
-    )
-
-    @field_validator("weights", "scales", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    def model_post_init(self, context: object) -> None:
-        for name, values in (("weights", self.weights), ("scales", self.scales)):
-            if values is not None and not all(0 <= value <= 1e5 for value in values):
-                raise ValueError(f"{name} must be four numbers from 0 to 100000, got {list(values)}")
-        if self.weights is not None and not any(self.weights):
-            raise ValueError("at least one of the weights must be positive")
-
-    @property
-    def scoring(self) -> tuple[Fields, Fields]:
-        """Weights, and scales in km including `tolerance`."""
-        stage = CURRICULA[self.preset][self.stage - 1]
-        weights = stage.weights if self.weights is None else Fields(*self.weights)
-        scales = stage.scales if self.scales is None else Fields(*self.scales)
-        return weights, Fields(*(scale * self.tolerance for scale in scales))
+Latitude = Annotated[float, Field(ge=-90, le=90)]
+Longitude = Annotated[float, Field(ge=-180, le=180)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +61,9 @@ class GeospotState(TaskState):
     city: str
     region: str
     country: str
-    latitude: float
-    longitude: float
-    middle: tuple[float, float] | None = None
+    latitude: Latitude
+    longitude: Longitude
+    middle: tuple[Latitude, Longitude] | None = None
     """Latitude and longitude of the map's centre; None for data."""
 
 
@@ -168,16 +105,11 @@ class Geospot(Task[GeospotState, str]):
         and fractions of matching names and of answers within 25, 200 and 750 km.
 
     Arguments:
-        `preset`, `stage`, `weights`, `scales`, `tolerance`: Weights and scales of the reward.
         `data`: Your own photos. Columns: `image`, `latitude`, `longitude` and optionally `country`, `region`, `city`.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "geospot"
     skills = ("knowledge", "spatial")
-    title = "Geospot"
     prompt_template = PROMPT_V1
     Config = GeospotConfig
     State = GeospotState
@@ -196,23 +128,13 @@ class Geospot(Task[GeospotState, str]):
 
     action_space = PlaceSpace()
 
-    @cached_property
-    def _scoring(self) -> tuple[Fields, Fields]:
-        scoring: tuple[Fields, Fields] = self.config.scoring
-        return scoring
-
-    @cached_property
-    def _style(self) -> MapStyle:
-        c = self.config
-        return MapStyle(c.size, c.lights, c.names, c.degrees, c.mark, c.crop)
-
     # Questions ------------------------------------------------------------------------------------------------------
 
     def generate(self, rng: np.random.Generator) -> GeospotState:
         """Sample one of the `cities` most populous cities uniformly, and a map around it."""
         city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
         crop = self.config.crop
-        limit = min(MAX_OFFSET, (1 - crop) / 2 - self._style.mark_reach)
+        limit = min(MAX_OFFSET, (1 - crop) / 2 - mark_reach(self.config))
         right, up = (int(value) / 1000 * limit for value in rng.integers(-1000, 1001, 2))
         viewport = viewport_around(city.latitude, city.longitude, self.config.span, right, up, crop)
         return state_of(city, (viewport.latitude, viewport.longitude))
@@ -224,7 +146,7 @@ class Geospot(Task[GeospotState, str]):
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
             raise BadRow(f"country must be a country's name or ISO code, got {short_repr(country)}")
-        needed = {name for name, weight in self._scoring[0]._asdict().items() if weight}
+        needed = {name for name, weight in self.config.scoring[0]._asdict().items() if weight}
         present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not needed & present:
             raise BadRow(f"the row has no {' or '.join(sorted(needed))}, which the reward needs")
@@ -235,21 +157,12 @@ class Geospot(Task[GeospotState, str]):
             raise BadRow(f"the place is not a valid answer: {error}") from None
         return state
 
-    def check_state(self, state: GeospotState) -> None:
-        super().check_state(state)
-        if not (abs(state.latitude) <= 90 and abs(state.longitude) <= 180):
-            raise StateError(
-                f"invalid state of geospot: coordinates {state.latitude}, {state.longitude} are out of range"
-            )
-        if state.middle is not None and not (abs(state.middle[0]) <= 90 and abs(state.middle[1]) <= 180):
-            raise StateError(f"invalid state of geospot: map centre {state.middle} is out of range")
-
     # Images and words ----------------------------------------------------------------------------------------------
 
     def paint(self, state: GeospotState) -> Sequence[ImageArray]:
         assert state.middle is not None
         viewport = Viewport(*state.middle, self.config.span)
-        return [paint_map(viewport, (state.latitude, state.longitude), self._style, gazetteer())]
+        return [paint_map(viewport, (state.latitude, state.longitude), self.config, gazetteer())]
 
     def describe(self, state: GeospotState) -> str:
         """The coordinates of the mark, rounded to 0.01 degrees; photos are not described."""
@@ -322,7 +235,7 @@ class Geospot(Task[GeospotState, str]):
                 if abs(value) > limit:
                     raise IllegalAction(f"{axis} must be between -{limit} and {limit}, got {value:g}")
         comparison = compare_places(place, _true_place(state), gazetteer())
-        reward, scores = compute_reward(comparison.distances, *self._scoring)
+        reward, scores = compute_reward(comparison.distances, *self.config.scoring)
         info = {"km": dict(comparison.distances), "score": scores, "not found": list(comparison.not_found)}
         return reward, info
 

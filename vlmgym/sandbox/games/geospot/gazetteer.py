@@ -185,15 +185,12 @@ class Gazetteer:
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
         """Find a city by any of its names, preferring the region, then the country, then the most populous city."""
         found = self.cities(name)
-        if region is not None:
-            for city in found:
-                if city.region == region.code and city.country == region.country:
-                    return city
-        if country is not None:
-            for city in found:
-                if city.country == country.code:
-                    return city
-        return found[0] if found else None
+        preferred = (
+            *(city for city in found if region and (city.country, city.region) == (region.country, region.code)),
+            *(city for city in found if country and city.country == country.code),
+            *found,
+        )
+        return preferred[0] if preferred else None
 
     def city_near(self, name: str, latitude: float, longitude: float) -> City | None:
         """Find the city of a name that is nearest to a location, at most `MAX_NAMESAKE_KM` away."""

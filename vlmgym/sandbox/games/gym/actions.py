@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import ParseError, StateError, UsageError, truncate
+from vlmgym.sandbox.core.spaces import value_ranges
 
 Action = int | tuple[int, ...]
 
@@ -42,10 +43,8 @@ class Actions:
     @cached_property
     def all(self) -> tuple[Action, ...]:
         """All actions."""
-        if isinstance(self.space, spaces.Discrete):
-            return tuple(range(int(self.space.start), int(self.space.start + self.space.n)))
-        starts, counts = self.space.start.tolist(), self.space.nvec.tolist()
-        return tuple(product(*(range(start, start + count) for start, count in zip(starts, counts))))
+        ranges = value_ranges(self.space)
+        return tuple(ranges[0] if isinstance(self.space, spaces.Discrete) else product(*ranges))
 
     @cached_property
     def codes(self) -> Mapping[Action, str]:
@@ -59,11 +58,7 @@ class Actions:
         return len(self.codes[self.all[0]])
 
     def decode(self, text: str) -> Iterator[Action]:
-        """Yield the actions that a string of codes stands for.
-
-        Raises:
-            StateError: It has an unknown code.
-        """
+        """Yield the actions that a string of codes stands for; raise `StateError` for an unknown code."""
         for start in range(0, len(text), self.code_length):
             code = text[start : start + self.code_length]
             if code not in self._by_code:
@@ -76,27 +71,21 @@ class Actions:
 
     def indices(self, action: Action) -> tuple[int, ...]:
         """Return the index of the value in each dimension."""
-        if isinstance(action, int):
-            return (action - int(self.space.start),)
-        return tuple(value - start for value, start in zip(action, self.space.start.tolist()))
+        values = (action,) if isinstance(action, int) else action
+        return tuple(value - each.start for value, each in zip(values, value_ranges(self.space)))
 
     def format(self, action: Action) -> str:
         """Format an action as its names, separated by commas."""
         return ", ".join(names[index] for names, index in zip(self.names, self.indices(action)))
 
     def parse(self, text: str) -> Action:
-        """Parse the names of an action.
-
-        Raises:
-            ParseError: They are not an action.
-        """
+        """Parse the names of an action; raise `ParseError` for any other text."""
         words = text.split(",")
         if len(words) != len(self.names):
             raise ParseError(f"the answer {truncate(text, 40)!r} has {len(words)} values, not {len(self.names)}")
-        indices = [_index(word, names) for word, names in zip(words, self.names)]
-        if isinstance(self.space, spaces.Discrete):
-            return int(self.space.start) + indices[0]
-        return tuple(start + index for start, index in zip(self.space.start.tolist(), indices))
+        each = zip(value_ranges(self.space), words, self.names)
+        values = tuple(numbers[_index(word, names)] for numbers, word, names in each)
+        return values[0] if isinstance(self.space, spaces.Discrete) else values
 
     def describe(self) -> str:
         """List the accepted answers for the prompt."""
@@ -123,13 +112,12 @@ def make_actions(
     """
     given = tuple(tuple(map(_clean, each)) for each in names)
     if isinstance(space, spaces.Discrete):
-        default: tuple[tuple[str, ...], ...] = (tuple(map(str, range(int(space.start), int(space.start + space.n)))),)
+        default = _numbers(space)
         if meanings is not None and len(set(meanings)) == space.n:
             default = (tuple(map(_clean, meanings)),)
         return _checked(env_id, Actions(space, given or default, lambda action: np.int64(cast(int, action))))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        starts, counts = space.start.tolist(), space.nvec.tolist()
-        default = tuple(tuple(map(str, range(start, start + count))) for start, count in zip(starts, counts))
+        default = _numbers(space)
         return _checked(env_id, Actions(space, given or default, lambda action: np.array(action, space.dtype)))
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
         ends = zip(space.low.tolist(), space.high.tolist())
@@ -150,9 +138,12 @@ def make_actions(
     )
 
 
+def _numbers(space: spaces.Space[Any]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(map(str, each)) for each in value_ranges(space))
+
+
 def _checked(env_id: str, actions: Actions) -> Actions:
-    space = actions.space
-    counts = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.tolist()
+    counts = list(map(len, value_ranges(actions.space)))
     if math.prod(counts) > MOST_ACTIONS:
         raise UsageError(f"{env_id} has {math.prod(counts):,} actions; at most {MOST_ACTIONS:,} are supported")
     if list(map(len, actions.names)) != counts:

@@ -83,11 +83,7 @@ def find_words(env_id: str) -> tuple[Family | None, Words]:
 
 
 def import_module_of(family: Family, env_id: str) -> None:
-    """Import the module that registers the environments of a family.
-
-    Raises:
-        UsageError: It cannot be imported.
-    """
+    """Import the module that registers the environments of a family, or raise `UsageError`."""
     if family.module is None:
         return
     try:
@@ -104,11 +100,7 @@ def _families() -> tuple[Family, ...]:
 
 
 def read_family(where: str, text: str) -> Family:
-    """Parse the TOML file of a family.
-
-    Raises:
-        UsageError: It is not such a file.
-    """
+    """Parse the TOML file of a family, or raise `UsageError`."""
     try:
         return Family.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from PIL import Image
-from pydantic import field_validator
 
-from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.answer_text import word_answer
-from vlmgym.sandbox.core.config import Difficulty, GameConfig, Levels, setting
-from vlmgym.sandbox.core.degradation import DEGRADATION, DegradedConfig
+from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
-from vlmgym.sandbox.games.gym.determinism import is_deterministic
+from vlmgym.sandbox.games.gym.config import GymConfig
 from vlmgym.sandbox.games.gym.family import Words, find_words
 from vlmgym.sandbox.games.gym.live import LiveEnvs
 from vlmgym.sandbox.games.gym.making import check_id, make_env, meanings_of
@@ -34,51 +31,6 @@ PROMPT_V1 = """\
 {rules}{shown}{repeated}
 Actions: {actions}.
 {form}"""
-
-
-class GymConfig(DegradedConfig):
-    """Configuration of an environment. It has no reasoning levels: choose another environment or its options."""
-
-    env: str = setting("FrozenLake-v1", "Id of the environment, set by the game id.")
-    options: tuple[str, ...] = setting((), "Arguments of gymnasium.make: NAME=VALUE, comma-separated.")
-    frame_skip: int = setting(1, "Number of times that each action is repeated.", ge=1, le=1000)
-    frames: int = setting(1, "Number of latest frames that a turn shows.", ge=1, le=16)
-    sticky: float = setting(
-        0.0, "Probability that the environment repeats the last action instead of the chosen one.", ge=0.0, lt=1.0
-    )
-    box_values: int = setting(5, "Number of evenly spaced values of each dimension of a Box.", ge=2, le=101)
-    actions: tuple[tuple[str, ...], ...] = setting(
-        (), "Names of the actions, comma-separated; dimensions are separated by semicolons."
-    )
-    rules: str | None = setting(None, "Rules in the prompt, instead of those of the family.", max_length=20_000)
-    invalid: float | None = setting(
-        None, "Reward of an invalid response, instead of the family's; at most the lowest reward of a step."
-    )
-    running: int = setting(
-        128, "Maximum number of environments kept running in a process; not recorded.", ge=1, le=65536, exclude=True
-    )
-
-    levels: ClassVar[Mapping[Difficulty, Levels]] = {"perception": DEGRADATION}
-
-    @classmethod
-    def at(cls, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> GameConfig:
-        if reasoning != 3:
-            raise UsageError("environments have no reasoning levels: keep 3, and choose another environment or options")
-        return super().at(perception, reasoning, **overrides)
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _split_options(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(","))
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("actions", mode="before")
-    @classmethod
-    def _split_actions(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(tuple(names.split(",")) for names in value.split(";"))
-        return tuple(map(tuple, value)) if isinstance(value, list) else value
 
 
 class GymGame(Game[GymState, Action]):
@@ -102,13 +54,6 @@ class GymGame(Game[GymState, Action]):
     Episode end:
         The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
         family's file asks for it.
-
-    Arguments:
-        `options`: Arguments of `gymnasium.make`.
-        `frame_skip`, `sticky`: Repetitions of actions.
-
-    Version history:
-        The version is that of the environment.
     """
 
     name = "gym"
@@ -122,8 +67,7 @@ class GymGame(Game[GymState, Action]):
         c = self.config
         check_id(c.env)
         vars(self)["name"] = PREFIX + re.sub(r"-v[0-9]+$", "", c.env)
-        made_from = c.env, c.options, c.sticky
-        first = make_env(*made_from)
+        first = make_env(c.env, c.options, c.sticky)
         self.words: Words = find_words(c.env)[1]
         self.actions: Actions = make_actions(
             c.env, first.action_space, c.actions or self.words.actions, meanings_of(first), c.box_values
@@ -131,17 +75,7 @@ class GymGame(Game[GymState, Action]):
         self.illegal_reward = c.frame_skip * (self.words.invalid if c.invalid is None else c.invalid)
         self._noop = self.words.noop if c.invalid is None else None
         self.invalid_waits = self._noop is None
-        self._live = LiveEnvs(
-            c.env,
-            partial(make_env, *made_from),
-            partial(is_deterministic, *made_from),
-            first,
-            self.actions,
-            self._read,
-            c.frame_skip,
-            c.frames,
-            c.running,
-        )
+        self._live = LiveEnvs(c, first, self.actions, self._read)
 
     @property
     def id(self) -> str:
@@ -245,15 +179,8 @@ class GymGame(Game[GymState, Action]):
 
     def check_state(self, state: GymState) -> None:
         """Check a state by replaying it, unless an environment is already there."""
-        self.check_restorable()
-        if state.seed < 0:
-            raise StateError(f"invalid state of {self.name}: seed must be at least 0, got {state.seed}")
-        try:
-            end = self._live.end(state)
-        except StateError as error:
-            raise StateError(f"invalid state of {self.name}: {error}") from None
-        if end != state.end:
-            raise StateError(f"invalid state of {self.name}: the episode is {end or 'running'}, not {state.end}")
+        if (end := self._live.end(state)) != state.end:
+            raise StateError(f"the episode is {end or 'running'}, not {state.end}")
 
     def check_restorable(self) -> None:
         self._live.check_deterministic()

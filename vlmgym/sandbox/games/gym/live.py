@@ -21,7 +21,9 @@ from gymnasium.wrappers import OrderEnforcing
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.games.gym.actions import Action, Actions
-from vlmgym.sandbox.games.gym.making import Env
+from vlmgym.sandbox.games.gym.config import GymConfig
+from vlmgym.sandbox.games.gym.determinism import is_deterministic
+from vlmgym.sandbox.games.gym.making import Env, make_env
 from vlmgym.sandbox.games.gym.state import End, GymState, Moves
 
 Key = tuple[int, bytes]
@@ -65,21 +67,11 @@ class LiveEnvs:
     """Environments of one kind that are kept running. Thread-safe."""
 
     def __init__(
-        self,
-        env_id: str,
-        make: Callable[[], Env],
-        deterministic: Callable[[], bool],
-        first: Env,
-        actions: Actions,
-        read: Callable[[Any], Mapping[str, str]],
-        frame_skip: int,
-        frames: int,
-        most: int,
+        self, config: GymConfig, first: Env, actions: Actions, read: Callable[[Any], Mapping[str, str]]
     ) -> None:
-        """Keep at most `most` environments; `first` is one of them. `deterministic` is called before a replay."""
-        self._id, self._make, self._deterministic = env_id, make, deterministic
-        self._actions, self._read = actions, read
-        self._frame_skip, self._frames, self._most = frame_skip, frames, most
+        """Keep at most `config.running` environments; `first` is one of them, and `read` returns facts about one."""
+        self._actions, self._read, self._frames = actions, read, config.frames
+        self._config, self._made_from = config, (config.env, config.options, config.sticky)
         self._lock = threading.RLock()
         self._free, self._made = [first], 1
         self._running: OrderedDict[Key, list[_Running]] = OrderedDict()
@@ -129,10 +121,10 @@ class LiveEnvs:
 
     def check_deterministic(self) -> None:
         """Raise `StateError` unless states can be restored."""
-        if not self._deterministic():
+        if not is_deterministic(*self._made_from):
             raise StateError(
-                f"{self._id} is not deterministic: the same seed and actions give different results, so its states "
-                "cannot be restored, nor trained on"
+                f"{self._config.env} is not deterministic: the same seed and actions give different results, so its "
+                "states cannot be restored, nor trained on"
             )
 
     def _at(self, state: GymState) -> _Running:
@@ -196,8 +188,8 @@ class LiveEnvs:
         """Take an environment that is free, new, or has not been used for the longest time."""
         if self._free:
             return self._free.pop()
-        if self._made < self._most:
-            made = self._make()
+        if self._made < self._config.running:
+            made = make_env(*self._made_from)
             self._made += 1
             return made
         oldest = self._pop(next(iter(self._running)))
@@ -227,7 +219,7 @@ class LiveEnvs:
         total, chosen = 0.0, self._actions.to_env(action)
         if self._frames == 1:
             running.frames.clear()
-        for _ in range(self._frame_skip):
+        for _ in range(self._config.frame_skip):
             _, reward, terminated, truncated, info = running.env.step(chosen)
             total += float(reward)
             if render and self._frames > 1:
@@ -247,7 +239,7 @@ class LiveEnvs:
         frame = env.render()
         if not (isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.shape[2] == 3 and frame.dtype == np.uint8):
             what = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-            raise UsageError(f"{self._id} renders {what}, expected a uint8 array of shape (height, width, 3)")
+            raise UsageError(f"{self._config.env} renders {what}, expected a uint8 array of shape (height, width, 3)")
         copied: ImageArray = frame.copy()
         return copied
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, NonNegativeInt
 from pydantic_core import CoreSchema, core_schema
 
 End = Literal["terminated", "truncated"]
@@ -66,7 +66,7 @@ class Moves:
 class GymState:
     """A state of an environment: the seed of its reset, the actions since, and how the episode has ended, if it has."""
 
-    seed: int
+    seed: NonNegativeInt
     actions: Moves = field(default_factory=Moves)
     end: End | None = None
 

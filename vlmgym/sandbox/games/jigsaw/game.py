@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
@@ -32,18 +32,8 @@ the number of the place where each patch belongs, counted from 1 row by row; one
 class JigsawConfig(BoardConfig):
     """Configuration of the jigsaw."""
 
-    rows: int = config_field("reasoning", 3, "Rows of patches.", ge=1, le=8)
-    columns: int = config_field("reasoning", 3, "Columns of patches.", ge=2, le=8)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 2, "columns": 2},
-            2: {"rows": 2, "columns": 3},
-            3: {},
-            4: {"rows": 4, "columns": 4},
-            5: {"rows": 5, "columns": 5},
-        }
-    )
+    rows: int = config_field("reasoning", [2, 2, 3, 4, 5], "Rows of patches.", ge=1, le=8)
+    columns: int = config_field("reasoning", [2, 3, 3, 4, 5], "Columns of patches.", ge=2, le=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +64,9 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
 
     Episode end:
         The picture is whole. Metric: share of patches in their place.
-
-    Arguments:
-        `rows`, `columns`: Number of patches.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "jigsaw"
-    title = "Jigsaw"
     skills = ("perception", "spatial")
     cells_in_action = 2
     reward_is_hint = True
@@ -98,7 +81,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         patches = rng.permutation(count)
         while (patches == np.arange(count)).any():
             patches = rng.permutation(count)
-        return JigsawState(self._board(patches.tolist()), picture, int(rng.integers(2**32)))
+        return JigsawState(self.in_rows(tuple(patches.tolist())), picture, int(rng.integers(2**32)))
 
     def legal_actions(self, state: JigsawState) -> tuple[Pair, ...]:
         if self.ended(state):
@@ -110,13 +93,12 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         (row1, column1), (row2, column2) = self.action_cells(action)
         if (row1, column1) == (row2, column2):
             raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different patches")
-        if self.ended(state):
-            raise IllegalAction("the picture is whole")
+        self.check_running(state)
         patches = _flat(state)
-        one, other = row1 * self.config.columns + column1, row2 * self.config.columns + column2
+        one, other = self.index_of((row1, column1)), self.index_of((row2, column2))
         before = _in_place(patches)
         patches[one], patches[other] = patches[other], patches[one]
-        after = JigsawState(self._board(patches), state.picture, state.variation_seed)
+        after = JigsawState(self.in_rows(tuple(patches)), state.picture, state.variation_seed)
         return Step(after, (_in_place(patches) - before) / self._count, self.ended(after) is not None)
 
     def ended(self, state: JigsawState) -> str | None:
@@ -128,8 +110,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         misplaced = next((place for place, patch in enumerate(patches) if patch != place), None)
         if misplaced is None:
             return None
-        columns = self.config.columns
-        return (*divmod(misplaced, columns), *divmod(patches[misplaced], columns))
+        return (*self.cell_at(misplaced), *self.cell_at(patches[misplaced]))
 
     def metrics(self, state: JigsawState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"in place": _in_place(_flat(state)) / self._count}
@@ -158,28 +139,23 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         )
 
     def explain(self, state: JigsawState, action: Pair) -> str:
-        columns, patches = self.config.columns, _flat(state)
         words = []
-        for (row, column), (to_row, to_column) in ((action[:2], action[2:]), (action[2:], action[:2])):
-            home = divmod(patches[row * columns + column], columns)
-            right = "where it belongs" if home == (to_row, to_column) else f"but it belongs at {self.where(home)}"
-            words.append(f"the patch at {self.where((row, column))} goes to {self.where((to_row, to_column))}, {right}")
+        for cell, to in ((action[:2], action[2:]), (action[2:], action[:2])):
+            home = self.cell_at(state.board[cell[0]][cell[1]])
+            right = "where it belongs" if home == to else f"but it belongs at {self.where(home)}"
+            words.append(f"the patch at {self.where(cell)} goes to {self.where(to)}, {right}")
         return f"{'; '.join(words)}.".capitalize()
 
     def check_state(self, state: JigsawState) -> None:
         self.check_board_size(state.board)
         if sorted(_flat(state)) != [*range(self._count)]:
-            raise StateError(f"invalid state of jigsaw: the patches must be 0 to {self._count - 1}, each once")
+            raise StateError(f"the patches must be 0 to {self._count - 1}, each once")
         if not 0 <= state.picture < PICTURES:
-            raise StateError(f"invalid state of jigsaw: picture must be 0 to {PICTURES - 1}, got {state.picture}")
+            raise StateError(f"picture must be 0 to {PICTURES - 1}, got {state.picture}")
 
     @property
     def _count(self) -> int:
         return int(self.config.rows * self.config.columns)
-
-    def _board(self, patches: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        columns = self.config.columns
-        return tuple(tuple(patches[start : start + columns]) for start in range(0, len(patches), columns))
 
 
 def _flat(state: JigsawState) -> list[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.errors import StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.lightsout.solver import effects, fewest_presses
@@ -34,18 +35,10 @@ _PERCEPTION = "the board, one line per row, on or off for each lamp, separated b
 class LightsOutConfig(BoardConfig):
     """Configuration of lights out."""
 
-    rows: int = config_field("reasoning", 4, "Rows of lamps.", ge=2, le=7)
-    columns: int = config_field("reasoning", 4, "Columns of lamps.", ge=2, le=7)
-    presses: int = config_field("reasoning", 4, "Number of lamps pressed at random to make a board.", ge=1, le=49)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 3, "columns": 3, "presses": 2},
-            2: {"rows": 3, "columns": 4, "presses": 3},
-            3: {},
-            4: {"rows": 5, "columns": 5, "presses": 7},
-            5: {"rows": 6, "columns": 6, "presses": 12},
-        }
+    rows: int = config_field("reasoning", [3, 3, 4, 5, 6], "Rows of lamps.", ge=2, le=7)
+    columns: int = config_field("reasoning", [3, 4, 4, 5, 6], "Columns of lamps.", ge=2, le=7)
+    presses: int = config_field(
+        "reasoning", [2, 3, 4, 7, 12], "Number of lamps pressed at random to make a board.", ge=1, le=49
     )
 
     def model_post_init(self, context: object) -> None:
@@ -81,13 +74,6 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     Episode end:
         All lamps are off. Metrics: solved, presses needed.
-
-    Arguments:
-        `rows`, `columns`: Size of the board.
-        `presses`: Number of lamps pressed to make a board.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "lightsout"
@@ -110,14 +96,12 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return LightsOutState(lit, self._presses(lit).bit_count(), int(rng.integers(2**32)))
 
     def legal_actions(self, state: LightsOutState) -> tuple[Cell, ...]:
-        c = self.config
-        return tuple([(row, column) for row in range(c.rows) for column in range(c.columns)]) if state.lit else ()
+        return tuple(product(range(self.config.rows), range(self.config.columns))) if state.lit else ()
 
     def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
-        ((row, column),) = self.action_cells(action)
-        if not state.lit:
-            raise IllegalAction("all lamps are off")
-        lit = state.lit ^ self._effects[row * self.config.columns + column]
+        (cell,) = self.action_cells(action)
+        self.check_running(state)
+        lit = state.lit ^ self._effects[self.index_of(cell)]
         after = LightsOutState(lit, state.par, state.variation_seed)
         return Step(after, self._score(after) - self._score(state), not lit)
 
@@ -127,18 +111,14 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     def best_action(self, state: LightsOutState) -> Cell | None:
         """First lamp, in reading order, of a smallest solution."""
         presses = self._presses(state.lit)
-        if not presses:
-            return None
-        row, column = divmod((presses & -presses).bit_length() - 1, self.config.columns)
-        return row, column
+        return self.cell_at((presses & -presses).bit_length() - 1) if presses else None
 
     def metrics(self, state: LightsOutState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"solved": float(not state.lit), "presses needed": float(self._presses(state.lit).bit_count())}
 
     def cells(self, state: LightsOutState) -> Cells:
         c = self.config
-        bits = f"{state.lit:0{c.rows * c.columns}b}"[::-1]
-        return [bits[start : start + c.columns] for start in range(0, len(bits), c.columns)]
+        return self.in_rows(f"{state.lit:0{c.rows * c.columns}b}"[::-1])
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         side = canvas.width
@@ -156,17 +136,17 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
         """State a smallest solution."""
-        presses, columns = self._presses(state.lit), self.config.columns
-        cells = [self.where(divmod(cell, columns)) for cell in range(presses.bit_length()) if presses >> cell & 1]
+        presses = self._presses(state.lit)
+        cells = [self.where(self.cell_at(cell)) for cell in range(presses.bit_length()) if presses >> cell & 1]
         return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."
 
     def check_state(self, state: LightsOutState) -> None:
         c = self.config
         solution = fewest_presses(state.lit, c.rows, c.columns) if 0 <= state.lit < 1 << c.rows * c.columns else None
         if solution is None:
-            raise StateError(f"invalid state of lightsout: {state.lit} are not lamps of a solvable board")
+            raise StateError(f"{state.lit} are not lamps of a solvable board")
         if not 1 <= state.par <= c.rows * c.columns:
-            raise StateError(f"invalid state of lightsout: par must be 1 to {c.rows * c.columns}, got {state.par}")
+            raise StateError(f"par must be 1 to {c.rows * c.columns}, got {state.par}")
 
     def _score(self, state: LightsOutState) -> float:
         return max(0.0, 1 - self._presses(state.lit).bit_count() / state.par)

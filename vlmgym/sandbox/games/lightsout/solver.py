@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from vlmgym.sandbox.core.named_actions import neighbours
+
 
 @lru_cache
 def effects(rows: int, columns: int) -> tuple[int, ...]:
     """Lamps that pressing each cell switches: itself and its neighbours in row and column."""
-    found = []
-    for row in range(rows):
-        for column in range(columns):
-            cells = ((row, column), (row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
-            found.append(sum(1 << r * columns + c for r, c in cells if 0 <= r < rows and 0 <= c < columns))
-    return tuple(found)
+    near = neighbours(rows, columns)
+    return tuple(1 << cell | sum(1 << other for _, other in near[cell]) for cell in range(rows * columns))
 
 
 @lru_cache

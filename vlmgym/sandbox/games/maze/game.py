@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, beside, neighbours
 from vlmgym.sandbox.games.figures import WALL, paint_player
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
@@ -45,18 +45,10 @@ the order up, right, down, left, after player or exit if it is there, for exampl
 class MazeConfig(BoardConfig):
     """Configuration of the maze."""
 
-    rows: int = config_field("reasoning", 6, "Rows of cells.", ge=2, le=12)
-    columns: int = config_field("reasoning", 6, "Columns of cells.", ge=2, le=12)
-    fog: int = config_field("reasoning", 0, "Distance beyond which cells are hidden; 0 hides none.", ge=0, le=11)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 3, "columns": 3},
-            2: {"rows": 4, "columns": 5},
-            3: {},
-            4: {"rows": 8, "columns": 8},
-            5: {"rows": 10, "columns": 10, "fog": 2},
-        }
+    rows: int = config_field("reasoning", [3, 4, 6, 8, 10], "Rows of cells.", ge=2, le=12)
+    columns: int = config_field("reasoning", [3, 5, 6, 8, 10], "Columns of cells.", ge=2, le=12)
+    fog: int = config_field(
+        "reasoning", [0, 0, 0, 0, 2], "Distance beyond which cells are hidden; 0 hides none.", ge=0, le=11
     )
 
 
@@ -92,17 +84,9 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     Oracle:
         Knows the whole maze, even with fog, but its explanation then names only what is shown.
-
-    Arguments:
-        `rows`, `columns`: Size of the maze.
-        `fog`: Distance beyond which cells are hidden.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "maze"
-    title = "Maze"
     skills = ("search", "spatial")
     joined = True
     reward_is_hint = True
@@ -131,11 +115,10 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     def step(self, state: MazeState, action: int, rng: np.random.Generator) -> Step[MazeState]:
         self.check_named(action)
-        if state.player == state.exit:
-            raise IllegalAction("the exit is reached")
+        self.check_running(state)
         if not state.openings[state.player[0]][state.player[1]] >> action & 1:
             raise IllegalAction(f"there is a wall {_side(action)} the player")
-        after = replace(state, player=_beside(state.player, action))
+        after = replace(state, player=beside(state.player, action))
         steps = distances(state.openings, state.exit)
         reward = (steps[state.player] - steps[after.player]) / max(steps.values())
         return Step(after, reward, after.player == after.exit)
@@ -147,7 +130,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         """First step of the path to the exit."""
         steps = distances(state.openings, state.exit)
         legal = self.legal_actions(state)
-        return min(legal, key=lambda action: steps[_beside(state.player, action)], default=None)
+        return min(legal, key=lambda action: steps[beside(state.player, action)], default=None)
 
     def metrics(self, state: MazeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         left = distances(state.openings, state.exit)[state.player]
@@ -156,17 +139,17 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
     def cells(self, state: MazeState) -> Cells:
         """Openings and contents of each cell, or `HIDDEN`."""
         (row, column), fog = state.player, self.config.fog
-        rows: list[tuple[Hashable, ...]] = [_plain(line) for line in state.openings]
+        rows: tuple[tuple[Hashable, ...], ...] = tuple(map(_plain, state.openings))
         if fog:
             left, right = max(0, column - fog), column + fog + 1
             hidden = (HIDDEN,) * self.config.columns
-            rows = [
+            rows = tuple(
                 hidden[:left] + line[left:right] + hidden[right:] if abs(r - row) <= fog else hidden
                 for r, line in enumerate(rows)
-            ]
+            )
         for (r, c), mark in ((state.exit, "exit"), (state.player, "player")):
             if rows[r][c] != HIDDEN:
-                rows[r] = rows[r][:c] + ((state.openings[r][c], mark),) + rows[r][c + 1 :]
+                rows = with_cell(rows, (r, c), ((state.openings[r][c], mark),))
         return rows
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
@@ -209,62 +192,55 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         """State the beginning of the path to the exit, or with fog the open sides, and where the move leads."""
         if self.hides and action in self.legal_actions(state):
             ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
-            to = self.where(_beside(state.player, action))
+            to = self.where(beside(state.player, action))
             return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."
         steps = distances(state.openings, state.exit)
         path: list[str] = []
         walker = state
         while (best := self.best_action(walker)) is not None and len(path) < EXPLAINED:
             path.append(DIRECTIONS[best])
-            walker = replace(walker, player=_beside(walker.player, best))
+            walker = replace(walker, player=beside(walker.player, best))
         way = f"The path from {self.where(state.player)} to the exit has {steps[state.player]} steps"
         begins = f" and begins {', '.join(path)}" if path else ""
         if action not in self.legal_actions(state):
             return f"{way}{begins}. I choose {DIRECTIONS[action]}."
-        return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(_beside(state.player, action))}."
+        return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(beside(state.player, action))}."
 
     def check_state(self, state: MazeState) -> None:
         self.check_board_size(state.openings)
         c = self.config
         for name, cell in (("player", state.player), ("exit", state.exit)):
-            if not (0 <= cell[0] < c.rows and 0 <= cell[1] < c.columns):
-                raise StateError(f"invalid state of maze: the {name} is outside the maze")
+            if not self.inside(cell):
+                raise StateError(f"the {name} is outside the maze")
         for row, line in enumerate(state.openings):
             for column, sides in enumerate(line):
                 if not 0 <= sides < 16:
-                    raise StateError(f"invalid state of maze: {sides} is not a sum of open sides")
+                    raise StateError(f"{sides} is not a sum of open sides")
                 for action in range(4):
                     if not sides >> action & 1:
                         continue
-                    r, k = _beside((row, column), action)
-                    inside = 0 <= r < c.rows and 0 <= k < c.columns
-                    if not (inside and state.openings[r][k] >> (action ^ 2) & 1):
-                        raise StateError("invalid state of maze: a side is open in only one of its cells")
+                    other = beside((row, column), action)
+                    if not (self.inside(other) and state.openings[other[0]][other[1]] >> (action ^ 2) & 1):
+                        raise StateError("a side is open in only one of its cells")
         if len(distances(state.openings, state.exit)) != c.rows * c.columns:
-            raise StateError("invalid state of maze: a cell cannot be reached")
+            raise StateError("a cell cannot be reached")
 
 
 def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:
     """Make a random maze by depth-first search; exactly one path connects any two cells."""
-    openings = [[0] * columns for _ in range(rows)]
-    path = [(int(rng.integers(rows)), int(rng.integers(columns)))]
+    near, openings = neighbours(rows, columns), [0] * (rows * columns)
+    path = [int(rng.integers(rows)) * columns + int(rng.integers(columns))]
     drawn = iter(rng.random(4 * rows * columns).tolist())
     while path:
-        row, column = path[-1]
-        closed = []
-        for action, (down, right) in enumerate(STEPS):
-            r, c = row + down, column + right
-            if 0 <= r < rows and 0 <= c < columns and not openings[r][c]:
-                closed.append(action)
+        closed = [(action, cell) for action, cell in near[path[-1]] if not openings[cell]]
         if not closed:
             path.pop()
             continue
-        action = closed[int(next(drawn) * len(closed))]
-        r, c = _beside((row, column), action)
-        openings[row][column] |= 1 << action
-        openings[r][c] |= 1 << (action ^ 2)
-        path.append((r, c))
-    return tuple(map(tuple, openings))
+        action, cell = closed[int(next(drawn) * len(closed))]
+        openings[path[-1]] |= 1 << action
+        openings[cell] |= 1 << (action ^ 2)
+        path.append(cell)
+    return tuple(tuple(openings[start : start + columns]) for start in range(0, rows * columns, columns))
 
 
 @lru_cache(maxsize=4096)
@@ -273,7 +249,7 @@ def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
     found, cells = {goal: 0}, [goal]
     for cell in cells:
         for action in range(4):
-            if openings[cell[0]][cell[1]] >> action & 1 and (other := _beside(cell, action)) not in found:
+            if openings[cell[0]][cell[1]] >> action & 1 and (other := beside(cell, action)) not in found:
                 found[other] = found[cell] + 1
                 cells.append(other)
     return found
@@ -282,11 +258,6 @@ def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
 @lru_cache(maxsize=4096)
 def _plain(line: tuple[int, ...]) -> tuple[Hashable, ...]:
     return tuple([(sides, "") for sides in line])
-
-
-def _beside(cell: Cell, action: int) -> Cell:
-    down, right = STEPS[action]
-    return cell[0] + down, cell[1] + right
 
 
 def _side(action: int) -> str:

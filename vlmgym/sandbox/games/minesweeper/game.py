@@ -11,19 +11,10 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.games.minesweeper.solver import (
-    ALL,
-    Proofs,
-    argument,
-    cells_of,
-    deal,
-    deduce,
-    neighbours,
-    opened_by,
-)
+from vlmgym.sandbox.games.minesweeper import solver
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
@@ -60,25 +51,15 @@ _INKS: Mapping[str, Colour] = {
 class MinesweeperConfig(BoardConfig):
     """Configuration of Minesweeper."""
 
-    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=4, le=24)
-    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=24)
-    mines: int = config_field("reasoning", 8, "Number of mines.", ge=1, le=200)
+    rows: int = config_field("reasoning", [5, 6, 7, 8, 10], "Rows of the board.", ge=4, le=24)
+    columns: int = config_field("reasoning", [5, 6, 7, 8, 10], "Columns of the board.", ge=4, le=24)
+    mines: int = config_field("reasoning", [3, 5, 8, 12, 20], "Number of mines.", ge=1, le=200)
     compared: int = config_field(
         "reasoning",
-        2,
+        [1, 1, 2, 2, 2],
         "Numbers that must be compared to find a safe cell; 0 allows boards that need a guess.",
         ge=0,
         le=2,
-    )
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 5, "columns": 5, "mines": 3, "compared": 1},
-            2: {"rows": 6, "columns": 6, "mines": 5, "compared": 1},
-            3: {},
-            4: {"rows": 8, "columns": 8, "mines": 12},
-            5: {"rows": 10, "columns": 10, "mines": 20},
-        }
     )
 
     def model_post_init(self, context: object) -> None:
@@ -128,18 +109,10 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
 
     Oracle:
         Opens a cell that the numbers prove safe, or else the cell with the lowest risk by a simple estimate.
-
-    Arguments:
-        `rows`, `columns`, `mines`: Size of the board and number of mines.
-        `compared`: Numbers that must be compared for a step: 1, 2, or 0 for boards that may need a guess.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "minesweeper"
     skills = ("arithmetic", "search")
-    title = "Minesweeper"
     cells_in_action = 1
     answer_verbs = ("open", "reveal", "click")
     Config = MinesweeperConfig
@@ -149,32 +122,26 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
 
     def start(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config
-        mines, opened = deal(c.rows, c.columns, c.mines, c.compared, int(rng.integers(2**32)))
+        mines, opened = solver.deal(c.rows, c.columns, c.mines, c.compared, int(rng.integers(2**32)))
         hidden = c.rows * c.columns - (mines | opened).bit_count()
         blank = (HIDDEN * c.columns,) * c.rows
-        state = MinesweeperState(blank, tuple(cells_of(mines)), hidden, int(rng.integers(2**32)))
+        state = MinesweeperState(blank, tuple(solver.cells_of(mines)), hidden, int(rng.integers(2**32)))
         return self._with_open(state, opened)
 
     def legal_actions(self, state: MinesweeperState) -> tuple[Cell, ...]:
-        if self.ended(state) is not None:
-            return ()
-        board = enumerate(state.board)
-        return tuple([(row, column) for row, line in board for column, cell in enumerate(line) if cell == HIDDEN])
+        return () if self.ended(state) is not None else tuple(find_cells(state.board, HIDDEN))
 
     def step(self, state: MinesweeperState, action: Cell, rng: np.random.Generator) -> Step[MinesweeperState]:
         ((row, column),) = self.action_cells(action)
-        if (reason := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {reason}")
+        self.check_running(state)
         if state.board[row][column] != HIDDEN:
             raise IllegalAction(f"the cell {self.where(action)} is already open")
-        cell = self._index(action)
+        cell = self.index_of(action)
         if cell in state.mines:
-            line = state.board[row]
-            lines = (*state.board[:row], line[:column] + MINE + line[column + 1 :], *state.board[row + 1 :])
-            return Step(replace(state, board=lines), 0.0, True, {"opened": 0})
+            return Step(replace(state, board=with_cell(state.board, action, MINE)), 0.0, True, {"opened": 0})
         mines = sum(1 << mine for mine in state.mines)
         before = sum(1 << cell for cell in self._numbers(state))
-        opened = opened_by(self._near, mines, cell, before)
+        opened = solver.opened_by(self._near, mines, cell, before)
         after = self._with_open(state, opened & ~before)
         count = opened.bit_count() - before.bit_count()
         return Step(after, count / state.hidden, self.ended(after) is not None, {"opened": count})
@@ -192,7 +159,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         proofs = self._proofs(state)
         safe = next((cell for cell, proof in proofs.items() if not proof.mine), None)
         if safe is not None:
-            return self._cell(safe)
+            return self.cell_at(safe)
         return min(self.legal_actions(state), key=lambda cell: self._risk(state, proofs, cell))
 
     def metrics(self, state: MinesweeperState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -228,10 +195,10 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
 
     def explain(self, state: MinesweeperState, action: Cell) -> str:
         """Prove from the numbers that the cell is safe or a mine, if they do."""
-        proofs, cell = self._proofs(state), self._index(action)
+        proofs, cell = self._proofs(state), self.index_of(action)
         if cell not in proofs:
             return f"Nothing shows that {self.where(action)} is safe; I have to guess."
-        needed = argument(self._near, proofs, cell)
+        needed = solver.argument(self._near, proofs, cell)
         steps = groupby(needed, key=lambda each: (proofs[each].sources, proofs[each].mine))
         return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
 
@@ -240,66 +207,59 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         c = self.config
         count = c.rows * c.columns
         if len(state.mines) != c.mines or list(state.mines) != sorted(set(state.mines) & set(range(count))):
-            raise StateError(f"invalid state of minesweeper: the board does not have {c.mines} mines")
+            raise StateError(f"the board does not have {c.mines} mines")
         mines = sum(1 << mine for mine in state.mines)
         for cell, shown in enumerate("".join(state.board)):
             mine = bool(mines >> cell & 1)
             if shown not in ((HIDDEN, MINE) if mine else (HIDDEN, str((self._near[cell] & mines).bit_count()))):
-                raise StateError(f"invalid state of minesweeper: cell {cell} cannot be {shown!r}")
+                raise StateError(f"cell {cell} cannot be {shown!r}")
         if not 0 < state.hidden <= count - c.mines:
-            raise StateError(f"invalid state of minesweeper: {state.hidden} cells cannot have been hidden")
+            raise StateError(f"{state.hidden} cells cannot have been hidden")
 
     @cached_property
     def _near(self) -> tuple[int, ...]:
-        return neighbours(self.config.rows, self.config.columns)
-
-    def _cell(self, index: int) -> Cell:
-        row, column = divmod(index, self.config.columns)
-        return row, column
-
-    def _index(self, cell: Cell) -> int:
-        columns: int = self.config.columns
-        return cell[0] * columns + cell[1]
+        return solver.neighbours(self.config.rows, self.config.columns)
 
     def _numbers(self, state: MinesweeperState) -> dict[int, int]:
         """Numbers of the open cells."""
         return {cell: int(shown) for cell, shown in enumerate("".join(state.board)) if shown.isdigit()}
 
-    def _proofs(self, state: MinesweeperState) -> Proofs:
-        return deduce(self._near, self._numbers(state), self.config.mines, pairs=True)
+    def _proofs(self, state: MinesweeperState) -> solver.Proofs:
+        return solver.deduce(self._near, self._numbers(state), self.config.mines, pairs=True)
 
     def _with_open(self, state: MinesweeperState, cells: int) -> MinesweeperState:
         """Show the numbers of cells."""
         mines, shown = sum(1 << mine for mine in state.mines), list("".join(state.board))
-        for cell in cells_of(cells):
+        for cell in solver.cells_of(cells):
             shown[cell] = str((self._near[cell] & mines).bit_count())
-        text, columns = "".join(shown), self.config.columns
-        return replace(state, board=tuple(text[i : i + columns] for i in range(0, len(text), columns)))
+        return replace(state, board=self.in_rows("".join(shown)))
 
-    def _risk(self, state: MinesweeperState, proofs: Proofs, cell: Cell) -> float:
+    def _risk(self, state: MinesweeperState, proofs: solver.Proofs, cell: Cell) -> float:
         """Highest risk by any adjacent number, otherwise by the mines of the board."""
-        index = self._index(cell)
+        index = self.index_of(cell)
         if index in proofs:
             return 2.0
         numbers, hidden = self._numbers(state), 0
         for other, shown in enumerate("".join(state.board)):
             hidden |= (shown == HIDDEN) << other
         clues = [
-            (self._near[other] & hidden, numbers[other]) for other in cells_of(self._near[index]) if other in numbers
+            (self._near[other] & hidden, numbers[other])
+            for other in solver.cells_of(self._near[index])
+            if other in numbers
         ]
         return max(count / around.bit_count() for around, count in clues or [(hidden, self.config.mines)])
 
     def _in_words(self, state: MinesweeperState, sources: tuple[int, ...], mine: bool, cells: list[int]) -> str:
         """Describe a step of a proof, for example `The 1 at (0, 1) shows that (0, 2) is a mine.`"""
         numbers = [self._number_in_words(state, source) for source in sorted(sources, reverse=True)]
-        named = ", ".join(self.where(self._cell(cell)) for cell in sorted(cells))
+        named = ", ".join(self.where(self.cell_at(cell)) for cell in sorted(cells))
         verb, fact = "shows" if len(numbers) == 1 else "show", "a mine" if mine else "safe"
         text = f"{' and '.join(numbers)} {verb} that "
         plural = "mines" if mine else fact
         return text[0].upper() + text[1:] + (f"{named} are {plural}." if len(cells) > 1 else f"{named} is {fact}.")
 
     def _number_in_words(self, state: MinesweeperState, source: int) -> str:
-        if source == ALL:
+        if source == solver.ALL:
             return "the number of mines"
-        row, column = self._cell(source)
+        row, column = self.cell_at(source)
         return f"the {state.board[row][column]} at {self.where((row, column))}"

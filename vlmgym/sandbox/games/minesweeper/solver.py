@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import islice, product
 from typing import NamedTuple
 
 import numpy as np
@@ -46,16 +46,11 @@ _Fact = tuple[int, bool, tuple[int, ...]]
 def neighbours(rows: int, columns: int) -> tuple[int, ...]:
     """Neighbours of each cell as a set."""
     near = []
-    for cell in range(rows * columns):
-        row, column = divmod(cell, columns)
-        near.append(
-            sum(
-                1 << (r * columns + c)
-                for r in range(max(0, row - 1), min(rows, row + 2))
-                for c in range(max(0, column - 1), min(columns, column + 2))
-                if (r, c) != (row, column)
-            )
+    for row, column in product(range(rows), range(columns)):
+        around = product(
+            range(max(0, row - 1), min(rows, row + 2)), range(max(0, column - 1), min(columns, column + 2))
         )
+        near.append(sum(1 << r * columns + c for r, c in around if (r, c) != (row, column)))
     return tuple(near)
 
 

@@ -15,10 +15,10 @@ from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, is_int
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskState, accuracy, with_task_perception
+from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 from vlmgym.sandbox.datasets.rows import Row, text_of, truth_of
 from vlmgym.sandbox.games.nlvr2.statements import STATEMENTS
-from vlmgym.sandbox.games.scenes.config import SCENE_PERCEPTION, SceneConfig, scene_levels
+from vlmgym.sandbox.games.scenes.config import SceneConfig
 from vlmgym.sandbox.games.scenes.description import (
     LINE_FORMAT,
     NOT_DESCRIBED,
@@ -55,14 +55,10 @@ class Nlvr2Config(SceneConfig):
 
     kinds: int = config_field(
         "reasoning",
-        4,
+        [2, 3, 4, 5, 5],
         "Number of kinds of statements, in this order: presence, count, comparison, spatial, two clauses.",
         ge=1,
         le=len(STATEMENTS),
-    )
-
-    levels = with_task_perception(
-        scene_levels({1: {"kinds": 2}, 2: {"kinds": 3}, 4: {"kinds": 5}, 5: {"kinds": 5}}), SCENE_PERCEPTION
     )
 
 
@@ -100,9 +96,6 @@ class Nlvr2(Task[Nlvr2State, int]):
     Arguments:
         `data`: Your own statements. Columns: `left_image`, `right_image`, `sentence` and `label`, as in the official
         JSON files and in HuggingFaceM4/NLVR2 on the Hub.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "nlvr2"
@@ -193,6 +186,6 @@ class Nlvr2(Task[Nlvr2State, int]):
     def check_state(self, state: Nlvr2State) -> None:
         super().check_state(state)
         if len(state.scenes) not in (0, 2):
-            raise StateError(f"invalid state of nlvr2: must have two scenes or a data row, got {len(state.scenes)}")
+            raise StateError(f"must have two scenes or a data row, got {len(state.scenes)}")
         for scene in state.scenes:
             self.config.check_scene(scene)

@@ -8,9 +8,10 @@ from itertools import chain, product
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeInt
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
@@ -39,19 +40,11 @@ _PERCEPTION = (
 class PairsConfig(BoardConfig):
     """Configuration of matching pairs."""
 
-    rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1, le=8)
-    columns: int = config_field("reasoning", 4, "Columns of the board.", ge=2, le=8)
-    patience: int = config_field("reasoning", 3, "Turns per card before the episode ends.", ge=1, le=20)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 2, "columns": 2},
-            2: {"rows": 3, "columns": 4},
-            3: {},
-            4: {"rows": 4, "columns": 6},
-            5: {"rows": 6, "columns": 6},
-        }
+    rows: int = config_field(
+        "reasoning", [2, 3, 4, 4, 6], "Rows of the board; rows x columns must be even.", ge=1, le=8
     )
+    columns: int = config_field("reasoning", [2, 4, 4, 6, 6], "Columns of the board.", ge=2, le=8)
+    patience: int = config_field("reasoning", 3, "Turns per card before the episode ends.", ge=1, le=20)
 
     def model_post_init(self, context: object) -> None:
         if self.rows * self.columns % 2:
@@ -71,7 +64,7 @@ class PairsState:
 
     cards: tuple[tuple[int, ...], ...]
     sides: tuple[str, ...]
-    turns: int = 0
+    turns: NonNegativeInt = 0
     variation_seed: int = 0
 
 
@@ -98,13 +91,6 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     Oracle:
         Remembers all cards seen, and never uses others.
-
-    Arguments:
-        `rows`, `columns`: Size of the board, an even number of cards.
-        `patience`: Turns per card.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "pairs"
@@ -128,22 +114,19 @@ class Pairs(BoardGame[PairsState, Cell]):
         return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows, 0, int(rng.integers(2**32)))
 
     def legal_actions(self, state: PairsState) -> tuple[Cell, ...]:
-        if self.ended(state) is not None:
-            return ()
-        return tuple([cell for cell, side in _by_cell(state.sides) if side in NEW + KNOWN])
+        return () if self.ended(state) is not None else tuple(find_cells(state.sides, NEW + KNOWN))
 
     def step(self, state: PairsState, action: Cell, rng: np.random.Generator) -> Step[PairsState]:
         ((row, column),) = self.action_cells(action)
-        if (reason := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {reason}")
+        self.check_running(state)
         if state.sides[row][column] not in NEW + KNOWN:
             raise IllegalAction(f"the card at {self.where(action)} is already face up")
-        sides, shown = state.sides, _shown(state)
+        sides, shown = state.sides, find_cells(state.sides, SHOWN)
         if len(shown) == 2:
             sides, shown = tuple(line.replace(SHOWN, KNOWN) for line in sides), []
         pair = bool(shown) and self._kind(state, shown[0]) == self._kind(state, action)
         for cell in [*shown, action] if pair else [action]:
-            sides = _turned(sides, cell, FOUND if pair else SHOWN)
+            sides = with_cell(sides, cell, FOUND if pair else SHOWN)
         after = replace(state, sides=sides, turns=state.turns + 1)
         reward = 2 / (self.config.rows * self.config.columns) if pair else 0.0
         return Step(after, reward, self.ended(after) is not None, {"pair": pair})
@@ -157,11 +140,10 @@ class Pairs(BoardGame[PairsState, Cell]):
         """Complete or start a pair of cards that have been seen, or else turn over a new card."""
         if self.ended(state) is not None:
             return None
-        shown = _shown(state)
+        shown = find_cells(state.sides, SHOWN)
         if len(shown) == 1:
-            partner = self._known_partner(state, shown[0])
-            return partner or self._new_card(state)
-        known = [cell for cell, side in _by_cell(state.sides) if side == KNOWN]
+            return self._known_partner(state, shown[0]) or self._new_card(state)
+        known = find_cells(state.sides, KNOWN)
         return next((cell for cell in known if self._known_partner(state, cell)), None) or self._new_card(state)
 
     def metrics(self, state: PairsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -201,15 +183,14 @@ class Pairs(BoardGame[PairsState, Cell]):
     def explain(self, state: PairsState, action: Cell) -> str:
         """State what earlier images showed of the card and its partner."""
         row, column = action
-        side, shown = state.sides[row][column], _shown(state)
-        if side == NEW:
+        if state.sides[row][column] == NEW:
             return f"I have not seen the card at {self.where(action)} yet."
         words = _words(self._kind(state, action))
         seen = f"An earlier image showed a {words} at {self.where(action)}"
         partner = self._known_partner(state, action)
         if partner is None:
             return f"{seen}; I have not seen its partner."
-        now = "is face up" if partner in shown else "was, too,"
+        now = "is face up" if partner in find_cells(state.sides, SHOWN) else "was, too,"
         return f"{seen}, and its partner {now} at {self.where(partner)}."
 
     def check_state(self, state: PairsState) -> None:
@@ -217,17 +198,14 @@ class Pairs(BoardGame[PairsState, Cell]):
         self.check_board_size(state.sides)
         cards = list(chain.from_iterable(state.cards))
         if any(cards.count(kind) != 2 for kind in cards):
-            raise StateError("invalid state of pairs: a card has not exactly one partner")
+            raise StateError("a card has not exactly one partner")
         if not 0 <= min(cards) <= max(cards) < len(COLOUR_NAMES) * len(SHAPE_NAMES):
-            raise StateError("invalid state of pairs: the kind of a card is unknown")
+            raise StateError("the kind of a card is unknown")
         if unknown := set("".join(state.sides)) - {NEW, KNOWN, SHOWN, FOUND}:
-            raise StateError(f"invalid state of pairs: {min(unknown)!r} is not a side of a card")
-        found = [self._kind(state, cell) for cell, side in _by_cell(state.sides) if side == FOUND]
-        shown = [self._kind(state, cell) for cell in _shown(state)]
+            raise StateError(f"{min(unknown)!r} is not a side of a card")
+        found, shown = ([self._kind(state, cell) for cell in find_cells(state.sides, side)] for side in (FOUND, SHOWN))
         if any(found.count(kind) != 2 for kind in found) or len(set(shown)) != len(shown) or len(shown) > 2:
-            raise StateError("invalid state of pairs: the cards that are face up do not follow from the rules")
-        if state.turns < 0:
-            raise StateError(f"invalid state of pairs: turns must be at least 0, got {state.turns}")
+            raise StateError("the cards that are face up do not follow from the rules")
 
     @property
     def _turns(self) -> int:
@@ -240,27 +218,12 @@ class Pairs(BoardGame[PairsState, Cell]):
     def _known_partner(self, state: PairsState, cell: Cell) -> Cell | None:
         """Partner of a card, if it has been seen."""
         kind = self._kind(state, cell)
-        seen = (other for other, side in _by_cell(state.sides) if side in KNOWN + SHOWN and other != cell)
-        return next((other for other in seen if self._kind(state, other) == kind), None)
+        seen = find_cells(state.sides, KNOWN + SHOWN)
+        return next((other for other in seen if other != cell and self._kind(state, other) == kind), None)
 
     def _new_card(self, state: PairsState) -> Cell:
         """First card never seen, or else the first card that is face down."""
-        return next((cell for cell, side in _by_cell(state.sides) if side == NEW), self.legal_actions(state)[0])
-
-
-def _by_cell(sides: Sequence[str]) -> list[tuple[Cell, str]]:
-    return [((row, column), side) for row, line in enumerate(sides) for column, side in enumerate(line)]
-
-
-def _shown(state: PairsState) -> list[Cell]:
-    """Cards that are face up without a partner."""
-    return [cell for cell, side in _by_cell(state.sides) if side == SHOWN]
-
-
-def _turned(sides: tuple[str, ...], cell: Cell, side: str) -> tuple[str, ...]:
-    row, column = cell
-    line = sides[row][:column] + side + sides[row][column + 1 :]
-    return (*sides[:row], line, *sides[row + 1 :])
+        return (find_cells(state.sides, NEW) or find_cells(state.sides, KNOWN))[0]
 
 
 def _words(kind: int) -> str:

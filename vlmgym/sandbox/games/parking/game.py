@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, beside
 from vlmgym.sandbox.games.parking.lot import Lot, Move, Offsets, Vehicle, make_lot
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.rendering.board import Cells
@@ -54,19 +54,11 @@ _ANSWER = re.compile(r"([A-Z])[\s,:]+(up|right|down|left)", re.IGNORECASE)
 class ParkingConfig(BoardConfig):
     """Configuration of the parking lot."""
 
-    rows: int = config_field("reasoning", 6, "Rows of the lot.", ge=4, le=8)
-    columns: int = config_field("reasoning", 6, "Columns of the lot.", ge=4, le=8)
-    vehicles: int = config_field("reasoning", 8, "Number of vehicles with the red car.", ge=2, le=14)
-    lots: int = config_field("reasoning", 4, "Number of random lots; the most blocked one is used.", ge=1, le=50)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 4, "columns": 4, "vehicles": 3, "lots": 1},
-            2: {"rows": 5, "columns": 5, "vehicles": 5, "lots": 3},
-            3: {},
-            4: {"vehicles": 9, "lots": 12},
-            5: {"vehicles": 10, "lots": 50},
-        }
+    rows: int = config_field("reasoning", [4, 5, 6, 6, 6], "Rows of the lot.", ge=4, le=8)
+    columns: int = config_field("reasoning", [4, 5, 6, 6, 6], "Columns of the lot.", ge=4, le=8)
+    vehicles: int = config_field("reasoning", [3, 5, 8, 9, 10], "Number of vehicles with the red car.", ge=2, le=14)
+    lots: int = config_field(
+        "reasoning", [1, 3, 4, 12, 50], "Number of random lots; the most blocked one is used.", ge=1, le=50
     )
 
 
@@ -100,28 +92,19 @@ class Parking(BoardGame[ParkingState, Move]):
 
     Oracle:
         A shortest solution, or none if the search exceeds 100,000 lots, which no level needs.
-
-    Arguments:
-        `rows`, `columns`: Size of the lot.
-        `vehicles`: Number of vehicles.
-        `lots`: Number of random lots; the most blocked one is used.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "parking"
-    title = "Parking"
     skills = ("planning", "search")
     joined = True
     Config = ParkingConfig
     State = ParkingState
     prompt_template = PROMPT_V1
 
-    @property
+    @cached_property
     def action_space(self) -> spaces.Space[Any]:
         """A vehicle and a direction."""
-        return _space(self.config.vehicles)
+        return spaces.MultiDiscrete([self.config.vehicles, 4])
 
     def start(self, rng: np.random.Generator) -> ParkingState:
         c = self.config
@@ -140,8 +123,7 @@ class Parking(BoardGame[ParkingState, Move]):
                 f"{action!r} is not an action: a vehicle, 0 to {c.vehicles - 1}, and a direction, 0 to 3"
             )
         lot = self._lot(state)
-        if lot.solved(state.offsets):
-            raise IllegalAction("the red car is at the exit")
+        self.check_running(state)
         offsets = dict(lot.moves(state.offsets)).get(action)
         if offsets is None:
             raise IllegalAction(f"vehicle {self._why_not(state, action)}")
@@ -154,7 +136,7 @@ class Parking(BoardGame[ParkingState, Move]):
 
     def best_action(self, state: ParkingState) -> Move | None:
         """First move of a shortest solution, or None if it is not found within 100,000 lots."""
-        return self._planner(state.vehicles).move(state.offsets)
+        return _planner(self.config.rows, self.config.columns, state.vehicles).move(state.offsets)
 
     def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         left = self.config.columns - state.vehicles[0].length - state.offsets[0]
@@ -203,9 +185,7 @@ class Parking(BoardGame[ParkingState, Move]):
         match = _ANSWER.fullmatch(text.strip())
         if match is None or (number := ascii_uppercase.index(match[1].upper())) >= self.config.vehicles:
             last = ascii_uppercase[self.config.vehicles - 1]
-            raise ParseError(
-                f"the answer {truncate(text, 40)!r} is not a letter from A to {last} and up, right, down or left"
-            )
+            raise unreadable(text, f"a letter from A to {last} and up, right, down or left")
         return number, DIRECTIONS.index(match[2].lower())
 
     def normalise_answer(self, text: str) -> str:
@@ -228,7 +208,7 @@ class Parking(BoardGame[ParkingState, Move]):
 
     def check_state(self, state: ParkingState) -> None:
         c = self.config
-        invalid = StateError(f"invalid state of parking: not {c.vehicles} vehicles on a {c.rows} x {c.columns} lot")
+        invalid = StateError(f"not {c.vehicles} vehicles on a {c.rows} x {c.columns} lot")
         if not len(state.vehicles) == len(state.offsets) == c.vehicles or not state.vehicles[0].horizontal:
             raise invalid
         taken = 0
@@ -239,7 +219,7 @@ class Parking(BoardGame[ParkingState, Move]):
         lot = self._lot(state)
         for masks, offset in zip(lot.masks, state.offsets):
             if masks[offset] & taken:
-                raise StateError("invalid state of parking: two vehicles overlap")
+                raise StateError("two vehicles overlap")
             taken |= masks[offset]
 
     def _why_not(self, state: ParkingState, action: Move) -> str:
@@ -249,22 +229,11 @@ class Parking(BoardGame[ParkingState, Move]):
         if state.vehicles[number].horizontal != (direction % 2 == 1):
             return f"{letter} only moves {'left and right' if state.vehicles[number].horizontal else 'up and down'}"
         cells = self._lot(state).cells(number, state.offsets[number])
-        row, column = cells[0] if direction in (0, 3) else cells[-1]
-        row, column = row + STEPS[direction][0], column + STEPS[direction][1]
-        if not (0 <= row < self.config.rows and 0 <= column < self.config.columns):
-            return f"{letter} cannot leave the lot"
-        return f"{letter} is blocked at {self.where((row, column))}"
+        cell = beside(cells[0] if direction in (0, 3) else cells[-1], direction)
+        return f"{letter} is blocked at {self.where(cell)}" if self.inside(cell) else f"{letter} cannot leave the lot"
 
     def _lot(self, state: ParkingState) -> Lot:
         return _lot(self.config.rows, self.config.columns, state.vehicles)
-
-    def _planner(self, vehicles: tuple[Vehicle, ...]) -> Planner[Offsets, Move]:
-        return _planner(self.config.rows, self.config.columns, vehicles)
-
-
-@lru_cache
-def _space(vehicles: int) -> spaces.Space[Any]:
-    return spaces.MultiDiscrete([vehicles, 4])
 
 
 @lru_cache(maxsize=4096)

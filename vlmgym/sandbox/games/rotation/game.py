@@ -12,18 +12,10 @@ from vlmgym.errors import GenerationError, StateError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Part
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import TaskConfig, with_task_perception
+from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.rotation.drawing import BLACK, extent, faces, paint
-from vlmgym.sandbox.games.rotation.figures import (
-    Figure,
-    canonical,
-    grow,
-    is_clear,
-    mirrored,
-    vary,
-    views,
-)
+from vlmgym.sandbox.games.rotation.figures import Figure, canonical, grow, is_clear, mirrored, vary, views
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 PAGE: Colour = (250, 248, 243)
@@ -44,19 +36,11 @@ Answer with its number.
 class RotationConfig(TaskConfig):
     """Configuration of mental rotation."""
 
-    solid: bool = config_field("reasoning", True, "Cubes in space instead of squares in the plane.")
-    cells: int = config_field("reasoning", 5, "Number of cubes or squares of a figure.", ge=4, le=10)
-    choices: int = config_field("reasoning", 4, "Number of figures to choose from.", ge=2, le=6)
-
-    levels = with_task_perception(
-        {
-            1: {"solid": False, "cells": 4, "choices": 2},
-            2: {"solid": False, "choices": 3},
-            3: {},
-            4: {"cells": 6, "choices": 5},
-            5: {"cells": 8, "choices": 6},
-        }
+    solid: bool = config_field(
+        "reasoning", [False, False, True, True, True], "Cubes in space instead of squares in the plane."
     )
+    cells: int = config_field("reasoning", [4, 5, 5, 6, 8], "Number of cubes or squares of a figure.", ge=4, le=10)
+    choices: int = config_field("reasoning", [2, 3, 4, 5, 6], "Number of figures to choose from.", ge=2, le=6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +58,7 @@ class Rotation(ChoiceTask[RotationState]):
         A figure is a random connected set of squares or cubes that differs from its mirror image. One choice is the
         figure in another orientation, one is its mirror image, and the others have one cell in another place or are
         mirror images of such figures. In solid figures, every cube is at least partly visible, and no other figure with
-        one cube elsewhere looks the same.
+        one cube elsewhere looks the same. They are rotated about any axis, flat ones by multiples of 15 degrees.
 
     Observation:
         An RGB image with the figure above the numbered choices.
@@ -87,14 +71,6 @@ class Rotation(ChoiceTask[RotationState]):
 
     Episode end:
         After one turn. Metric: accuracy.
-
-    Arguments:
-        `solid`: Cubes in space, rotated about any axis, or squares in the plane, rotated by multiples of 15 degrees.
-        `cells`: Size of the figures.
-        `choices`: Number of choices.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "rotation"
@@ -209,10 +185,10 @@ class Rotation(ChoiceTask[RotationState]):
         c = self.config
         sizes = [len(set(figure)) for figure in state.figures]
         if sizes != [c.cells] * (c.choices + 1) or len(state.angles) != len(sizes):
-            raise StateError(f"invalid state of rotation: it needs {c.choices + 1} figures of {c.cells} cells")
+            raise StateError(f"it needs {c.choices + 1} figures of {c.cells} cells")
         forms = [canonical(figure, c.solid) for figure in state.figures]
         if [number for number in range(1, len(forms)) if forms[number] == forms[0]] != [state.answer]:
-            raise StateError(f"invalid state of rotation: {state.answer} is not the only rotated figure")
+            raise StateError(f"{state.answer} is not the only rotated figure")
 
     @property
     def _columns(self) -> int:

@@ -1,29 +1,20 @@
-"""Config fields and difficulty levels shared by the games over generated scenes."""
+"""Config fields shared by the games over generated scenes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pydantic import model_validator
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.core.config import Levels, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
 from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Selector, Vocabulary
 from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 from vlmgym.sandbox.rendering.palette import ThemeName
-
-SCENE_PERCEPTION: Levels = {
-    1: {"similarity": 0.0, "visible": 0.95, "rotation": 0},
-    2: {"similarity": 0.05, "visible": 0.85, "rotation": 10},
-    3: {},
-    4: {"similarity": 0.3, "visible": 0.65, "rotation": 25},
-    5: {"similarity": 0.5, "visible": 0.6, "rotation": 30},
-}
-"""Perception levels, in addition to `DEGRADATION`."""
 
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 
@@ -32,13 +23,21 @@ class SceneConfig(TaskConfig):
     """Config fields of generated scenes. With `data`, they have no effect."""
 
     theme: ThemeName = config_field("perception", "light", "Background colour.")
-    similarity: float = config_field("perception", 0.1, "Similarity of the objects' colours.", ge=0.0, le=0.9)
-    visible: float = config_field("perception", 0.7, "Minimum visible fraction of each object's area.", ge=0.5, le=1.0)
-    rotation: int = config_field("perception", 20, "Maximum rotation of objects in degrees.", ge=0, le=30)
-    objects: int = config_field("reasoning", 8, "Maximum number of objects in an image.", ge=3, le=16)
-    colours: int = config_field("reasoning", 6, "Number of object colours.", ge=3, le=MAX_COLOURS)
-    shapes: int = config_field("reasoning", 6, "Number of object shapes.", ge=3, le=MAX_SHAPES)
-    attributes: int = config_field("reasoning", 2, "Maximum number of attributes that describe an object.", ge=1, le=3)
+    similarity: float = config_field(
+        "perception", [0.0, 0.05, 0.1, 0.3, 0.5], "Similarity of the objects' colours.", ge=0.0, le=0.9
+    )
+    visible: float = config_field(
+        "perception", [0.95, 0.85, 0.7, 0.65, 0.6], "Minimum visible fraction of each object's area.", ge=0.5, le=1.0
+    )
+    rotation: int = config_field(
+        "perception", [0, 10, 20, 25, 30], "Maximum rotation of objects in degrees.", ge=0, le=30
+    )
+    objects: int = config_field("reasoning", [3, 5, 8, 10, 13], "Maximum number of objects in an image.", ge=3, le=16)
+    colours: int = config_field("reasoning", [3, 4, 6, 8, 8], "Number of object colours.", ge=3, le=MAX_COLOURS)
+    shapes: int = config_field("reasoning", [3, 4, 6, 8, 8], "Number of object shapes.", ge=3, le=MAX_SHAPES)
+    attributes: int = config_field(
+        "reasoning", [1, 2, 2, 3, 3], "Maximum number of attributes that describe an object.", ge=1, le=3
+    )
 
     @model_validator(mode="after")
     def _check_room(self: SceneConfigT) -> SceneConfigT:
@@ -81,7 +80,7 @@ class SceneConfig(TaskConfig):
         """Reject a scene that this configuration cannot generate."""
         vocabulary = self.vocabulary
         if not 1 <= len(scene) <= self.objects:
-            raise StateError(f"invalid state: a scene must have 1 to {self.objects} objects, got {len(scene)}")
+            raise StateError(f"a scene must have 1 to {self.objects} objects, got {len(scene)}")
         for item in scene:
             for value, values in (
                 (item.size, SIZES),
@@ -89,22 +88,4 @@ class SceneConfig(TaskConfig):
                 (item.shape, vocabulary.shapes),
             ):
                 if value not in values:
-                    raise StateError(
-                        f"invalid state: an object's attribute must be one of {', '.join(values)}, got {value!r}"
-                    )
-            if not (0 <= item.x <= 1000 and 0 <= item.y <= 1000 and abs(item.angle) <= 180):
-                raise StateError(
-                    f"invalid state: object at ({item.x}, {item.y}) with angle {item.angle} is out of range"
-                )
-
-
-def scene_levels(reasoning: dict[int, dict[str, Any]]) -> Levels:
-    """Combine the shared reasoning levels with a game's own."""
-    shared: dict[int, dict[str, Any]] = {
-        1: {"objects": 3, "colours": 3, "shapes": 3, "attributes": 1},
-        2: {"objects": 5, "colours": 4, "shapes": 4},
-        3: {},
-        4: {"objects": 10, "colours": 8, "shapes": 8, "attributes": 3},
-        5: {"objects": 13, "colours": 8, "shapes": 8, "attributes": 3},
-    }
-    return {level: {**values, **reasoning.get(level, {})} for level, values in shared.items()}
+                    raise StateError(f"an object's attribute must be one of {', '.join(values)}, got {value!r}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 
@@ -53,9 +54,9 @@ class SceneObject:
     size: Size
     colour: str
     shape: str
-    x: int
-    y: int
-    angle: int = 0
+    x: Annotated[int, Field(ge=0, le=1000)]
+    y: Annotated[int, Field(ge=0, le=1000)]
+    angle: Annotated[int, Field(ge=-180, le=180)] = 0
 
     @property
     def kind(self) -> Kind:
@@ -126,11 +127,7 @@ class Selector:
 
     @classmethod
     def random(
-        cls,
-        rng: np.random.Generator,
-        vocabulary: Vocabulary,
-        count: int,
-        among: Sequence[Attribute] = ATTRIBUTES,
+        cls, rng: np.random.Generator, vocabulary: Vocabulary, count: int, among: Sequence[Attribute] = ATTRIBUTES
     ) -> Selector:
         """Sample a selector with `count` attributes."""
         chosen: dict[str, Any] = {

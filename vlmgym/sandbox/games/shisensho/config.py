@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from pydantic import field_validator
-
-from vlmgym.sandbox.core.board_game import BOARD_PERCEPTION, BoardConfig
-from vlmgym.sandbox.core.config import Difficulty, Levels, config_field, setting
+from vlmgym.sandbox.core.board_game import BoardConfig
+from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 
 
@@ -22,56 +19,32 @@ class ShisenShoConfig(BoardConfig):
     there are fewer classes of images than kinds, classes have more tiles.
     """
 
-    rows: int = config_field("reasoning", 6, "Rows of the board; rows x columns must be even.", ge=2, le=16)
-    columns: int = config_field("reasoning", 6, "Columns of the board.", ge=2, le=16)
+    rows: int = config_field(
+        "reasoning", [4, 4, 6, 8, 10], "Rows of the board; rows x columns must be even.", ge=2, le=16
+    )
+    columns: int = config_field("reasoning", [4, 6, 6, 8, 10], "Columns of the board.", ge=2, le=16)
     copies: Literal[2, 4] = config_field(
         "reasoning", 4, "Equal tiles per kind; one kind has 2 if rows x columns is not divisible by 4."
     )
     turns: int = config_field("reasoning", 2, "Maximum number of turns of a path.", ge=0, le=4)
     solvable: bool = config_field("reasoning", True, "Deal only boards that can be cleared; otherwise random boards.")
-    colours: int = config_field("perception", 6, "Number of colours to choose tiles from.", ge=1, le=MAX_COLOURS)
-    shapes: int = config_field("perception", 6, "Number of shapes to choose tiles from.", ge=1, le=MAX_SHAPES)
+    colours: int = config_field(
+        "perception", [5, 5, 6, 7, 8], "Number of colours to choose tiles from.", ge=1, le=MAX_COLOURS
+    )
+    shapes: int = config_field(
+        "perception", [5, 6, 6, 7, 8], "Number of shapes to choose tiles from.", ge=1, le=MAX_SHAPES
+    )
     tiles: Literal["shapes", "digits", "cifar10", "folder"] = config_field(
-        "perception",
-        "shapes",
-        "Coloured shapes, or images that match by class: digits, CIFAR-10, or those in data.",
+        "perception", "shapes", "Coloured shapes, or images that match by class: digits, CIFAR-10, or those in data."
     )
     variety: int = config_field(
-        "perception", 256, "Maximum number of different images per class on a board.", ge=1, le=256
+        "perception", [1, 2, 256, 256, 256], "Maximum number of different images per class on a board.", ge=1, le=256
     )
     data: str | None = setting(
         None, "Your own images: a folder with a folder per class, any data with image and label, or CIFAR-10's archive."
     )
     split: str | None = setting(None, "Split of the data; CIFAR-10 has test (default) and train.")
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")
-
-    levels: ClassVar[Mapping[Difficulty, Levels]] = {
-        "perception": {
-            level: {**BOARD_PERCEPTION[level], "colours": colours, "shapes": shapes, "variety": variety}
-            for level, (colours, shapes, variety) in {
-                1: (5, 5, 1),
-                2: (5, 6, 2),
-                3: (6, 6, 256),
-                4: (7, 7, 256),
-                5: (8, 8, 256),
-            }.items()
-        },
-        "reasoning": {
-            1: {"rows": 4, "columns": 4},
-            2: {"rows": 4, "columns": 6},
-            3: {},
-            4: {"rows": 8, "columns": 8},
-            5: {"rows": 10, "columns": 10},
-        },
-    }
-
-    @field_validator("theme", mode="before")
-    @classmethod
-    def _check_theme(cls, value: Any) -> Any:
-        """Point out `tiles` to users who pass its values as `theme`."""
-        if value in ("shapes", "digits", "cifar10", "folder"):
-            raise ValueError(f"theme must be light or dark; for these tiles use tiles={value}")
-        return value
 
     def model_post_init(self, context: object) -> None:
         """Check the number of cells and kinds, and that data are given only where they are used."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from heapq import nsmallest
-from itertools import chain, combinations, pairwise
+from itertools import combinations
 from typing import Any
 from zlib import crc32
 
@@ -14,7 +13,7 @@ import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
-from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.board_game import BoardGame, with_cell
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import OWN_DATA, Step
 from vlmgym.sandbox.games.shisensho.config import ShisenShoConfig
@@ -28,9 +27,11 @@ from vlmgym.sandbox.games.shisensho.image_tiles import (
     tile_images,
 )
 from vlmgym.sandbox.games.shisensho.paths import (
+    Bitboard,
     Board,
     Cell,
     PathFinder,
+    Square,
     end_reason,
     legal_actions,
     path_finder,
@@ -62,7 +63,7 @@ _SOURCES = {
 _KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "an image of one of several kinds"}
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
-MAX_EXPLAINED = 8
+MAX_EXPLAINED = 20
 """Maximum number of pairs in an explanation."""
 MAX_LISTED = 100
 """Maximum number of image classes in a prompt."""
@@ -112,13 +113,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     Episode end:
         The board is cleared, or no pair can be connected. `info` has the `tile` and the `path` as its ends and corners.
         Metric: tiles left.
-
-    Arguments:
-        `rows`, `columns`, `copies`, `turns`, `solvable`: Size of the board and rules.
-        `tiles`, `data`, `split`: Coloured shapes or images.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "shisensho"
@@ -146,10 +140,8 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def step(self, state: ShisenShoState, action: Pair, rng: np.random.Generator) -> Step[ShisenShoState]:
         path = self._path(state, action)
-        board = list(state.board)
-        for row, column in (path[0], path[-1]):
-            board[row] = board[row][:column] + (EMPTY,) + board[row][column + 1 :]
-        after = ShisenShoState(tuple(board), state.variation_seed, state.images)
+        board = with_cell(with_cell(state.board, path[0], (EMPTY,)), path[-1], (EMPTY,))
+        after = replace(state, board=board)
         info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
         return Step(after, 1.0, self.ended(after) is not None, info)
 
@@ -226,26 +218,23 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return _IMAGES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
-        """List equal tiles and whether they are connected, then the path of a legal action."""
-        equal_pairs = self._equal_pairs(state)
-        try:
-            path = self._path(state, action)
-        except IllegalAction:
-            return f"{equal_pairs} {super().explain(state, action)}"
-        first, second = (self.where(cell) for cell in (path[0], path[-1]))
-        segments = [_segment(start, end) for start, end in pairwise(path)]
-        kind = f"path with {_count(len(segments) - 1, 'turn')}" if len(segments) > 1 else "straight path"
-        tile = state.board[action[0]][action[1]]
-        return (
-            f"{equal_pairs} I choose the {tile} at {first} and at {second}. "
-            f"A {kind} connects them: {', '.join(segments)}."
-        )
+        """List pairs of equal tiles by kind, each with the turns of the path between them, up to the chosen one.
+
+        Every pair follows the name of its tile, from which it can be found on the board.
+        """
+        tiles, groups = tile_groups(state.board)
+        equal = [pair for group in groups for pair in combinations(group, 2)]
+        first, second = sorted(map(self._finder.square, self.action_cells(action)))
+        before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
+        pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
+        chosen = f"{state.board[action[0]][action[1]]}, {self.format(action)}"
+        return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
 
     def check_state(self, state: ShisenShoState) -> None:
         self.check_board_size(state.board)
         c = self.config
         if (state.images is None) != (c.tiles == "shapes"):
-            raise StateError(f"invalid state of shisensho: the images do not fit tiles={c.tiles}")
+            raise StateError(f"the images do not fit tiles={c.tiles}")
         if state.images is not None:
             self.tile_images.check(state.board, state.images, self._side)
             return
@@ -253,10 +242,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         for line in state.board:
             for tile in line:
                 if tile not in known:
-                    raise StateError(
-                        f"invalid state of shisensho: there is no tile {tile!r} with {c.colours} colours and "
-                        f"{c.shapes} shapes"
-                    )
+                    raise StateError(f"there is no tile {tile!r} with {c.colours} colours and {c.shapes} shapes")
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """Return the path of a legal action: its first cell, its corners and its last cell."""
@@ -281,17 +267,12 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             )
         return path
 
-    def _equal_pairs(self, state: ShisenShoState) -> str:
-        """List the first pairs of equal tiles in reading order, and whether each is legal."""
-        legal = set(self.legal_actions(state))
-        equal = chain.from_iterable(
-            combinations(sorted(map(self._finder.cell, group)), 2) for group in tile_groups(state.board)[1]
-        )
-        pairs = [
-            f"{self.where(first)} {self.where(second)} {'yes' if first + second in legal else 'no'}"
-            for first, second in nsmallest(MAX_EXPLAINED, equal)
-        ]
-        return f"Equal tiles and whether a path connects them: {'; '.join(pairs)}."
+    def _pair_in_words(self, state: ShisenShoState, start: Square, end: Square, tiles: Bitboard) -> str:
+        """Describe two equal tiles, for example `red circle, (0, 1) (2, 1) none` without a path."""
+        first, second = map(self._finder.cell, (start, end))
+        path = self._finder.path(start, end, tiles)
+        turns = "none" if path is None else len(path) - 2
+        return f"{state.board[first[0]][first[1]]}, {self.where(first)} {self.where(second)} {turns}"
 
 
 @lru_cache(maxsize=4096)
@@ -302,10 +283,3 @@ def _image_tiles(names: tuple[str, ...], rows: tuple[int, ...]) -> tuple[Hashabl
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _segment(start: Cell, end: Cell) -> str:
-    """Describe a straight segment of a path, for example `2 up`."""
-    down, right = end[0] - start[0], end[1] - start[1]
-    direction = ("down" if down > 0 else "up") if down else ("right" if right > 0 else "left")
-    return f"{abs(down + right)} {direction}"

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,6 @@ from vlmgym.sandbox.games.shisensho.labelled_images import is_cifar10, open_cifa
 from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import THEMES, ThemeName
-
-T = TypeVar("T")
 
 ImageTiles = Literal["digits", "cifar10", "folder"]
 Names = Sequence[Sequence[str]]
@@ -99,7 +98,7 @@ class TileImages:
             raise UsageError(f"row {skipped[0].index} of {self._data} is bad: {skipped[0].reason}")
         chosen = {
             label: self._choose(label, min(variety, count), side, rng, bad_rows, skipped)
-            for label, count in Counter(_flat(names)).items()
+            for label, count in Counter(chain.from_iterable(names)).items()
         }
         taken: dict[str, int] = defaultdict(int)
         rows = []
@@ -140,8 +139,8 @@ class TileImages:
         """Check that the images belong to a board, possibly with tiles taken off."""
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
             raise StateError("the board and its images differ in size")
-        for label, row in zip(_flat(names), _flat(dealt.rows)):
-            if label != EMPTY and not (label in self._rows and _holds(self._rows[label], row)):
+        for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
+            if label != EMPTY and not (label in self._rows and row in self._rows[label]):
                 raise StateError(f"row {row} of {self._data} is not an image of class {label}")
         if (dealt, side) in self._verified:
             return
@@ -163,7 +162,7 @@ class TileImages:
             raise StateError(f"row {row} of {self._data} is no longer valid: {error}") from None
 
     def _digest(self, rows: Iterable[Iterable[int]], side: int) -> str:
-        parts = [f"{row} {self._load(row, side)[0]}" for row in _flat(rows)]
+        parts = [f"{row} {self._load(row, side)[0]}" for row in chain.from_iterable(rows)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def _load(self, row: int, side: int) -> tuple[str, NDArray[np.uint8]]:
@@ -194,21 +193,12 @@ def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileI
     return TileImages(open_table(str(data), split), str(data))
 
 
-def _holds(rows: NDArray[np.int64], row: int) -> bool:
-    index = int(np.searchsorted(rows, row))
-    return index < len(rows) and int(rows[index]) == row
-
-
 def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
     """Report the first row without a label and the number of others; the state includes this, so it must be short."""
     if not unlabelled:
         return ()
     others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""
     return (SkippedRow(min(unlabelled), f"its label is empty{others}"),)
-
-
-def _flat(lines: Iterable[Iterable[T]]) -> list[T]:
-    return [cell for line in lines for cell in line]
 
 
 class ImageTile(NamedTuple):

@@ -75,13 +75,9 @@ class PathFinder:
         """Square of each cell, rows x columns."""
         self._floor: Bitboard = sum(1 << self.square(cell) for cell in cells)
         self._rays = {self.square(cell): self._rays_of(cell) for cell in cells}
+        steps = (-self._stride, -1, 1, self._stride)
         self.neighbours = {
-            self.square((row, column)): sum(
-                1 << self.square(cell)
-                for cell in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
-            )
-            for row in range(rows)
-            for column in range(columns)
+            square: sum(1 << square + step for step in steps) for line in self.squares for square in line
         }
 
     def square(self, cell: Cell) -> Square:

@@ -21,7 +21,7 @@ with 4 copies and 2 turns. Boards with 2 copies need no search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vlmgym.sandbox.core.coordinates import Pair
@@ -49,27 +49,13 @@ def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> Plan:
     as possible.
     """
     solver = _Solver(board, turns, budget)
-    tiles = solver.tiles
-    moves: list[Pair] = []
-    branches: list[SquarePair] = []
-    while True:
-        pair = solver.safe_pair(tiles)
-        if pair is None:
-            branches = branches or solver.branches(tiles)
-            if not branches:
-                return Plan(tuple(moves), tiles.bit_count(), solver.nodes)
-            pair = branches.pop(0)
-        moves.append(solver.move(pair))
-        tiles ^= 1 << pair[0] | 1 << pair[1]
+    moves = tuple(solver.moves())
+    return Plan(moves, solver.tiles.bit_count(), solver.nodes)
 
 
 def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
     """Return the first move of `plan`, or None if no pair can be connected."""
-    solver = _Solver(board, turns, budget)
-    pair = solver.safe_pair(solver.tiles)
-    if pair is None:
-        pair = next(iter(solver.branches(solver.tiles)), None)
-    return None if pair is None else solver.move(pair)
+    return next(_Solver(board, turns, budget).moves(), None)
 
 
 class _Solver:
@@ -86,15 +72,20 @@ class _Solver:
         self._best_line: list[SquarePair] = []
         self._fewest = 0
 
-    def move(self, pair: SquarePair) -> Pair:
-        """Convert two squares to an action."""
-        return self._finder.cell(pair[0]) + self._finder.cell(pair[1])
+    def moves(self) -> Iterator[Pair]:
+        """Yield the moves of a plan, and remove their tiles from the board."""
+        branches: list[SquarePair] = []
+        while True:
+            safe = (pairs[0] for group in self._groups if (pairs := self._safe_pairs(self.tiles, group)))
+            if (pair := next(safe, None)) is None:
+                branches = branches or self._branches(self.tiles)
+                if not branches:
+                    return
+                pair = branches.pop(0)
+            self.tiles ^= 1 << pair[0] | 1 << pair[1]
+            yield self._finder.cell(pair[0]) + self._finder.cell(pair[1])
 
-    def safe_pair(self, tiles: Bitboard) -> SquarePair | None:
-        """Return the first safe pair, or None."""
-        return next((pairs[0] for group in self._groups if (pairs := self._safe_pairs(tiles, group))), None)
-
-    def branches(self, tiles: Bitboard) -> list[SquarePair]:
+    def _branches(self, tiles: Bitboard) -> list[SquarePair]:
         """Search a state without safe pairs for the line that leaves the fewest tiles; return it without safe pairs.
 
         The line is empty only if no pair can be connected.

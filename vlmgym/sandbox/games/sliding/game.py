@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from pydantic import PositiveInt
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
@@ -38,19 +39,9 @@ _PERCEPTION = "the board, one line per row, numbers separated by commas, empty f
 class SlidingConfig(BoardConfig):
     """Configuration of the sliding-tile puzzle."""
 
-    rows: int = config_field("reasoning", 3, "Rows of the board.", ge=2, le=5)
-    columns: int = config_field("reasoning", 3, "Columns of the board.", ge=2, le=5)
-    shuffle: int = config_field("reasoning", 16, "Random moves from the solved board.", ge=1, le=1000)
-
-    levels = with_board_perception(
-        {
-            1: {"shuffle": 4},
-            2: {"shuffle": 8},
-            3: {},
-            4: {"rows": 3, "columns": 4, "shuffle": 26},
-            5: {"rows": 4, "columns": 4, "shuffle": 32},
-        }
-    )
+    rows: int = config_field("reasoning", [3, 3, 3, 3, 4], "Rows of the board.", ge=2, le=5)
+    columns: int = config_field("reasoning", [3, 3, 3, 4, 4], "Columns of the board.", ge=2, le=5)
+    shuffle: int = config_field("reasoning", [4, 8, 16, 26, 32], "Random moves from the solved board.", ge=1, le=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class SlidingState:
     """Tiles row by row, 0 for the empty cell, and their sum of distances from the goals at first."""
 
     tiles: Tiles
-    par: int
+    par: PositiveInt
     variation_seed: int = 0
 
 
@@ -85,13 +76,6 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Oracle:
         A shortest solution, or none if the search exceeds 40,000 boards, as for a few boards of level 5.
-
-    Arguments:
-        `rows`, `columns`: Size of the board.
-        `shuffle`: Number of random moves.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "sliding"
@@ -122,8 +106,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     def step(self, state: SlidingState, action: int, rng: np.random.Generator) -> Step[SlidingState]:
         self.check_named(action)
-        if state.tiles == self._goal:
-            raise IllegalAction("the tiles are in order")
+        self.check_running(state)
         source = dict(self._moves[state.tiles.index(0)]).get(action)
         if source is None:
             raise IllegalAction(f"no tile can slide {DIRECTIONS[action]}")
@@ -142,8 +125,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         return {"solved": float(left == 0), "distance left": float(left)}
 
     def cells(self, state: SlidingState) -> Cells:
-        columns = self.config.columns
-        return [state.tiles[start : start + columns] for start in range(0, len(state.tiles), columns)]
+        return self.in_rows(state.tiles)
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         if not isinstance(cell, int) or cell == 0:
@@ -164,7 +146,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         """State where the gap is, which tile moves and the sum of distances before and after."""
         cell = state.tiles.index(0)
         source = dict(self._moves[cell]).get(action)
-        gap = f"The empty cell is at {self.where(divmod(cell, self.config.columns))}."
+        gap = f"The empty cell is at {self.where(self.cell_at(cell))}."
         if source is None:
             return f"{gap} No tile can slide {DIRECTIONS[action]}."
         before = distance(state.tiles, self.config.columns)
@@ -177,11 +159,9 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
     def check_state(self, state: SlidingState) -> None:
         c = self.config
         if sorted(state.tiles) != list(range(c.rows * c.columns)):
-            raise StateError(f"invalid state of sliding: not the tiles of a {c.rows} x {c.columns} board")
+            raise StateError(f"not the tiles of a {c.rows} x {c.columns} board")
         if _parity(state.tiles, c.columns) != _parity(self._goal, c.columns):
-            raise StateError("invalid state of sliding: the tiles cannot be put in order")
-        if state.par < 1:
-            raise StateError(f"invalid state of sliding: par must be at least 1, got {state.par}")
+            raise StateError("the tiles cannot be put in order")
 
     def _score(self, state: SlidingState) -> float:
         return max(0.0, 1 - distance(state.tiles, self.config.columns) / state.par)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from vlmgym.sandbox.core.named_actions import neighbours
+
 Tiles = tuple[int, ...]
 """Tiles by cell, 0 for the empty one."""
 
@@ -18,16 +20,7 @@ MOST_NODES = 40_000
 @lru_cache
 def gap_moves(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Legal actions for each cell of the gap, with the cell of the tile that moves into it."""
-    found = []
-    for cell in range(rows * columns):
-        row, column = divmod(cell, columns)
-        sources = ((row + 1, column), (row, column - 1), (row - 1, column), (row, column + 1))
-        found.append(
-            tuple(
-                (action, r * columns + c) for action, (r, c) in enumerate(sources) if 0 <= r < rows and 0 <= c < columns
-            )
-        )
-    return tuple(found)
+    return tuple(tuple(sorted((side ^ 2, cell) for side, cell in near)) for near in neighbours(rows, columns))
 
 
 @lru_cache

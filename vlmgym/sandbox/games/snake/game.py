@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, beside
 from vlmgym.sandbox.games.snake.solver import Body, best_step, moved
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
@@ -42,19 +42,9 @@ _PERCEPTION = "the board, one line per row, cells separated by commas, each one 
 class SnakeConfig(BoardConfig):
     """Configuration of Snake."""
 
-    rows: int = config_field("reasoning", 7, "Rows of the board.", ge=4, le=12)
-    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=12)
-    food: int = config_field("reasoning", 8, "Number of pieces of food to eat.", ge=1, le=100)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 5, "columns": 5, "food": 3},
-            2: {"rows": 6, "columns": 6, "food": 5},
-            3: {},
-            4: {"rows": 8, "columns": 8, "food": 11},
-            5: {"rows": 9, "columns": 9, "food": 13},
-        }
-    )
+    rows: int = config_field("reasoning", [5, 6, 7, 8, 9], "Rows of the board.", ge=4, le=12)
+    columns: int = config_field("reasoning", [5, 6, 7, 8, 9], "Columns of the board.", ge=4, le=12)
+    food: int = config_field("reasoning", [3, 5, 8, 11, 13], "Number of pieces of food to eat.", ge=1, le=100)
 
     def model_post_init(self, context: object) -> None:
         if self.food > (most := self.rows * self.columns - LENGTH):
@@ -89,17 +79,9 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
 
     Episode end:
         All `food` is eaten, or the head runs into the wall or the body. Metrics: food eaten, crashed.
-
-    Arguments:
-        `rows`, `columns`: Size of the board.
-        `food`: Number of pieces of food to eat.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "snake"
-    title = "Snake"
     skills = ("planning", "spatial")
     joined = True
     verbs = ("move", "go", "turn")
@@ -116,17 +98,16 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
     def legal_actions(self, state: SnakeState) -> tuple[int, ...]:
         if self.ended(state) is not None:
             return ()
-        return tuple([action for action in range(4) if _ahead(state.body, action) != state.body[1]])
+        return tuple([action for action in range(4) if beside(state.body[0], action) != state.body[1]])
 
     def step(self, state: SnakeState, action: int, rng: np.random.Generator) -> Step[SnakeState]:
         self.check_named(action)
-        if (reason := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {reason}")
-        head = _ahead(state.body, action)
+        self.check_running(state)
+        head = beside(state.body[0], action)
         if head == state.body[1]:
             raise IllegalAction(f"the snake cannot turn back {DIRECTIONS[action]} onto its neck")
         eats = head == state.food
-        if not self._inside(head) or head in (state.body if eats else state.body[:-1]):
+        if not self.inside(head) or head in (state.body if eats else state.body[:-1]):
             after = SnakeState(state.body, state.food, True, state.variation_seed)
             return Step(after, 0.0, True, {"ate": False})
         body = moved(state.body, action, state.food)
@@ -157,11 +138,8 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         if state.food not in body:
             rows[state.food[0]][state.food[1]] = ("food", ())
         for index, (row, column) in enumerate(body):
-            joins = []
-            if index:
-                joins.append(_SIDES[body[index - 1][0] - row, body[index - 1][1] - column])
-            if index + 1 < len(body):
-                joins.append(_SIDES[body[index + 1][0] - row, body[index + 1][1] - column])
+            adjacent = body[max(0, index - 1) : index] + body[index + 1 : index + 2]
+            joins = [_SIDES[r - row, c - column] for r, c in adjacent]
             name = "body" if joins[1:] and index else "tail" if index else "crashed head" if state.crashed else "head"
             rows[row][column] = name, tuple(joins)
         return list(map(tuple, rows))
@@ -214,8 +192,8 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
             for distance, name, other in ((food[0] - head[0], "down", "up"), (food[1] - head[1], "right", "left"))
             if distance
         ]
-        to = _ahead(state.body, action)
-        meets = "the wall" if not self._inside(to) else "its body" if to in state.body[:-1] else ""
+        to = beside(state.body[0], action)
+        meets = "the wall" if not self.inside(to) else "its body" if to in state.body[:-1] else ""
         where = f"The head is at {self.where(head)}, the food at {self.where(food)}, {' and '.join(ways)}."
         if meets:
             return f"{where} Moving {DIRECTIONS[action]} runs into {meets}."
@@ -223,25 +201,17 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
 
     def check_state(self, state: SnakeState) -> None:
         body = state.body
-        if not all(map(self._inside, (*body, state.food))) or not LENGTH <= len(body) <= LENGTH + self.config.food:
-            raise StateError("invalid state of snake: the snake or the food does not fit the board")
+        if not all(map(self.inside, (*body, state.food))) or not LENGTH <= len(body) <= LENGTH + self.config.food:
+            raise StateError("the snake or the food does not fit the board")
         if len(set(body)) < len(body) or any((a[0] - b[0], a[1] - b[1]) not in _SIDES for a, b in pairwise(body)):
-            raise StateError("invalid state of snake: the body is not connected or crosses itself")
+            raise StateError("the body is not connected or crosses itself")
         if state.food in body and self.ended(state) is None:
-            raise StateError("invalid state of snake: the food is inside the snake")
-
-    def _inside(self, cell: Cell) -> bool:
-        rows: int = self.config.rows
-        return 0 <= cell[0] < rows and 0 <= cell[1] < self.config.columns
+            raise StateError("the food is inside the snake")
 
     def _new_food(self, body: Body, rng: np.random.Generator) -> Cell:
-        c, taken = self.config, set(body)
-        free = [cell for row in range(c.rows) for column in range(c.columns) if (cell := (row, column)) not in taken]
+        taken = set(body)
+        free = [cell for cell in product(range(self.config.rows), range(self.config.columns)) if cell not in taken]
         return free[int(rng.integers(len(free)))]
 
 
 _SIDES: Mapping[Cell, int] = {step: action for action, step in enumerate(STEPS)}
-
-
-def _ahead(body: Body, action: int) -> Cell:
-    return body[0][0] + STEPS[action][0], body[0][1] + STEPS[action][1]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, beside
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.games.sokoban.drawing import paint_sokoban_cell
 from vlmgym.sandbox.games.sokoban.rooms import Room, make_room
@@ -50,19 +50,11 @@ _PERCEPTION = f"the room, one line per row, cells separated by commas, each one 
 class SokobanConfig(BoardConfig):
     """Configuration of Sokoban."""
 
-    rows: int = config_field("reasoning", 8, "Rows of the room, including its outer walls.", ge=5, le=12)
-    columns: int = config_field("reasoning", 8, "Columns of the room, including its outer walls.", ge=5, le=12)
-    boxes: int = config_field("reasoning", 2, "Number of boxes.", ge=1, le=4)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 6, "columns": 6, "boxes": 1},
-            2: {"rows": 6, "columns": 6, "boxes": 2},
-            3: {},
-            4: {"boxes": 3},
-            5: {"rows": 9, "columns": 9, "boxes": 4},
-        }
+    rows: int = config_field("reasoning", [6, 6, 8, 8, 9], "Rows of the room, including its outer walls.", ge=5, le=12)
+    columns: int = config_field(
+        "reasoning", [6, 6, 8, 8, 9], "Columns of the room, including its outer walls.", ge=5, le=12
     )
+    boxes: int = config_field("reasoning", [1, 2, 2, 3, 4], "Number of boxes.", ge=1, le=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +88,9 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
 
     Oracle:
         A shortest solution, or none if the search exceeds 500,000 rooms, which no level needs.
-
-    Arguments:
-        `rows`, `columns`: Size of the room.
-        `boxes`: Number of boxes.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "sokoban"
-    title = "Sokoban"
     skills = ("planning", "search")
     joined = True
     verbs = ("move", "go", "push", "walk")
@@ -117,37 +101,33 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
     def start(self, rng: np.random.Generator) -> SokobanState:
         c = self.config
         room = make_room(c.rows, c.columns, c.boxes, rng)
-        cells = [self._symbol(room, cell) for cell in range(c.rows * c.columns)]
-        board = tuple("".join(cells[row * c.columns : (row + 1) * c.columns]) for row in range(c.rows))
-        return SokobanState(board, int(rng.integers(2**32)))
+        symbols = "".join(self._symbol(room, cell) for cell in range(c.rows * c.columns))
+        return SokobanState(self.in_rows(symbols), int(rng.integers(2**32)))
 
     def legal_actions(self, state: SokobanState) -> tuple[int, ...]:
         if self.ended(state) is not None:
             return ()
-        row, column = _player(state.board)
-        return tuple([action for action in range(4) if _blocked(state.board, row, column, action) is None])
+        player = _player(state.board)
+        return tuple([action for action in range(4) if _blocked(state.board, player, action) is None])
 
     def step(self, state: SokobanState, action: int, rng: np.random.Generator) -> Step[SokobanState]:
         self.check_named(action)
-        if self.ended(state) is not None:
-            raise IllegalAction("the room is solved")
-        row, column = _player(state.board)
-        if (reason := _blocked(state.board, row, column, action)) is not None:
+        self.check_running(state)
+        player = _player(state.board)
+        if (reason := _blocked(state.board, player, action)) is not None:
             raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
-        board = [list(line) for line in state.board]
-        down, right = STEPS[action]
-        one, two = (row + down, column + right), (row + 2 * down, column + 2 * right)
-        to = board[one[0]][one[1]]
+        one = beside(player, action)
+        two = beside(one, action)
+        board, to = state.board, state.board[one[0]][one[1]]
         pushed = to in (BOX, STORED)
         gained = 0
         if pushed:
             beyond = board[two[0]][two[1]]
-            board[two[0]][two[1]] = WITH_BOX[beyond]
+            board = with_cell(board, two, WITH_BOX[beyond])
             gained = (beyond == TARGET) - (to == STORED)
             to = LEFT_BEHIND[to]
-        board[one[0]][one[1]] = WITH_PLAYER[to]
-        board[row][column] = LEFT_BEHIND[board[row][column]]
-        after = SokobanState(tuple(["".join(line) for line in board]), state.variation_seed)
+        board = with_cell(with_cell(board, one, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
+        after = SokobanState(board, state.variation_seed)
         return Step(after, gained / self.config.boxes, self.ended(after) is not None, {"pushed": pushed})
 
     def ended(self, state: SokobanState) -> str | None:
@@ -175,16 +155,15 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
 
     def explain(self, state: SokobanState, action: int) -> str:
         """State where everything is, and what the move does."""
-        row, column = _player(state.board)
+        player = _player(state.board)
         kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
         found = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
-        where = f"The player is at {self.where((row, column))}; {found}."
-        if (reason := _blocked(state.board, row, column, action)) is not None:
+        where = f"The player is at {self.where(player)}; {found}."
+        if (reason := _blocked(state.board, player, action)) is not None:
             return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
-        down, right = STEPS[action]
-        to = row + down, column + right
+        to = beside(player, action)
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
-        does = f"pushes the box to {self.where((to[0] + down, to[1] + right))}" if pushes else "pushes no box"
+        does = f"pushes the box to {self.where(beside(to, action))}" if pushes else "pushes no box"
         return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
 
     def check_state(self, state: SokobanState) -> None:
@@ -198,9 +177,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
             or text.count(BOX) + text.count(STORED) != self.config.boxes
             or text.count(TARGET) + text.count(STORED) + text.count(ON_TARGET) != self.config.boxes
         ):
-            raise StateError(
-                f"invalid state of sokoban: not a walled room with one player and {self.config.boxes} boxes"
-            )
+            raise StateError(f"not a walled room with one player and {self.config.boxes} boxes")
 
     @cached_property
     def _planner(self) -> Planner[Board, int]:
@@ -229,31 +206,27 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return WITH_BOX[ground] if room.boxes >> cell & 1 else ground
 
     def _places(self, board: Board, symbols: str) -> str:
-        cells = ((r, c) for r, line in enumerate(board) for c, symbol in enumerate(line) if symbol in symbols)
-        return " ".join(map(self.where, cells))
+        return " ".join(map(self.where, find_cells(board, symbols)))
 
 
 _NO_RANDOMNESS = np.random.default_rng(0)
 """Passed to `step`, which does not use it."""
 
 
-def _player(board: Board) -> tuple[int, int]:
-    for row, line in enumerate(board):
-        column = line.find(PLAYER)
-        if column < 0:
-            column = line.find(ON_TARGET)
-        if column >= 0:
-            return row, column
-    raise ValueError("the room has no player")
+def _player(board: Board) -> Cell:
+    text = "".join(board)
+    row, column = divmod(max(text.find(PLAYER), text.find(ON_TARGET)), len(board[0]))
+    return row, column
 
 
-def _blocked(board: Board, row: int, column: int, action: int) -> str | None:
+def _blocked(board: Board, player: Cell, action: int) -> str | None:
     """Reason why the player at a cell cannot move, or None."""
-    down, right = STEPS[action]
-    to = board[row + down][column + right]
+    row, column = beside(player, action)
+    to = board[row][column]
     if to == WALL:
         return "there is a wall"
     if to not in (BOX, STORED):
         return None
-    beyond = board[row + 2 * down][column + 2 * right]
+    row, column = beside((row, column), action)
+    beyond = board[row][column]
     return None if beyond in (FLOOR, TARGET) else f"behind the box there is {'a wall' if beyond == WALL else 'a box'}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.solitaire.cards import DECK, RANKS, card_words, draw_card, ink_of, rank_of
@@ -40,18 +40,10 @@ _PERCEPTION = (
 class SolitaireConfig(BoardConfig):
     """Configuration of Solitaire."""
 
-    rows: int = config_field("reasoning", 5, "Rows of the board: the base card and the cards of a column.", ge=2, le=8)
-    columns: int = config_field("reasoning", 6, "Columns of cards.", ge=2, le=12)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 3, "columns": 3},
-            2: {"rows": 4, "columns": 4},
-            3: {},
-            4: {"rows": 6, "columns": 6},
-            5: {"rows": 6, "columns": 8},
-        }
+    rows: int = config_field(
+        "reasoning", [3, 4, 5, 6, 6], "Rows of the board: the base card and the cards of a column.", ge=2, le=8
     )
+    columns: int = config_field("reasoning", [3, 4, 6, 6, 8], "Columns of cards.", ge=2, le=12)
 
     def model_post_init(self, context: object) -> None:
         if self.cards > (most := len(DECK) - 8):
@@ -101,17 +93,10 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     Oracle:
         Plays on towards the most cards, found by a search of up to 20,000 positions.
-
-    Arguments:
-        `rows`, `columns`: Size of the board; the columns have `rows` - 1 cards.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "solitaire"
     skills = ("planning", "search")
-    title = "Solitaire"
     criterion = Criterion("random-legal", "cards played", log=True)
     cells_in_action = 1
     answer_verbs = ("play",)
@@ -145,9 +130,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
             raise IllegalAction(f"the {card_words(card)} at {self.where(action)} is not the lowest card of its column")
         if not fits(rank_of(card), rank_of(state.base)):
             raise IllegalAction(f"the {card_words(card)} is not one rank above or below the {card_words(state.base)}")
-        line = state.board[row - 1]
-        changed = (*line[:column], EMPTY, *line[column + 1 :])
-        after = replace(state, base=card, board=(*state.board[: row - 1], changed, *state.board[row:]))
+        after = replace(state, base=card, board=with_cell(state.board, (row - 1, column), (EMPTY,)))
         return Step(after, 1 / self.config.cards, self.ended(after) is not None)
 
     def ended(self, state: SolitaireState) -> str | None:
@@ -201,11 +184,11 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         self.check_board_size(lines)
         cards = [card for line in state.board for card in line if card] + [state.base]
         if unknown := [card for card in cards if card not in DECK]:
-            raise StateError(f"invalid state of solitaire: {unknown[0]!r} is not a card")
+            raise StateError(f"{unknown[0]!r} is not a card")
         if len(set(cards)) < len(cards):
-            raise StateError("invalid state of solitaire: a card occurs twice")
+            raise StateError("a card occurs twice")
         if any(EMPTY in column[: sum(map(bool, column))] for column in zip(*state.board)):
-            raise StateError("invalid state of solitaire: a card lies below an empty cell")
+            raise StateError("a card lies below an empty cell")
 
     def _plan(self, state: SolitaireState) -> Plan:
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import NonNegativeInt
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
-from vlmgym.sandbox.core.answer_text import plain
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import plain, unreadable
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
 from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal, layout
@@ -45,23 +46,17 @@ _SPELLINGS = (
 class SudokuConfig(BoardConfig):
     """Configuration of Sudoku."""
 
-    rows: int = config_field("reasoning", 9, "Rows of the board: 4, 6 or 9.", ge=4, le=9)
-    columns: int = config_field("reasoning", 9, "Columns of the board, as many as rows.", ge=4, le=9)
-    clues: int = config_field("reasoning", 45, "Number of clues; more if no further clue can be removed.", ge=0, le=80)
+    rows: int = config_field("reasoning", [4, 6, 9, 9, 9], "Rows of the board: 4, 6 or 9.", ge=4, le=9)
+    columns: int = config_field("reasoning", [4, 6, 9, 9, 9], "Columns of the board, as many as rows.", ge=4, le=9)
+    clues: int = config_field(
+        "reasoning", [10, 22, 45, 36, 26], "Number of clues; more if no further clue can be removed.", ge=0, le=80
+    )
     search: bool = config_field(
-        "reasoning", False, "Deal puzzles that need more than the only number of a cell or the only cell of a number."
+        "reasoning",
+        [False, False, False, False, True],
+        "Deal puzzles that need more than the only number of a cell or the only cell of a number.",
     )
     mistakes: int = config_field("reasoning", 3, "Number of mistakes that end the game.", ge=1, le=100)
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 4, "columns": 4, "clues": 10},
-            2: {"rows": 6, "columns": 6, "clues": 22},
-            3: {},
-            4: {"clues": 36},
-            5: {"clues": 26, "search": True},
-        }
-    )
 
     def model_post_init(self, context: object) -> None:
         if self.rows != self.columns or self.rows not in (4, 6, 9):
@@ -85,7 +80,7 @@ class SudokuState:
     board: tuple[str, ...]
     clues: tuple[str, ...]
     solution: tuple[str, ...]
-    mistakes: int = 0
+    mistakes: NonNegativeInt = 0
     variation_seed: int = 0
 
 
@@ -110,20 +105,10 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     Episode end:
         The grid is full, or `mistakes` numbers were not part of the solution. Metrics: fraction of empty cells filled,
         solved, mistakes.
-
-    Arguments:
-        `rows`, `columns`: 4, 6 or 9.
-        `clues`: Number of clues; more if no further clue can be removed.
-        `search`: Deal puzzles that the two rules do not solve.
-        `mistakes`: Mistakes that end the game.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "sudoku"
     skills = ("search",)
-    title = "Sudoku"
     reward_is_hint = True
     Config = SudokuConfig
     State = SudokuState
@@ -136,7 +121,8 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     def start(self, rng: np.random.Generator) -> SudokuState:
         c = self.config
-        board, solution = map(self._lines, deal(c.rows, c.clues, c.search, int(rng.integers(2**32))))
+        dealt = deal(c.rows, c.clues, c.search, int(rng.integers(2**32)))
+        board, solution = (self.in_rows("".join(map(str, numbers))) for numbers in dealt)
         return SudokuState(board, board, solution, 0, int(rng.integers(2**32)))
 
     def legal_actions(self, state: SudokuState) -> tuple[Entry, ...]:
@@ -144,18 +130,15 @@ class Sudoku(BoardGame[SudokuState, Entry]):
             return ()
         puzzle = self._puzzle(state.board)
         empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
-        return tuple([(*divmod(cell, puzzle.side), number) for cell in empty for number in puzzle.options(cell)])
+        return tuple([(*self.cell_at(cell), number) for cell in empty for number in puzzle.options(cell)])
 
     def step(self, state: SudokuState, action: Entry, rng: np.random.Generator) -> Step[SudokuState]:
-        if (reason := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {reason}")
+        self.check_running(state)
         row, column, number = self._checked(state, action)
         if state.solution[row][column] != str(number):
             after = replace(state, mistakes=state.mistakes + 1)
             return Step(after, 0.0, self.ended(after) is not None, {"correct": False})
-        line = state.board[row]
-        lines = (*state.board[:row], line[:column] + str(number) + line[column + 1 :], *state.board[row + 1 :])
-        after = replace(state, board=lines)
+        after = replace(state, board=with_cell(state.board, (row, column), str(number)))
         return Step(after, 1 / "".join(state.clues).count("0"), self.ended(after) is not None, {"correct": True})
 
     def ended(self, state: SudokuState) -> str | None:
@@ -169,10 +152,10 @@ class Sudoku(BoardGame[SudokuState, Entry]):
             return None
         puzzle, solution = self._puzzle(state.board), _numbers(state.solution)
         if (step := puzzle.next_single(solution)) is not None:
-            return (*divmod(step.cell, puzzle.side), step.number)
+            return (*self.cell_at(step.cell), step.number)
         empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
         cell = min(empty, key=lambda cell: len(puzzle.options(cell)))
-        return (*divmod(cell, puzzle.side), solution[cell])
+        return (*self.cell_at(cell), solution[cell])
 
     def metrics(self, state: SudokuState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         empty, left = ("".join(lines).count("0") for lines in (state.clues, state.board))
@@ -216,9 +199,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     def parse_answer(self, text: str) -> Entry:
         found = _ANSWER.fullmatch(text.strip())
         if found is None:
-            raise ParseError(
-                f"the answer {truncate(text, 40)!r} is not a coordinate and a number like {self.format((0, 2, 4))}"
-            )
+            raise unreadable(text, f"a coordinate and a number like {self.format((0, 2, 4))}")
         row, column, number = map(int, found.groups())
         return row - self.config.origin, column - self.config.origin, number
 
@@ -242,7 +223,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         """State the rule that gives the number, if one of the two does."""
         row, column, number = action
         puzzle, where = self._puzzle(state.board), self.where((row, column))
-        cell = row * puzzle.side + column
+        cell = self.index_of((row, column))
         step = puzzle.single(cell, number)
         if step is None:
             return f"The numbers left for {where} are {', '.join(map(str, puzzle.options(cell)))}; I try {number}."
@@ -259,11 +240,9 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         board, clues, solution = (list("".join(lines)) for lines in (state.board, state.clues, state.solution))
         numbers = [str(number) for number in range(1, side + 1)]
         if any(sorted(solution[cell] for cell in unit) != numbers for unit in layout(side).units):
-            raise StateError("invalid state of sudoku: the solution has a number twice in a row, column or box")
+            raise StateError("the solution has a number twice in a row, column or box")
         if any(b not in ("0", s) or c not in ("0", b) for b, c, s in zip(board, clues, solution)) or "0" not in clues:
-            raise StateError("invalid state of sudoku: the board does not agree with the clues and the solution")
-        if state.mistakes < 0:
-            raise StateError(f"invalid state of sudoku: mistakes must be at least 0, got {state.mistakes}")
+            raise StateError("the board does not agree with the clues and the solution")
 
     def _checked(self, state: SudokuState, action: object) -> Entry:
         """Return an entry that breaks no rule; raise `IllegalAction` for others."""
@@ -271,13 +250,13 @@ class Sudoku(BoardGame[SudokuState, Entry]):
             raise IllegalAction(f"{action!r} is not an action: row, column and number, each an int")
         row, column, number = action
         side = self.config.rows
-        if not (0 <= row < side and 0 <= column < side):
+        if not self.inside((row, column)):
             raise IllegalAction(f"{self.where((row, column))} is outside the {side} x {side} board")
         if not 1 <= number <= side:
             raise IllegalAction(f"{number} is not a number from 1 to {side}")
         if state.board[row][column] != "0":
             raise IllegalAction(f"the cell {self.where((row, column))} is not empty")
-        if not self._puzzle(state.board).candidates(row * side + column) >> number & 1:
+        if not self._puzzle(state.board).candidates(self.index_of((row, column))) >> number & 1:
             raise IllegalAction(f"{number} is already in the row, column or box of {self.where((row, column))}")
         return row, column, number
 
@@ -288,10 +267,6 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     def _puzzle(self, lines: Sequence[str]) -> Puzzle:
         return Puzzle(_numbers(lines), self.config.rows)
-
-    def _lines(self, grid: Sequence[int]) -> tuple[str, ...]:
-        text, side = "".join(map(str, grid)), self.config.rows
-        return tuple(text[start : start + side] for start in range(0, len(text), side))
 
 
 def _numbers(lines: Sequence[str]) -> list[int]:

@@ -41,12 +41,11 @@ def box_shape(side: int) -> tuple[int, int]:
 def layout(side: int) -> Layout:
     """Units of a grid with `side` numbers."""
     height, width = box_shape(side)
-    units_of = []
-    for row in range(side):
-        for column in range(side):
-            box = row // height * height + column // width
-            units_of.append((row, side + column, 2 * side + box))
     cells = range(side * side)
+    units_of = [
+        (row, side + column, 2 * side + row // height * height + column // width)
+        for row, column in (divmod(cell, side) for cell in cells)
+    ]
     units = tuple(tuple(cell for cell in cells if unit in units_of[cell]) for unit in range(3 * side))
     return Layout(units, tuple(units_of))
 

@@ -12,11 +12,11 @@ from zlib import crc32
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_board_perception
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles, Window
+from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles
 from vlmgym.sandbox.games.swap.solver import search
 from vlmgym.sandbox.games.tiles import (
     COLOUR_NAMES,
@@ -51,6 +51,8 @@ Actions: the coordinates (row, column) of the two tiles to swap, for example {ex
 
 _PERCEPTION = "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
 
+_SEARCH = "Tiles, each with that needed before to complete three, then tiles needed, each with that before"
+
 
 class SwapConfig(BoardConfig):
     """Configuration of Swap.
@@ -59,23 +61,13 @@ class SwapConfig(BoardConfig):
     find.
     """
 
-    rows: int = config_field("reasoning", 8, "Rows of the board.", ge=3, le=16)
-    columns: int = config_field("reasoning", 8, "Columns of the board.", ge=3, le=16)
+    rows: int = config_field("reasoning", [5, 6, 8, 9, 10], "Rows of the board.", ge=3, le=16)
+    columns: int = config_field("reasoning", [5, 6, 8, 9, 10], "Columns of the board.", ge=3, le=16)
     colours: int = config_field(
-        "reasoning", 4, "Number of colours; the kinds of tile are colours x shapes.", ge=1, le=MAX_COLOURS
+        "reasoning", [2, 3, 4, 4, 5], "Number of colours; the kinds of tile are colours x shapes.", ge=1, le=MAX_COLOURS
     )
     shapes: int = config_field(
-        "reasoning", 3, "Number of shapes; the kinds of tile are colours x shapes.", ge=1, le=MAX_SHAPES
-    )
-
-    levels = with_board_perception(
-        {
-            1: {"rows": 5, "columns": 5, "colours": 2, "shapes": 2},
-            2: {"rows": 6, "columns": 6, "colours": 3, "shapes": 2},
-            3: {},
-            4: {"rows": 9, "columns": 9, "colours": 4, "shapes": 4},
-            5: {"rows": 10, "columns": 10, "colours": 5, "shapes": 5},
-        }
+        "reasoning", [2, 2, 3, 4, 5], "Number of shapes; the kinds of tile are colours x shapes.", ge=1, le=MAX_SHAPES
     )
 
     @property
@@ -121,18 +113,10 @@ class Swap(BoardGame[SwapState, Pair]):
     Episode end:
         Never; set a turn limit. `info` has `cleared` (number of tiles), `cascade` (rounds), `reshuffled`, and `redealt`
         (a new board was dealt). Metrics: tiles cleared, longest cascade, reshuffles.
-
-    Arguments:
-        `rows`, `columns`: Size of the board.
-        `colours`, `shapes`: Kinds of tile.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "swap"
     skills = ("perception", "search")
-    title = "Swap"
     cells_in_action = 2
     answer_verbs = ("swap",)
     Config = SwapConfig
@@ -142,7 +126,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def start(self, rng: np.random.Generator) -> SwapState:
         """Deal a board without runs and with a legal move."""
-        return SwapState(self._board(self._deal(rng)), int(rng.integers(2**32)))
+        return SwapState(self.in_rows(tuple(self._deal(rng))), int(rng.integers(2**32)))
 
     def legal_actions(self, state: SwapState) -> tuple[Pair, ...]:
         actions = self.rules.actions
@@ -165,7 +149,7 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(SwapState(self._board(tiles), state.variation_seed), 1.0, False, info)
+        return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), 1.0, False, info)
 
     def ended(self, state: SwapState) -> str | None:
         return None
@@ -176,9 +160,15 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make three tiles in a line equal; the search starts at a row that the board selects."""
-        found = [swap for _, swap in self._search(_tiles(state.board)) if swap is not None]
-        return self.rules.actions[found[0]]
+        """Make the first swap of a search in rows or in columns, as the board selects.
+
+        The search looks for a tile that completes three in a line, and that a neighbouring line has at the same place.
+        """
+        tiles = _tiles(state.board)
+        vertical = bool(crc32(bytes(tiles)) & 1)
+        compared = chain(self._search(tiles, vertical), self._search(tiles, not vertical))
+        found = (swap for line in compared for swap, one, other in line if one == other is not None)
+        return next(found, None) or self.rules.actions[self.rules.legal_swaps(tiles)[0]]
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         played = [info for info in infos if info]
@@ -205,47 +195,60 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:
-        """Search for a swap, then state which runs the chosen swap makes, or why it is illegal."""
-        search = f"Tiles in a line, and a swap that makes them equal: {self._search_in_words(_tiles(state.board))}."
+        """Search for the chosen swap, then state which runs it makes, or why it is illegal."""
+        search = self._search_in_words(_tiles(state.board), action)
         try:
             tiles = self._swapped(state.board, action)
         except IllegalAction as error:
             return f"{search} The move {self.format(action)} is illegal: {error}."
-        row1, column1, row2, column2 = action
-        one, other = self.cell_words(state.board[row1][column1]), self.cell_words(state.board[row2][column2])
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
-        return (
-            f"{search} Swapping the {one} at {self.where((row1, column1))} with the {other} at "
-            f"{self.where((row2, column2))} lines up {runs}."
-        )
+        return f"{search} Swapping {self._both(action)} lines up {runs}."
 
-    def _search(self, tiles: Tiles) -> Iterator[tuple[Window, int | None]]:
-        """Yield windows with swaps up to the first swap, from a row chosen by the board, so that all are common."""
-        for window, swap in self.rules.swaps_by_window(tiles, crc32(bytes(tiles)) % self.config.rows):
-            yield window, swap
-            if swap is not None:
-                return
+    def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
+        """Yield for each line, by place, tiles to compare; if they are equal, a swap with the line before is legal.
 
-    def _search_in_words(self, tiles: Tiles) -> str:
-        """List all three tiles in a line with a swap that makes them equal, up to the first such swap."""
-        listed, last = [], None
-        for window, swap in self._search(tiles):
-            line = self.rules.line(window)
-            name = "" if line == last else f"{line[0]} {line[1] + self.config.origin}: "
-            three = ", ".join(self.cell_words(tiles[cell]) for cell in window)
-            listed.append(f"{name}{three}: {'none' if swap is None else self.format(self.rules.actions[swap])}")
-            last = line
-        return "; ".join(listed)
+        First its tiles, each with that needed before, then those that it needs, each with the tile before.
+        """
+        lines = self.rules.lines(vertical)
+        before: Sequence[int | None] = [None] * len(lines[0])
+        needed_before = before
+        for last, line in zip((lines[0], *lines), lines):
+            swaps = [(*self.cell_at(one), *self.cell_at(other)) for one, other in zip(last, line)]
+            shown = [tiles[cell] for cell in line]
+            needed = self.rules.needed(shown)
+            yield [*zip(swaps, shown, needed_before), *zip(swaps, needed, before)]
+            before, needed_before = shown, needed
+
+    def _search_in_words(self, tiles: Tiles, action: Pair) -> str:
+        """List the comparisons of the search, in rows or columns, up to the chosen swap."""
+        wanted: Pair = min(action, (*action[2:], *action[:2]))
+        vertical, origin = action[0] == action[2], self.config.origin
+        listed = []
+        for number, line in enumerate(self._search(tiles, vertical), origin):
+            words: list[str] = []
+            found = False
+            for swap, one, other in line:
+                if len(words) == len(line):
+                    words.append("needs")
+                words += ["none" if tile is None else self.cell_words(tile) for tile in (one, other)]
+                found = swap == wanted and one == other is not None
+                if found:
+                    words.append(f"equal at {swap[1 - vertical] + origin}")
+                    break
+            listed.append(f"{'column' if vertical else 'row'} {number}: {', '.join(words)}")
+            if found:
+                break
+        return f"{_SEARCH}: {'; '.join(listed)}."
 
     def check_state(self, state: SwapState) -> None:
         self.check_board_size(state.board)
         tiles, last = _tiles(state.board), self.config.kinds - 1
         if unknown := [tile for tile in tiles if not 0 <= tile <= last]:
-            raise StateError(f"invalid state of swap: {unknown[0]} is not a tile; tiles are 0 to {last}")
+            raise StateError(f"{unknown[0]} is not a tile; tiles are 0 to {last}")
         if self.rules.matched(tiles):
-            raise StateError("invalid state of swap: the board has a run of three equal tiles")
+            raise StateError("the board has a run of three equal tiles")
         if not self.rules.has_swap(tiles):
-            raise StateError("invalid state of swap: the board has no legal move")
+            raise StateError("the board has no legal move")
 
     @cached_property
     def rules(self) -> SwapRules:
@@ -275,8 +278,7 @@ class Swap(BoardGame[SwapState, Pair]):
         return tiles
 
     def _indices(self, action: Pair) -> tuple[int, int]:
-        row1, column1, row2, column2 = action
-        return row1 * self.config.columns + column1, row2 * self.config.columns + column2
+        return self.index_of(action[:2]), self.index_of(action[2:])
 
     def _both(self, action: Pair) -> str:
         return f"{self.where(action[:2])} and {self.where(action[2:])}"
@@ -307,18 +309,16 @@ class Swap(BoardGame[SwapState, Pair]):
                 return arranged
         return None
 
-    def _board(self, tiles: Tiles) -> Board:
-        columns = self.config.columns
-        return tuple([tuple(tiles[start : start + columns]) for start in range(0, len(tiles), columns)])
-
     def _run_in_words(self, tiles: Tiles, run: tuple[int, ...]) -> str:
         """Describe a run, for example `3 red circle tiles in row 2, columns 1 to 3`."""
-        c = self.config
-        (row, column), (last_row, last_column) = divmod(run[0], c.columns), divmod(run[-1], c.columns)
+        origin = self.config.origin
+        row, column, last_row, last_column = (
+            each + origin for cell in (run[0], run[-1]) for each in self.cell_at(cell)
+        )
         what = f"{len(run)} {self.cell_words(tiles[run[0]])} tiles"
         if row == last_row:
-            return f"{what} in row {row + c.origin}, columns {column + c.origin} to {last_column + c.origin}"
-        return f"{what} in column {column + c.origin}, rows {row + c.origin} to {last_row + c.origin}"
+            return f"{what} in row {row}, columns {column} to {last_column}"
+        return f"{what} in column {column}, rows {row} to {last_row}"
 
 
 def _tiles(board: Board) -> Tiles:

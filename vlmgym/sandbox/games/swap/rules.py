@@ -8,16 +8,19 @@ equal tiles. Lists with precomputed tables beat NumPy on 8 x 8, where the overhe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.core.named_actions import neighbours
 
 RUN = 3
 """Number of equal tiles in a line that make a run."""
 
 Tiles = list[int]
+Line = tuple[int, ...]
+"""Cells of a row or column, in order."""
 Window = tuple[int, int, int]
 """Three consecutive cells of a row or column; a run if their tiles are equal."""
 
@@ -35,7 +38,9 @@ class SwapRules:
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
-        self.actions: tuple[Pair, ...] = tuple(sorted(self._adjacent()))
+        self._near = [[other for _, other in near] for near in neighbours(rows, columns)]
+        adjacent = ((*divmod(a, columns), *divmod(b, columns)) for a, near in enumerate(self._near) for b in near)
+        self.actions: tuple[Pair, ...] = tuple(sorted(adjacent))
         """All ordered pairs of adjacent cells; swaps are identified by their index in this tuple."""
         self._lines = tuple(
             [tuple(range(row * columns, (row + 1) * columns)) for row in range(rows)]
@@ -46,7 +51,6 @@ class SwapRules:
         )
         self._windows_at, self._windows_down_to = self._windows_by_cell()
         self._others = self._others_by_cell()
-        self._neighbours = self._neighbours_by_cell()
         self._completions = self._completions_by_pair()
 
     def completes_run(self, tiles: Tiles, cell: int) -> bool:
@@ -69,43 +73,33 @@ class SwapRules:
 
     def legal_swaps(self, tiles: Tiles) -> list[int]:
         """List the indices into `actions` of the legal swaps on a board without runs, in ascending order."""
-        swaps: set[int] = set()
+        return sorted({index for both_orders in self._swaps(tiles) for index in both_orders})
+
+    def has_swap(self, tiles: Tiles) -> bool:
+        """True if a board without runs has a legal swap."""
+        return next(self._swaps(tiles), None) is not None
+
+    def _swaps(self, tiles: Tiles) -> Iterator[tuple[int, int]]:
+        """Yield the legal swaps in both orders, some repeatedly."""
         for a, b, completions in self._completions:
             tile = tiles[a]
             if tile == tiles[b]:
                 for source, both_orders in completions:
                     if tiles[source] == tile:
-                        swaps.update(both_orders)
-        return sorted(swaps)
+                        yield both_orders
 
-    def has_swap(self, tiles: Tiles) -> bool:
-        """True if a board without runs has a legal swap."""
-        for a, b, completions in self._completions:
-            tile = tiles[a]
-            if tile == tiles[b]:
-                for source, _ in completions:
-                    if tiles[source] == tile:
-                        return True
-        return False
+    def lines(self, vertical: bool) -> tuple[Line, ...]:
+        """Return the cells of each column, or of each row."""
+        return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
-    def swaps_by_window(self, tiles: Tiles, row: int) -> Iterator[tuple[Window, int | None]]:
-        """Yield each window, from a row on, then columns and other rows, with the first swap that makes it a run."""
-        start = row * (self.columns - RUN + 1)
-        for window in self._windows[start:] + self._windows[:start]:
-            yield window, next(self._completing(tiles, window), None)
-
-    def line(self, window: Window) -> tuple[str, int]:
-        """Return `row` or `column` and the number of the line of a window."""
-        row, column = divmod(window[0], self.columns)
-        return ("row", row) if window[1] == window[0] + 1 else ("column", column)
-
-    def _completing(self, tiles: Tiles, window: Window) -> Iterator[int]:
-        for cell in window:
-            one, other = (tiles[each] for each in window if each != cell)
-            if one == other != tiles[cell]:
-                for source, (swap, _) in self._neighbours[cell]:
-                    if tiles[source] == one and source not in window:
-                        yield swap
+    def needed(self, line: Sequence[int]) -> list[int | None]:
+        """Return for each place in a line of tiles the first tile that would complete a run there."""
+        found: list[int | None] = []
+        for place in range(len(line)):
+            pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
+            equal = (line[a] for a, b in pairs if a >= 0 and b < len(line) and line[a] == line[b])
+            found.append(next(equal, None))
+        return found
 
     def cells(self, index: int) -> tuple[int, int]:
         """Return the two cells of `actions[index]`."""
@@ -164,14 +158,6 @@ class SwapRules:
                 return None
         return tiles
 
-    def _adjacent(self) -> Iterator[Pair]:
-        for row in range(self.rows):
-            for column in range(self.columns):
-                for other_row, other_column in ((row, column + 1), (row + 1, column)):
-                    if other_row < self.rows and other_column < self.columns:
-                        yield row, column, other_row, other_column
-                        yield other_row, other_column, row, column
-
     def _windows_by_cell(self) -> tuple[tuple[tuple[Window, ...], ...], tuple[tuple[Window, ...], ...]]:
         """Return for each cell the windows that contain it, and those that contain it or a cell above it."""
         cells = range(self.rows * self.columns)
@@ -187,24 +173,17 @@ class SwapRules:
             for cell, windows in enumerate(self._windows_at)
         )
 
-    def _neighbours_by_cell(self) -> Mapping[int, Sequence[tuple[int, tuple[int, int]]]]:
-        """Return for each cell its neighbours, each with the swap of the two in both orders."""
-        neighbours: dict[int, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
-        index = {action: i for i, action in enumerate(self.actions)}
-        for row1, column1, row2, column2 in self.actions:
-            both_orders = (index[row1, column1, row2, column2], index[row2, column2, row1, column1])
-            neighbours[row1 * self.columns + column1].append((row2 * self.columns + column2, both_orders))
-        return neighbours
-
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
         """Return pairs of cells one tile short of a run, with the cells that tile can come from and their swaps.
 
         This covers every legal swap: the swapped tiles differ, so a new run contains only one of them.
         """
+        index = {self.cells(i): i for i in range(len(self.actions))}
         completions: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
         for cell, pairs in enumerate(self._others):
             for pair in pairs:
-                completions[pair].extend(entry for entry in self._neighbours[cell] if entry[0] not in pair)
+                sources = [source for source in self._near[cell] if source not in pair]
+                completions[pair] += [(source, (index[cell, source], index[source, cell])) for source in sources]
         return tuple((a, b, tuple(entries)) for (a, b), entries in completions.items())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.core.board_game import Cell, with_board_perception
+from vlmgym.sandbox.core.board_game import Cell
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
 from vlmgym.sandbox.rendering.canvas import Canvas
@@ -32,10 +32,6 @@ class TicTacToeConfig(LineConfig):
     columns: int = config_field("reasoning", 3, "Columns of the board.", ge=3, le=3)
     depth: int = config_field("reasoning", 9, "Moves that the opponent looks ahead; 9 is perfect play.", ge=1, le=9)
 
-    levels = with_board_perception(
-        {1: {"skill": 0.0}, 2: {"skill": 0.25}, 3: {}, 4: {"skill": 0.75}, 5: {"skill": 1.0}}
-    )
-
 
 class TicTacToe(LineDuel[Cell]):
     """Line up three marks against an opponent.
@@ -55,13 +51,6 @@ class TicTacToe(LineDuel[Cell]):
 
     Episode end:
         A player has a line, or the board is full. Metric: result.
-
-    Arguments:
-        `skill`: Strength of the opponent, from 0 (random) to 1 (perfect).
-        `depth`: Moves that the opponent looks ahead.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "tictactoe"

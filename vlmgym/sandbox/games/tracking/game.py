@@ -13,7 +13,7 @@ from gymnasium import spaces
 from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Part
-from vlmgym.sandbox.core.task import TaskConfig, with_task_perception
+from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.tracking.motion import RADIUS, Frame, can_follow, fits, make_paths
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
@@ -41,25 +41,24 @@ FOLLOW = (
 class TrackingConfig(TaskConfig):
     """Configuration of tracking."""
 
-    choices: int = config_field("reasoning", 4, "Number of balls.", ge=2, le=8)
-    frames: int = config_field("reasoning", 4, "Number of images.", ge=2, le=12)
+    choices: int = config_field("reasoning", [2, 3, 4, 5, 6], "Number of balls.", ge=2, le=8)
+    frames: int = config_field("reasoning", [2, 3, 4, 5, 6], "Number of images.", ge=2, le=12)
     speed: int = config_field(
-        "reasoning", 200, "Maximum distance that a ball moves per image, in thousandths of its side.", ge=50, le=400
+        "reasoning",
+        [200, 200, 200, 200, 240],
+        "Maximum distance that a ball moves per image, in thousandths of its side.",
+        ge=50,
+        le=400,
     )
     number_size: float = config_field(
-        "perception", 0.9, "Height of the numbers relative to the radius of a ball.", ge=0.3, le=1.2
+        "perception",
+        [1.0, 0.95, 0.9, 0.9, 0.9],
+        "Height of the numbers relative to the radius of a ball.",
+        ge=0.3,
+        le=1.2,
     )
-    counting: bool = config_field("reasoning", True, "Half of the questions ask how many balls have changed sides.")
-
-    levels = with_task_perception(
-        {
-            1: {"choices": 2, "frames": 2, "counting": False},
-            2: {"choices": 3, "frames": 3, "counting": False},
-            3: {},
-            4: {"choices": 5, "frames": 5},
-            5: {"choices": 6, "frames": 6, "speed": 240},
-        },
-        {1: {"number_size": 1.0}, 2: {"number_size": 0.95}},
+    counting: bool = config_field(
+        "reasoning", [False, False, True, True, True], "Half of the questions ask how many balls have changed sides."
     )
 
 
@@ -91,18 +90,9 @@ class Tracking(ChoiceTask[TrackingState]):
 
     Episode end:
         After one turn. Metric: accuracy.
-
-    Arguments:
-        `choices`, `frames`, `speed`: Number of balls and of images, and the speed of the balls.
-        `number_size`: Height of the numbers in the last image.
-        `counting`: Also ask counting questions.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "tracking"
-    title = "Tracking"
     skills = ("memory", "perception")
     Config = TrackingConfig
     State = TrackingState
@@ -198,11 +188,11 @@ class Tracking(ChoiceTask[TrackingState]):
         numbered = sorted(state.numbers) == [*range(1, c.choices + 1)]
         complete = [len(frame) for frame in state.path] == [c.choices] * c.frames
         if not (numbered and complete and all(map(fits, state.path))):
-            raise StateError(f"invalid state of tracking: it needs {c.choices} separate balls in {c.frames} frames")
+            raise StateError(f"it needs {c.choices} separate balls in {c.frames} frames")
         if not all(map(can_follow, state.path, state.path[1:])):
-            raise StateError("invalid state of tracking: the balls cannot be followed")
+            raise StateError("the balls cannot be followed")
         if state.answer != (state.numbers[0] if state.kind == "follow" else _changed(state.path)):
-            raise StateError(f"invalid state of tracking: {state.answer} is not the answer")
+            raise StateError(f"{state.answer} is not the answer")
 
 
 def _changed(path: Sequence[Frame]) -> int:

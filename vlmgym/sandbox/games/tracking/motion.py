@@ -27,11 +27,7 @@ TRIES, RESTARTS = 200, 200
 
 
 def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) -> tuple[Frame, ...]:
-    """Move balls at random, each by at most `speed` per frame.
-
-    Raises:
-        GenerationError: No such paths were found.
-    """
+    """Move balls at random, each by at most `speed` per frame."""
     for _ in range(RESTARTS):
         path: list[Frame] = []
         while len(path) < frames:

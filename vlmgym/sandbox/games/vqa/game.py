@@ -12,9 +12,9 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy, with_task_perception
+from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy
 from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
-from vlmgym.sandbox.games.scenes.config import SCENE_PERCEPTION, SceneConfig, scene_levels
+from vlmgym.sandbox.games.scenes.config import SceneConfig
 from vlmgym.sandbox.games.scenes.description import (
     LINE_FORMAT,
     NOT_DESCRIBED,
@@ -43,12 +43,12 @@ _PHOTO_PERCEPTION = "what the image shows"
 class VqaConfig(SceneConfig):
     """Configuration of vqa."""
 
-    relations: bool = config_field("reasoning", True, "Ask half of the questions about spatial relations.")
+    relations: bool = config_field(
+        "reasoning", [False, False, True, True, True], "Ask half of the questions about spatial relations."
+    )
     agreement: int = setting(
         1, "Number of a row's accepted answers that must match for the full reward; 3 in the VQA benchmark.", ge=1
     )
-
-    levels = with_task_perception(scene_levels({1: {"relations": False}, 2: {"relations": False}}), SCENE_PERCEPTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +90,6 @@ class Vqa(LineTask[VqaState]):
     Arguments:
         `data`: Your own questions. Columns: `image`, `question`, `answer` or `answers` (one or a list) and optionally
         `question_type`.
-
-    Version history:
-        v0: Initial version.
     """
 
     name = "vqa"
@@ -174,6 +171,6 @@ class Vqa(LineTask[VqaState]):
     def check_state(self, state: VqaState) -> None:
         super().check_state(state)
         if not state.answers:
-            raise StateError("invalid state of vqa: must have at least one answer")
+            raise StateError("must have at least one answer")
         if state.scene is not None:
             self.config.check_scene(state.scene)

@@ -1,0 +1,100 @@
+"""Submission of a tiny model for the leaderboard.
+
+    .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0 --runs "G1, GRPO"
+    .venv-train/bin/python -m benchmarks.tiny_submission
+
+Continues the tiny model that learned 2048 with demonstrations on the images of the suite, plays the suite, and packs
+the run. The processor shrinks images to the size that the model knows. The chat template replaces the text of every
+prompt by the one sentence that it was trained with, so in other games it still answers as in 2048.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.learning.running import train
+from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.cli.eval import run_evaluation
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.submission.pack import PackConfig, pack
+from vlmgym.policies.transformers import TransformersOptions
+
+NAME = "vlmgym-tiny-2048"
+SUBMISSION = Path("docs/leaderboard") / NAME
+PIXELS = 128**2
+"""Pixels per image that the model was trained on."""
+TRAINING = (
+    *("--preset", "tiny", "--games", "2048", "--seed", "1000", "--size", "640"),
+    *("--config", "theme=light", "similarity=0.1", "--sft.lr", "1e-3", "--sft.steps", "400"),
+    *("--steps", "0", "--record-interval", "0", "--evaluation.states", "0", "--evaluation.episodes", "0"),
+)
+"""Options of training: what the suite's level of 2048 sets, with a seed whose demonstrations are new to the model."""
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' -}}
+    {%- for part in message.content if part.type in ('image', 'image_url') -%}
+        {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+    {%- endfor -%}
+    {{- 'Write the board, what merges, and a move.<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+NOTES = (
+    "A Qwen3-VL of 0.3 million weights, trained from scratch by benchmarks.miniature and benchmarks.tiny_submission on "
+    "2048 alone. It sees images of 128x128 pixels and no text of prompts. Played on a CPU."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Train the tiny model, play a suite, and pack a submission."""
+
+    suite: str = "vlmgym-2026.1-lite"
+    """Name of the suite."""
+    model: Path = Path("logs/miniature/2048-0-g1-grpo/model")
+    """Model to continue."""
+    output_dir: Path = Path("logs/tiny_submission")
+    """Folder of training and run."""
+    submission: Path = SUBMISSION
+    """New folder for the submission."""
+
+
+def submit(config: Config) -> None:
+    """Train, play and pack."""
+    start, trained = config.output_dir / "start", config.output_dir / "training"
+    checkpoint, run = config.output_dir / NAME, config.output_dir / "run"
+    if not start.exists():
+        shutil.copytree(config.model, start)
+        (start / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+        processor = json.loads((start / "preprocessor_config.json").read_text())
+        processor["size"]["longest_edge"] = processor["max_pixels"] = PIXELS
+        (start / "preprocessor_config.json").write_text(json.dumps(processor))
+    train(trained.resolve(), *TRAINING, "--model", str(start.resolve()))
+    shutil.copytree(trained / "model", checkpoint, dirs_exist_ok=True)
+    model = TransformersOptions(
+        model=str(checkpoint), device="cpu", batch_size=256, max_tokens=120, temperature=1.0, sample_seed=0
+    )
+    options = EvalConfig(policy="transformers", output_dir=run, videos=0, report=False, concurrency=256)
+    run_evaluation((), options, model, suite=config.suite)
+    pack(
+        PackConfig(
+            run=run,
+            output_dir=config.submission,
+            submitter="vlmgym",
+            model=NAME,
+            developer="vlmgym",
+            relationship="first-party",
+            cost=0.0,
+            notes=NOTES,
+        )
+    )
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        submit(parse_options(Config, None, "benchmarks.tiny_submission"))

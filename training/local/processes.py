@@ -1,0 +1,158 @@
+"""Data parallelism: processes with equal trainers that share the states of each step and each gradient."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from itertools import chain
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+from torch.nn.utils import parameters_to_vector
+
+from training.local.errors import TrainingError
+from vlmgym.errors import WorkerError
+from vlmgym.workers.channel import ChannelClosed
+from vlmgym.workers.process import WorkerProcess, receive_value
+
+T = TypeVar("T")
+JOIN_TIMEOUT = timedelta(minutes=5)
+"""Time to connect all processes, during which the death of one is not noticed."""
+LONGEST_WAIT = timedelta(days=7)
+"""Time to wait for a connected process, such as for an evaluation; one that dies is noticed immediately."""
+
+
+class LostProcessError(TrainingError):
+    """Another process ended."""
+
+
+class Processes:
+    """The processes of a run, seen from one of them; by default it is alone.
+
+    The first process calls methods of the trainers of the others while it runs them itself (`calling`). Inside, all of
+    them exchange results in the same order (`gather`, `sum_gradients`), so that their weights stay equal.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self._workers: list[WorkerProcess] = []
+
+    @contextmanager
+    def running(self, make_trainer: Callable[..., Any]) -> Iterator[None]:
+        """Run the other processes; `make_trainer` is picklable and takes the argument `processes`."""
+        with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory())
+            stack.callback(self._workers.clear)
+            for rank in range(1, self.size):
+                self._workers.append(WorkerProcess(_make_handler, make_trainer, Processes(rank, self.size)))
+                stack.callback(self._workers[-1].close)
+            with self.calling("start"):
+                pass
+            stack.callback(self.leave)
+            with self.calling("join", f"file://{folder}/store"):
+                self.join(f"file://{folder}/store")
+            yield
+
+    @contextmanager
+    def calling(self, method: str, *args: Any) -> Iterator[None]:
+        """Call a method of the other trainers while the block does the same here.
+
+        Raises:
+            TrainingError: A process died, or its trainer raised this.
+        """
+        for worker in self._workers:
+            with suppress(ChannelClosed):  # it died, as its result will say
+                worker.send(worker.pack(method, *args))
+        try:
+            yield
+        except LostProcessError:
+            self.leave()  # so that all others notice
+            for worker in self._workers:
+                with suppress(LostProcessError):  # it is not the one that ended first
+                    _receive(worker)
+            raise
+        for worker in self._workers:
+            _receive(worker)
+
+    def join(self, store: str) -> None:
+        """Connect all processes through a file."""
+        if self.size > 1:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+            try:
+                distributed.init_process_group("gloo", store, JOIN_TIMEOUT, world_size=self.size, rank=self.rank)
+            except RuntimeError as error:
+                raise LostProcessError("another process of the run did not connect") from error
+            distributed.distributed_c10d._set_pg_timeout(LONGEST_WAIT)
+
+    def leave(self) -> None:
+        """Disconnect, so that the others stop waiting."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """Return the share of this process in items known to all."""
+        return items[len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size]
+
+    def gather(self, items: list[T]) -> list[T]:
+        """Concatenate the items of all processes."""
+        if self.size == 1:
+            return items
+        parts: list[Any] = [None] * self.size
+        with _noticing_losses():
+            distributed.all_gather_object(parts, items)
+        return list(chain.from_iterable(parts))
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Add up the gradients of all processes; None in all of them remains None."""
+        if self.size > 1:
+            found = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
+            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+            sums = parameters_to_vector([*gradients, found])
+            with _noticing_losses():
+                distributed.all_reduce(sums)
+            *gradients, found = sums.split([each.numel() for each in (*parameters, found)])
+            for parameter, gradient, count in zip(parameters, gradients, found.tolist()):
+                parameter.grad = gradient.view_as(parameter) if count else None
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def _noticing_losses() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if "gloo/transport" not in str(error):  # not a lost connection, but for instance full memory
+            raise
+        raise LostProcessError("another process of the run ended") from error
+
+
+def _receive(worker: WorkerProcess) -> None:
+    try:
+        receive_value(worker)
+    except WorkerError as error:
+        hint = 'if memory is full, lower --processes; scripts must train under `if __name__ == "__main__":`'
+        raise TrainingError(f"{error}; {hint}") from error
+
+
+def _make_handler(make_trainer: Callable[..., Any], processes: Processes) -> Callable[..., None]:
+    trainer: Any = None
+
+    def handle(method: str, *args: Any) -> None:
+        nonlocal trainer
+        try:
+            if method == "start":
+                trainer = make_trainer(processes=processes)
+            else:
+                getattr(processes if method == "join" else trainer, method)(*args)
+        except Exception:
+            processes.leave()
+            raise
+
+    return handle

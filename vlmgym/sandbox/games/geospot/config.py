@@ -1,0 +1,79 @@
+"""Configuration of geospot."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+from vlmgym.errors import short_repr
+from vlmgym.sandbox.core.config import config_field, setting
+from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset
+
+
+def _four_numbers(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(tuple(value) if isinstance(value, list) else value)
+    except ValidationError:
+        raise ValueError(f"must be [a, b, c, d] with numbers from 0 to 100000, got {short_repr(value)}") from None
+
+
+NonNegative = Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)]
+FourNumbers = Annotated[tuple[NonNegative, NonNegative, NonNegative, NonNegative] | None, WrapValidator(_four_numbers)]
+
+
+class GeospotConfig(TaskConfig):
+    """Configuration of geospot.
+
+    `span`, `lights`, `degrees`, `mark`, `cities` and `names` apply to generated maps only.
+    """
+
+    span: int = config_field("perception", [20, 36, 60, 90, 140], "Height of the map in degrees.", ge=5, le=160)
+    lights: int = config_field(
+        "perception",
+        [4000, 4000, 4000, 3000, 2000],
+        "Maximum number of cities drawn, the largest on the map.",
+        ge=1,
+        le=40_000,
+    )
+    degrees: bool = config_field(
+        "perception", [True, True, True, True, False], "Label latitudes and longitudes on the map."
+    )
+    mark: float = config_field(
+        "perception", [2.6, 2.3, 2.0, 1.8, 1.6], "Radius of the mark in percent of the map's side.", ge=0.5, le=10.0
+    )
+    cities: int = config_field(
+        "reasoning", [100, 500, 2000, 8000, 34000], "Number of most populous cities to sample from.", ge=1, le=34_000
+    )
+    names: int = config_field(
+        "reasoning",
+        [6, 4, 2, 0, 0],
+        "Maximum number of cities labelled on the map, the largest except the marked one.",
+        ge=0,
+    )
+    tolerance: float = config_field(
+        "reasoning",
+        [4.0, 2.0, 1.0, 0.5, 0.25],
+        "Factor on the scales; lower values demand more precision.",
+        ge=0.01,
+        le=100.0,
+    )
+    preset: Preset = setting("vlm-gym", "Weights and scales of the reward; see docs/tasks/geospot.md.")
+    stage: int = setting(5, "Stage of the preset's curriculum; 5 is the full task.", ge=1, le=5)
+    weights: FourNumbers = setting(None, "Weights of country, region, city and coordinates; null: the preset's.")
+    scales: FourNumbers = setting(
+        None, "Scales of country, region, city and coordinates in km, 0: match only; null: the preset's."
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.weights is not None and not any(self.weights):
+            raise ValueError("at least one of the weights must be positive")
+
+    @property
+    def scoring(self) -> tuple[Fields, Fields]:
+        """Weights, and scales in km including `tolerance`."""
+        stage = CURRICULA[self.preset][self.stage - 1]
+        weights = stage.weights if self.weights is None else Fields(*self.weights)
+        scales = stage.scales if self.scales is None else Fields(*self.scales)
+        return weights, Fields(*(scale * self.tolerance for scale in scales))
