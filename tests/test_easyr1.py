@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs: dict[str, list[str]] = {
         "state": ["trainer.logger=[vlmgym,tensorboard]"],
         "episodes": [str(FILES / "episodes.yaml")],
-        "learns": [str(FILES / "learn.yaml"), "data.seed=1"],
+        "learns": [str(FILES / "learn.yaml")],
         "ppo": [str(FILES / "ppo.yaml")],
     }
     for name, args in runs.items():
