@@ -91,9 +91,9 @@ def evaluate(
         found["episodes"] = {}
         for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
             run_folder = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-            summary = evaluate_episodes(actor, config, games, step, run_folder, console)
-            for game, one in summary.games.items():
-                name = game if number == 1 else f"{game} ({number})"
+            summary = evaluate_episodes(actor, config, [*games.values()], step, run_folder, console)
+            for name, game in games.items():
+                one = summary.games[game.id]
                 found["episodes"][name] = {
                     "score": one.score_mean,
                     "score_ci": one.score_ci,
@@ -106,9 +106,10 @@ def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]
     """Score random play in the whole episodes of `evaluate`, for comparison, as in `result.json`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
-    for game in last_games(curriculum):
-        records = play(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
-        found[game.id] = score_summary(records)
+    for games in split_by_id(last_games(curriculum)):
+        for name, game in games.items():
+            records = play(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+            found[name] = score_summary(records)
     return found
 
 
@@ -121,15 +122,15 @@ def describe_scores(scores: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def split_by_id(games: Sequence[Game[Any, Any]]) -> list[list[Game[Any, Any]]]:
-    """Distribute games over as few runs as possible, since the games of a run must have different ids."""
+def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any]]]:
+    """Distribute games over runs, in which ids must differ; keys are the names of games in `result.json`."""
     runs: list[dict[str, Game[Any, Any]]] = []
     for game in games:
-        free = next((run for run in runs if game.id not in run), None)
-        if free is None:
-            runs.append(free := {})
-        free[game.id] = game
-    return [list(run.values()) for run in runs]
+        number = sum(game.id == other.id for run in runs for other in run.values())
+        if number == len(runs):
+            runs.append({})
+        runs[number][f"{game.id} ({number + 1})" if number else game.id] = game
+    return runs
 
 
 def evaluate_episodes(

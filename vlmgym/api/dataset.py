@@ -19,7 +19,7 @@ from vlmgym.rollout.states import (
     sample_state,
     split_questions,
 )
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, start_episode
 from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
@@ -80,7 +80,7 @@ def make_dataset(
     Args:
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
-        seed: Seed of the first row, or with `states` of all of them.
+        seed: Seed of the first row; with `states`, of all rows.
         split: `train` or `validation`; they share no seeds.
         states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: initial
             states.
@@ -178,7 +178,7 @@ def state_config(states: States) -> StateConfig | None:
 def start(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig | None) -> LiveEpisode:
     """Start the episode of a row, counted per game."""
     if states is None:
-        return LiveEpisode.start(config, _seed(config.game, seed + index, split))
+        return start_episode(config, _seed(config.game, seed + index, split))
     validation = split == "validation"
     stream = seed + VALIDATION_STREAM if validation else seed
     snapshot = sample_state(config.game, stream, index, states, config.reward, validation=validation)

@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.records.episode import DifficultyRecord, GameRecord
 from vlmgym.records.run import Estimate, RunRecord, Sha256, SuiteResult, SuiteSummary, Summary
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.rollout.turn import EpisodeConfig, start_episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -165,7 +165,7 @@ class PrivateSalt:
         return int(hmac.new(self._secret, suite.encode(), hashlib.sha256).hexdigest()[:SEED_DIGITS], 16)
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List how a run's seeds differ from those of this salt."""
+        """List how a run's seeds differ from the seeds derived from this salt."""
         if run.private_salt != self.digest:
             return [f"private_salt is {run.private_salt}, the SHA-256 of the salt is {self.digest}"]
         expected = self.seed(run.suite or "")
@@ -182,7 +182,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
     described: ObservationType = "image" if game.no_text_observation else "text"
     prompts = (PromptConfig(history=2), PromptConfig(chat=True), PromptConfig(observation=described))
     for seed, longer in enumerate(prompts, first_seed):
-        live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
+        live = start_episode(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
         while not live.done:
             state = live.episode.state
             for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
@@ -192,7 +192,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
             action = game.best_action(state)
             found.update(repr(live.step("" if action is None else game.respond(state, action)).game).encode())
         found.update(game.to_json(live.episode.state).encode())
-        live = LiveEpisode.start(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
+        live = start_episode(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
         rng = np.random.default_rng(seed)
         while not live.done:
             scored = live.step(_any_response(game, live.episode.state, rng))
@@ -243,9 +243,9 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Find the suite of a run, or else the one that has most of its games in the same configuration, limited to those.
+    """Find the suite of a run, or else the suite that shares the most games with it, reduced to these games.
 
-    Among equals, the suite with the most similar turn limit is used; None if no suite has any of the games.
+    Shared games have the same configuration. The turn limit decides ties. None if no suite shares a game.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)
@@ -264,7 +264,7 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent means and its standard error; None if the error of any of them is unknown."""
+    """Return the mean of independent means and its standard error, None if the error of any mean is unknown."""
     mean = math.fsum(value for value, _ in values) / len(values)
     errors = [error for _, error in values if error is not None]
     return mean, math.hypot(*errors) / len(values) if len(errors) == len(values) else None

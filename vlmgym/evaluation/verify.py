@@ -24,7 +24,7 @@ from vlmgym.records.run import Change, RunRecord, Summary, changes, version_chan
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
+from vlmgym.rollout.turn import EpisodeConfig, episode_record, start_episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import num_workers_for
@@ -148,7 +148,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
-    """Compare an episode with its run, then with its replay; return the first difference, from which others follow."""
+    """Compare an episode with its run, then with its replay; return the first difference, which causes others."""
     if episode.game not in run.games:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
     other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
@@ -157,7 +157,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
     if other:
         return [f"{name} differs from run.json" for name in other]
     config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
-    live = LiveEpisode.start(config, episode.seed)
+    live = start_episode(config, episode.seed)
     for turn in episode.turns:
         try:
             live.respond(recorded_reply(turn), turn.cost)

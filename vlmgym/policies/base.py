@@ -10,7 +10,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -197,7 +197,7 @@ class ModelPolicy(Policy):
     _in_use = False
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
-        """Return whether the policy can use such prompts."""
+        """Return whether the policy can use prompts with these contents."""
         return True
 
     async def begin_run(self) -> None:
@@ -255,10 +255,16 @@ def policy_rng(seed: int, turn: int) -> np.random.Generator:
 
 _POLICY_STREAM = 0x706F6C696379
 
-REPLY_FACTS = tuple(field.name for field in fields(Reply) if field.name != "text")
-"""Fields of a reply that the record of a turn has too."""
-
 
 def recorded_reply(turn: TurnRecord) -> Reply:
     """Return the reply stored in a recorded turn."""
-    return Reply(turn.response, **{name: getattr(turn, name) for name in REPLY_FACTS})
+    return Reply(
+        turn.response,
+        prompt_tokens=turn.prompt_tokens,
+        completion_tokens=turn.completion_tokens,
+        finish_reason=turn.finish_reason,
+        reasoning=turn.reasoning,
+        latency=turn.latency,
+        requests=turn.requests,
+        model=turn.model,
+    )

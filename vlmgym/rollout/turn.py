@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from vlmgym.policies.base import REPLY_FACTS, Reply, StatePolicy, policy_rng, recorded_reply
+from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -102,16 +102,6 @@ class LiveEpisode:
         self.turns: list[TurnRecord] = []
         self.observation = self._observe(config.max_turns) if observation is None else observation
 
-    @classmethod
-    def start(cls, config: EpisodeConfig, seed: int) -> LiveEpisode:
-        """Start the episode with this seed."""
-        return cls(config, Episode(config.game, seed, config.reward))
-
-    @classmethod
-    def restore(cls, config: EpisodeConfig, state: EpisodeState) -> LiveEpisode:
-        """Restore a state; the episode continues exactly as the original."""
-        return cls(config, Episode.restore(config.game, state.snapshot, config.reward), state.past, state.observation)
-
     @property
     def done(self) -> bool:
         """True once the episode has terminated or been truncated."""
@@ -149,7 +139,13 @@ class LiveEpisode:
             ),
             info=dict(scored.info),
             cost=cost,
-            **{name: getattr(reply, name) for name in REPLY_FACTS},
+            latency=reply.latency,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            finish_reason=reply.finish_reason,
+            reasoning=reply.reasoning,
+            requests=reply.requests,
+            model=reply.model,
         )
         self.turns.append(turn)
         return turn
@@ -183,6 +179,17 @@ class LiveEpisode:
         return Observation([*map(config.transform, images)], messages)
 
 
+def start_episode(config: EpisodeConfig, seed: int) -> LiveEpisode:
+    """Start the episode with this seed."""
+    return LiveEpisode(config, Episode(config.game, seed, config.reward))
+
+
+def restore_episode(config: EpisodeConfig, state: EpisodeState) -> LiveEpisode:
+    """Restore a state; the episode continues exactly as the original."""
+    episode = Episode.restore(config.game, state.snapshot, config.reward)
+    return LiveEpisode(config, episode, state.past, state.observation)
+
+
 def resume_episode(
     config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
 ) -> tuple[list[TurnRecord], EpisodeState]:
@@ -190,11 +197,11 @@ def resume_episode(
 
     If the replay differs from the record (another version of the game), the episode starts again without turns.
     """
-    live = LiveEpisode.start(replace(config, transform=None), seed)
+    live = start_episode(replace(config, transform=None), seed)
     for turn in turns:
         replayed = live.respond(recorded_reply(turn), turn.cost)
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
-            return [], LiveEpisode.start(config, seed).state()
+            return [], start_episode(config, seed).state()
     return live.turns, LiveEpisode(config, live.episode, live.past).state()
 
 
@@ -202,7 +209,7 @@ def play_reply(
     config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[TurnRecord, EpisodeState]:
     """Take a turn with a model's reply, and draw the next observation."""
-    live = LiveEpisode.restore(config, state)
+    live = restore_episode(config, state)
     return live.respond(reply, cost), live.state()
 
 
@@ -210,7 +217,7 @@ def play_turns(
     config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Play up to `limit` turns with a policy that responds to the state."""
-    live = LiveEpisode.restore(config, state)
+    live = restore_episode(config, state)
     episode = live.episode
     while not live.done and len(live.turns) < limit:
         live.respond(Reply(policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))))
