@@ -2,8 +2,8 @@
 
 python -m benchmarks.leaderboard
 
-Plays the policies, packs their runs into submissions, and writes `docs/leaderboard.md` and the page next to it, with
-those of models, by default of a tiny one (`benchmarks/tiny_submission.py`).
+Plays the policies, packs their runs into submissions, adds submissions of models (by default a tiny one, see
+`benchmarks/tiny_submission.py`), and writes `docs/leaderboard.md` and the page next to it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from vlmgym.records.run import Estimate
 POLICIES = ("oracle", "random-legal", "random")
 
 TINY = (
-    f"`{NAME}` is an example, not a contender: a Qwen3-VL of 0.3 million weights that [learned 2048 from images "
-    "alone](learning/whole_games.md), and then how the suite draws it. It sees images of 128x128 pixels and no text of "
-    "prompts, so it responds in every game as in 2048: most other games punish that, and it scores below random. "
+    f"`{NAME}` is an example, not a contender: a Qwen3-VL of 0.3 million parameters that [learned 2048 from images "
+    "alone](learning/whole_games.md), and then with images of the suite. It sees 128x128 images and no prompt text, so "
+    "it answers every game as if it were 2048. Most other games penalise that, so it scores below random. "
     "`.venv-train/bin/python -m benchmarks.tiny_submission` makes its submission, and `.venv/bin/vlmgym submit check "
     f"{SUBMISSION.as_posix()}` replays it."
 )
