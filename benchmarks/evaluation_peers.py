@@ -3,7 +3,7 @@
 bash setup.sh --integrations && pip install -e .[bench,openai] && python -m benchmarks.evaluation_peers
 
 Each command plays episodes of 2048 against a server with a fixed latency (`benchmarks/concurrency.py`), all of them
-concurrently. Times include the start-up of the command and its records; CPU time is that of all its processes.
+concurrently. Times include the start-up of the command and its records; CPU time covers all its processes.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
 
 Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy; the same
 command resumes. Then the tables between markers in `docs/protocols.md` are rewritten; rows without stored results stay.
-Files are named by fingerprint:
-settings with the same configuration share them, and a changed config field starts a new one. After a change of rules or
-oracles, start with an empty folder.
+Files are named by fingerprint: settings with the same configuration share them, and a changed config field starts a new
+one. After a change of rules or oracles, start with an empty folder.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class Setting:
         name: Name on the page.
         game: The game.
         metric: Metric that distinguishes policies with equal scores; by default the game's first.
-        own_policies: Policies to measure; by default those that the game allows.
+        own_policies: Policies to measure; by default all that the game allows.
     """
 
     name: str
@@ -284,7 +283,7 @@ def baselines(store: Store, before: str) -> Iterator[str]:
 
 
 def comparison_table(store: Store, before: str) -> Iterator[str]:
-    """Yield the Markdown table that compares with G1's scores, as `baselines` does."""
+    """Yield the Markdown table that compares with G1's scores; see `baselines`."""
     rows = {line.split(" | ")[0]: line for line in before.splitlines()}
     here = ("random", G1Random.name, "random-legal", "oracle")
     yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"

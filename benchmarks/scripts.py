@@ -1,4 +1,4 @@
-"""Scripted actions and repeated work for benchmarks, in addition to those of `vlmgym bench`."""
+"""Scripted actions and repeated work for benchmarks, beyond what `vlmgym bench` needs."""
 
 from __future__ import annotations
 

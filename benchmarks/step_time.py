@@ -12,10 +12,10 @@ from __future__ import annotations
 from benchmarks.markdown import table
 
 PARAMETERS, CACHE = 8.3e9, 28 * 2 * 4 * 128 * 2
-"""Of Qwen2.5-VL-7B; bytes of its cache per token: layers, keys and values, heads, width, bfloat16."""
+"""Parameters of Qwen2.5-VL-7B, and bytes of its KV cache per token: layers, keys and values, heads, width, bfloat16."""
 GPUS, TENSOR_PARALLEL, PROMPTS, RESPONSES = 4, 2, 128, 8
 PROMPT, RESPONSE, LONGEST = 780, 300, 1024
-"""Tokens; the mean response is an assumption."""
+"""Tokens of a prompt, of a mean response (an assumption) and of the longest one."""
 HARDWARE = {"A100": (312e12, 2.0e12), "H100": (989e12, 3.35e12)}
 """Peak operations (bfloat16) and memory bandwidth per second, from NVIDIA's data sheets of the 80 GB SXM modules."""
 COMPUTE, BANDWIDTH, HOST_LINK = 0.4, 0.6, 25e9

@@ -5,7 +5,7 @@
 
 Continues the tiny model that learned 2048 with demonstrations on the images of the suite, plays the suite, and packs
 the run. The processor shrinks images to the size that the model knows. The chat template replaces the text of every
-prompt by the one sentence that it was trained with, so in other games it still answers as in 2048.
+prompt with the one sentence that it was trained on, so in other games it still answers as in 2048.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
         assert speed.first_token is not None
         assert DELAY <= speed.first_token < speed.latency
         assert speed.latency >= DELAY + PAUSE
-        assert 0 < speed.requests_per_second <= speed.at_once / (DELAY + PAUSE)
+        assert 0 < speed.requests_per_second <= speed.concurrency / (DELAY + PAUSE)
         assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
     warm_ups = 1 + 4
     assert sum(speed.requests for speed in speeds.server) == len(server.requests) - warm_ups
@@ -68,7 +68,7 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
     assert body["temperature"] == 0
     assert body["stream_options"] == {"include_usage": True}
     saved = json.loads(out.read_text())
-    assert [level["at_once"] for level in saved["speeds"]["server"]] == [1, 4]
+    assert [level["concurrency"] for level in saved["speeds"]["server"]] == [1, 4]
     assert saved["game"]["id"] == "2048-v0"
     assert "90 tokens in, 10 out" in capsys.readouterr().out
 
@@ -165,7 +165,7 @@ def test_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -
     assert "ratio" in done.stdout
     speeds = json.loads(out.read_text())["speeds"]
     for name, timed in (("server", True), ("transformers", False)):
-        assert [level["at_once"] for level in speeds[name]] == [1, 4]
+        assert [level["concurrency"] for level in speeds[name]] == [1, 4]
         for level in speeds[name]:
             assert level["completion_tokens"] == 12
             assert level["prompt_tokens"] > 200

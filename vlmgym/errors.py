@@ -63,7 +63,7 @@ def one_line(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type if there is none."""
+    """Return the first line of an error's message, or its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

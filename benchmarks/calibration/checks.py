@@ -16,7 +16,7 @@ READABLE = 0.95
 
 
 class Check(NamedTuple):
-    """A claim, the measured values, and `holds`."""
+    """A claim, the measured values, and whether it holds."""
 
     claim: str
     measured: str

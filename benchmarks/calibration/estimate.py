@@ -72,7 +72,7 @@ class Estimate:
         """Flip the sign."""
         return Estimate(-self.mean, -self.high, -self.low, self.count)
 
-    def less(self, other: Estimate) -> Estimate:
+    def minus(self, other: Estimate) -> Estimate:
         """Estimate the difference from an estimate of independent samples.
 
         The interval is recovered from both, possibly asymmetric, intervals (Zou and Donner, Statistics in Medicine 27,
@@ -87,7 +87,7 @@ class Estimate:
 def steps(levels: Mapping[int, Estimate]) -> dict[int, Estimate]:
     """Decrease from each level to the next, keyed by the harder level."""
     ordered = sorted(levels)
-    return {harder: levels[easier].less(levels[harder]) for easier, harder in pairwise(ordered)}
+    return {harder: levels[easier].minus(levels[harder]) for easier, harder in pairwise(ordered)}
 
 
 def paired_steps(levels: Mapping[int, Sequence[float]]) -> dict[int, Estimate]:
@@ -115,6 +115,6 @@ def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], ce
         The largest absolute end of an interval of a difference from the centre, relative to the range of `difficulty`.
     """
     reach = abs(difficulty[min(difficulty)].mean - difficulty[max(difficulty)].mean)
-    ends = [levels[level].less(levels[centre]) for level in levels if level != centre]
+    ends = [levels[level].minus(levels[centre]) for level in levels if level != centre]
     farthest = max(max(abs(end.low), abs(end.high)) for end in ends)
     return farthest / reach if reach else math.inf

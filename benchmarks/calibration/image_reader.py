@@ -42,7 +42,7 @@ class LevelResult:
         return Estimate.of(self.images)
 
 
-class FirstReader:
+class LevelOneReader:
     """Reader trained on perception level 1, at all reasoning levels."""
 
     def __init__(self, spec: Spec, images: int) -> None:
@@ -137,7 +137,7 @@ def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> Rea
         UsageError: No kind occurs at all levels, because there are too few images; or scikit-learn is not installed.
     """
     progress("training on level 1")
-    reader = FirstReader(spec, images)
+    reader = LevelOneReader(spec, images)
     common = reader.labels
     levels, kinds = {}, {}
     crops: dict[tuple[Difficulty, int], dict[str, _Crops]] = {}
@@ -175,7 +175,7 @@ def _seen_everywhere(labels: Collection[str], found: Collection[str], spec: Spec
 
 
 def _read_level(
-    spec: Spec, game: AnyGame, reader: FirstReader, shown: Sequence[Crops], labels: Collection[str]
+    spec: Spec, game: AnyGame, reader: LevelOneReader, shown: Sequence[Crops], labels: Collection[str]
 ) -> LevelResult:
     hazy_shares, clear = reader.accuracy(shown, labels, spec.reading.one_example)
     training = concatenate(crop_images(spec, game, len(shown), FITTING))

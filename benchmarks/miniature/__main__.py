@@ -4,10 +4,10 @@
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
 
 Every arm takes the same number of updates after its start. G0 starts from demonstrations on grey images, which teach
-only the response form, the others from demonstrations of play. All models play whole games on the same held-out seeds.
-Each result is a small file in `--results`; what has one is neither trained nor played again, on any machine, so the
-command can be stopped and continued, and parts of it can run in parallel. Writes docs/learning/whole_games.md and its
-images.
+only the response format, the others from demonstrations of play. All models play whole games on the same held-out
+seeds. Each result is a small file in `--results`. A run with a result is neither trained nor played again, on any
+machine, so the command can be stopped and continued, and parts of it can run in parallel. Writes
+docs/learning/whole_games.md and its images.
 """
 
 from __future__ import annotations

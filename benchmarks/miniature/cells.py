@@ -14,7 +14,7 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
 
-from .games import FORM, G1, GAMES, POLICIES, SEEDS, START, TURNS, run_args
+from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, SEEDS, TURNS, run_args
 from .play import play_games, play_policy
 
 CURVE = ("step", "perception", "format", "reward", "played")
@@ -76,7 +76,7 @@ def cells(games: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
     for seed in seeds:
         for game in games:
             for run in GAMES[game].runs:
-                if run != FORM:  # its model can only respond in form
+                if run != GREY_DEMONSTRATIONS:  # its model knows only the response format
                     yield Cell(game, seed, run)
 
 
@@ -84,7 +84,7 @@ def measure_policies(game: str, results: Path, episodes: int) -> None:
     """Play the same games with policies that need no images, unless there is a result file."""
 
     def find() -> dict[str, Any]:
-        config = read_config(run_args(game, 0, START))
+        config = read_config(run_args(game, 0, DEMONSTRATIONS))
         return {policy: play_policy(config, policy, TURNS, episodes) for policy in POLICIES}
 
     once(_policies(game, results), find)

@@ -15,7 +15,7 @@ class Game:
     Attributes:
         title: Title of its panel.
         args: Options of `training.local.train` for all of its runs.
-        measure: What is measured in a game: its score, the number of its turns that were played, or of all turns.
+        measure: Result of a game: its score, or the number of its turns, of all or of those played.
         label: The measure in words.
         goal: Value to reach, if any.
         batches: Batches of expert demonstrations before the arms.
@@ -48,21 +48,21 @@ class Run:
     args: list[str]
 
 
-FORM, START = "response form", "demonstrations"
-"""Runs that arms start from. Demonstrations on grey images teach nothing but the form of responses."""
+GREY_DEMONSTRATIONS, DEMONSTRATIONS = "response form", "demonstrations"
+"""Runs that arms start from. Demonstrations on grey images only teach the response format."""
 G1 = "G1, GRPO"
 MORE = ["--sft.lr", "1e-3"]
 RUNS = {
-    START: Run(None, True, []),
-    G1: Run(START, False, ["--algorithm", "grpo"]),
-    "SFT only": Run(START, True, MORE),
-    FORM: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
-    "G0, GRPO": Run(FORM, False, ["--algorithm", "grpo"]),
+    DEMONSTRATIONS: Run(None, True, []),
+    G1: Run(DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
+    "SFT only": Run(DEMONSTRATIONS, True, MORE),
+    GREY_DEMONSTRATIONS: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
+    "G0, GRPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
 }
-PERFECT = {"SFT only, perfect player": Run(START, True, ["--sft.accuracy", "1", *MORE])}
+PERFECT = {"SFT only, perfect player": Run(DEMONSTRATIONS, True, ["--sft.accuracy", "1", *MORE])}
 PPO = {
-    "G1, PPO": Run(START, False, ["--algorithm", "ppo"]),
-    "G0, PPO": Run(FORM, False, ["--algorithm", "ppo"]),
+    "G1, PPO": Run(DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
+    "G0, PPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
 }
 GAMES = {
     "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),

@@ -15,7 +15,7 @@ from benchmarks.markdown import table, wrapped
 from vlmgym.statistics import confidence_interval
 
 from .cells import CONTROLLED, Cell, cells, policies_of
-from .games import G1, GAMES, SEEDS, START, TURNS
+from .games import DEMONSTRATIONS, G1, GAMES, SEEDS, TURNS
 
 Results = Mapping[Cell, Mapping[str, Any]]
 
@@ -25,14 +25,14 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
-A Qwen3-VL of 0.3 million random weights learns to play from images alone, on a CPU. *{start}*: it imitates a player,
-writing the board, the reasons and a move; the player follows a simple rule, but in 2048 and Shisen-Sho makes a quarter
-of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more demonstrations, each for
-the same number of updates. *G0* uses the same RL, but starts from demonstrations on grey images, which teach only the
-response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only* without random
-moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1,
-without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game. Results are means
-over games with 95% intervals, for each training seed.
+A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *{start}*: it
+imitates a player, writing the board, the reasons and a move; the player follows a simple rule, but in 2048 and
+Shisen-Sho makes a quarter of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more
+demonstrations, each for the same number of updates. *G0* uses the same RL, but starts from demonstrations on grey
+images, which teach only the response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player*
+is *SFT only* without random moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds,
+sampled at temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of
+another game. Results are means over games with 95% intervals, for each training seed.
 
 ![whole games by arm]({name}.png)
 
@@ -44,19 +44,19 @@ wall-clock time of training on two cores shared with other work.
 
 Settings were chosen on seed 0 of 2048, partly by inspecting 80 of its held-out games played by an earlier model, and
 kept for the other seeds. The three turns per episode of Shisen-Sho, and the number of batches and the reward for
-perception of Swap, were chosen after measuring their held-out games. Other games than 2048 have fewer updates. Seeds 1
+perception of Swap, were chosen after measuring their held-out games. Games other than 2048 have fewer updates. Seeds 1
 and 2, PPO and the perfect player of 2048 were measured before tokenizers were trained on demonstrated responses and
-sampling changed, so a new run gives other numbers: G1 of seed 0 scored 962 then. G1 of Shisen-Sho was trained by hand
-with the options of its cell. The log has what did not work:
+sampling changed, so a new run gives other numbers: G1 of seed 0 scored 962 then. G1 of Shisen-Sho was trained outside
+this benchmark, with the same options. The log lists what did not work:
 [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 [Shisen-Sho](../log.md#shisen-sho-6x6-with-more-batches), [Swap](../log.md#swap-compare-tiles-place-by-place).
 
-## Seeing and playing
+## Training curves
 
 ![perception and reward over training]({name}_training.png)
 
-Perception accuracy and reward on single states during training. {start}: checks on 64 states; RL: a moving
-average over the responses of {window} steps.
+Perception accuracy and reward on single states during training. {start}: checks on 64 states; RL: a moving average over
+the responses of {window} steps.
 
 ## Not run yet
 
@@ -77,7 +77,7 @@ def write_page(results: Path, episodes: int) -> Path:
         if cell not in found:
             missing.setdefault((GAMES[cell.game].title, cell.run), []).append(str(cell.seed))
     text = PAGE.format(
-        start=START.capitalize(),
+        start=DEMONSTRATIONS.capitalize(),
         episodes=episodes,
         turns=TURNS,
         name=NAME,

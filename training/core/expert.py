@@ -25,9 +25,9 @@ def expert_response(
 ) -> str:
     """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
 
-    Random answers leave it to reinforcement learning to find out which ones are right. They do not repeat the
-    `rejected` action that the prompt reports as illegal, which teaches a model to heed that. Raises `UsageError`
-    without an expert.
+    Random answers leave the choice to be learned by reinforcement learning. They never repeat `rejected`, the action
+    that the prompt reports as illegal, so that the model learns to heed feedback. Raises `UsageError` if the game has
+    no such expert.
     """
     right = rng.random() < accuracy
     action = expert_action(game, state, expert, reward, rng) if right else game.random_action(rng)

@@ -82,7 +82,7 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _batches(config: RunConfig, section: Section) -> Iterator[str]:
-    """Find sizes that do not divide, which EasyR1 reports late or not at all."""
+    """Find sizes that are not divisible, which EasyR1 reports late or not at all."""
     rollout, gpus = config.worker.rollout, config.trainer.n_gpus_per_node * config.trainer.nnodes
     turns, prompts = section.play.max_turns, config.data.rollout_batch_size
     pairs = [

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
 """Separates the random streams of tokens and states."""
 _LOADING = threading.Lock()
-"""transformers cannot load two models in two threads: it initialises weights that it takes for missing."""
+"""transformers cannot load two models in two threads: it initialises weights that it mistakes for missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Actor(nn.Module):
         return hidden
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Compute logits in float32, in which image tokens are impossible."""
+        """Compute logits in float32, with image tokens ruled out."""
         return F.linear(hidden, self.model.lm_head.weight, self.token_bias).float()
 
     def _image_mean(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -296,7 +296,7 @@ class TrainConfig(GameOptions, Options):
         if self.rollout.temperature == 0:
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
         if self.blank and self.play.has_descriptions:
-            raise UsageError("blank hides what images show, which descriptions tell: remove --play.observation")
+            raise UsageError("--blank hides the images, but descriptions reveal them: remove --play.observation")
         if self.games is not None and self.curriculum is not None:
             raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
         if self.algorithm == "ppo":

@@ -85,7 +85,7 @@ def sft_loss(
 ) -> float:
     """Backpropagate the negative log-likelihood per token and return it; raise `DivergedError` unless finite.
 
-    `samples` is the share of this process; the result is that of the whole batch.
+    `samples` is the share of this process; the result is for the whole batch.
     """
     tokens = sum(processes.gather([len(sample.response) for sample in samples]))
     total = 0.0

@@ -281,7 +281,7 @@ class Trainer:
             self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
 
     def keep_reference(self) -> None:
-        """Copy the model as the reference of the KL divergence, if that counts."""
+        """Copy the model as the reference of the KL divergence, if that is used."""
         if self.config.update.kl_coef:
             with self.processes.calling("keep_reference"):
                 shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
@@ -299,7 +299,7 @@ def compute_ppo_targets(
     `samples` and `rewards` have one entry per turn of each episode.
     """
     monte_carlo: list[Floats] = []
-    # With lambda below 1, returns contain the critic's own values, so the critic is judged by those of lambda 1.
+    # With lambda below 1, returns contain the critic's own values, so the critic is judged by returns with lambda 1.
     judge = replace(config, lam=1.0, token_lam=1.0)
     for episode, earned, bootstrap in zip(samples, rewards, bootstrap_values):
         values = [sample.old_values for sample in episode if sample.old_values is not None]

@@ -44,12 +44,12 @@ SOURCES = """
 def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: States = None) -> str:
     """Write a dataset card: a README.md with licence, games, versions, and the arguments of `make_dataset`.
 
-    The licence is vlmgym's own, or `other` with a list of sources if images show something that it did not generate.
+    The licence is vlmgym's own, or `other` with a list of sources if images show anything that it did not generate.
 
     Args:
-        rows: Splits with their rows, in the order in which `make_dataset` returned them.
-        seed: Argument of `make_dataset`, as for all splits.
-        states: Argument of `make_dataset`, as for all splits.
+        rows: Rows of each split, in the order of `make_dataset`.
+        seed: Argument of `make_dataset`, the same for all splits.
+        states: Argument of `make_dataset`, the same for all splits.
 
     Raises:
         UsageError: `rows` is not such a mapping, or its rows were made with other arguments.

@@ -37,7 +37,7 @@ class _Snapshot(BaseModel):
     prompts: PromptConfig
     episode: Snapshot
     past: tuple[PastTurn[JsonValue], ...]
-    """With states as plain data."""
+    """Earlier turns, with states as plain data."""
 
 
 class Episode:

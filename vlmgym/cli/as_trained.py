@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 
 MODEL_FOLDERS = ("", "model")
-"""Subfolders of a checkpoint that may have the model."""
+"""Subfolders of a checkpoint that may contain the model."""
 
 
 def with_trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:

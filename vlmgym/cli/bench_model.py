@@ -112,16 +112,16 @@ class BenchModelConfig(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Measurements at `at_once` concurrent requests, or with batches of that size.
+    """Measurements at a number of concurrent requests, or with batches of that size.
 
     Times are medians in seconds, except the 95th percentile of the first token (None without streaming). Rates are of
     all requests together, at full concurrency. Tokens are means per request, images included.
     """
 
-    at_once: int
+    concurrency: int
     requests: int
     first_token: float | None
-    first_token_95: float | None
+    first_token_p95: float | None
     latency: float
     tokens_per_second: float
     requests_per_second: float
@@ -151,10 +151,10 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
     seeds = itertools.count()
     model = load() if load else None
     # Alternate between the two, so that other load affects both equally.
-    for at_once in track(levels, "concurrency levels", console=Console(stderr=True), transient=True):
-        server.append(run_async(_measure_server(policy, game, seeds, at_once, config.seconds)))
+    for concurrency in track(levels, "concurrency levels", console=Console(stderr=True), transient=True):
+        server.append(run_async(_measure_server(policy, game, seeds, concurrency, config.seconds)))
         if model is not None:
-            transformers.append(_measure_local(model, config, game, at_once))
+            transformers.append(_measure_local(model, config, game, concurrency))
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
     _print(speeds, config, console)
     if config.output is not None:
@@ -202,15 +202,15 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
 
 
 async def _measure_server(
-    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], at_once: int, seconds: float
+    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], concurrency: int, seconds: float
 ) -> Speed:
-    """Keep `at_once` requests in flight for `seconds`."""
+    """Keep `concurrency` requests in flight for `seconds`."""
 
     def encoded(seed: int) -> tuple[list[str], str]:
         images, prompt = _question(game, seed)
         return [image_url("png", image) for image in images], prompt
 
-    async def place(until: float) -> list[StreamTiming]:
+    async def send(until: float) -> list[StreamTiming]:
         streamed: list[StreamTiming] = []
         while not streamed or time.perf_counter() < until:
             shown, prompt = await asyncio.to_thread(encoded, next(seeds))
@@ -219,16 +219,16 @@ async def _measure_server(
 
     await policy.begin_run()
     try:
-        await run_all(place(0.0) for _ in range(at_once))  # warm up connections and caches
+        await run_all(send(0.0) for _ in range(concurrency))  # warm up connections and caches
         begun = time.perf_counter()
-        places = await run_all(place(begun + seconds) for _ in range(at_once))
+        streams = await run_all(send(begun + seconds) for _ in range(concurrency))
     finally:
         await policy.end_run()
-    end = min(streamed[-1].ended for streamed in places)  # full concurrency until here
-    return _speed(at_once, list(itertools.chain(*places)), begun, end)
+    end = min(streamed[-1].ended for streamed in streams)  # full concurrency until here
+    return _speed(concurrency, list(itertools.chain(*streams)), begun, end)
 
 
-def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
+def _speed(concurrency: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
     """Compute rates over a window; requests that end later count in part."""
     tokens = requests = 0.0
     for one in streamed:
@@ -236,10 +236,10 @@ def _speed(at_once: int, streamed: Sequence[StreamTiming], begin: float, end: fl
         tokens += one.completion_tokens * _share(one.first, one.ended, begin, end)
     waits = sorted(one.first - one.sent for one in streamed)
     return Speed(
-        at_once=at_once,
+        concurrency=concurrency,
         requests=len(streamed),
         first_token=statistics.median(waits),
-        first_token_95=float(np.quantile(waits, 0.95)),
+        first_token_p95=float(np.quantile(waits, 0.95)),
         latency=statistics.median(one.ended - one.sent for one in streamed),
         tokens_per_second=tokens / (end - begin),
         requests_per_second=requests / (end - begin),
@@ -255,7 +255,7 @@ def _share(begin: float, end: float, window_begin: float, window_end: float) -> 
     return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
 
 
-def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], at_once: int) -> Speed:
+def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], concurrency: int) -> Speed:
     """Generate batches for `seconds`."""
     from vlmgym.policies.local_model import GenerationRequest
 
@@ -263,7 +263,7 @@ def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], a
     times: list[float] = []
     replies: list[Any] = []
     while sum(times[1:]) < config.seconds or len(times) < 2:  # the first is a warm-up
-        shown = [_question(game, next(seeds)) for _ in range(at_once)]
+        shown = [_question(game, next(seeds)) for _ in range(concurrency)]
         batch = [GenerationRequest(images, prompt) for images, prompt in shown]
         begun = time.perf_counter()
         answered = model.generate(batch, config.max_tokens, temperature=0.0, ignore_eos=config.ignore_eos)
@@ -272,13 +272,13 @@ def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], a
             if isinstance(reply, InfrastructureError):
                 raise reply
         replies = answered if len(times) == 1 else [*replies, *answered]
-    counted = replies[at_once:]
+    counted = replies[concurrency:]
     tokens = [reply.completion_tokens for reply in counted]
     return Speed(
-        at_once=at_once,
+        concurrency=concurrency,
         requests=len(counted),
         first_token=None,
-        first_token_95=None,
+        first_token_p95=None,
         latency=statistics.median(times[1:]),
         tokens_per_second=sum(tokens) / sum(times[1:]),
         requests_per_second=len(counted) / sum(times[1:]),
@@ -299,8 +299,8 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
     table = Table(*columns, title=title, caption=caption)
     for i, speed in enumerate(speeds.server):
         row = [
-            str(speed.at_once),
-            f"{speed.first_token:.3f} ({speed.first_token_95:.3f})",
+            str(speed.concurrency),
+            f"{speed.first_token:.3f} ({speed.first_token_p95:.3f})",
             f"{speed.latency:.3f}",
             f"{speed.tokens_per_second:,.0f}",
             f"{speed.requests_per_second:,.1f}",

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 OPTIONS = tyro.constructors.ConstructorRegistry()
-"""Parser of options with a single value; says what is accepted, and rejects an empty path (the current folder)."""
+"""Parsers of options with a single value. Errors say what is accepted; an empty path is rejected."""
 
 
 @OPTIONS.primitive_rule

@@ -92,10 +92,10 @@ def run_evaluation(
         default_folder: Output folder if `config` names none; None: a new folder under `logs`.
         custom_policy: Default policy if `config.policy` is None.
         preset: Config fields that `config` may override.
-        curriculum: Curriculum file or name to play instead of games.
-        played: Games or curriculum to play instead of all these.
-        suite: Name of the suite to play instead, which sets the games and their settings.
-        salt: Play the private seeds of the suite, which derive from this salt.
+        curriculum: Curriculum file or name, instead of `game_names`.
+        played: Games or curriculum, instead of `game_names` and `curriculum`.
+        suite: Name of a suite, which sets the games and their settings.
+        salt: Salt of the private seeds of the suite; None: its public seeds.
     """
     if suite is not None:
         chosen = read_suite(suite)

@@ -76,7 +76,7 @@ def print_games(names: Sequence[str]) -> None:
     pages = [game_class(name if preset is None else preset.game) for name, preset in zip(names, settings)]
     for name, preset, found in zip(names, settings, pages):
         if preset is not None:
-            console.print(f"{name}\n{preset.words()}\n", soft_wrap=True)
+            console.print(f"{name}\n{preset.describe()}\n", soft_wrap=True)
         console.print(inspect.cleandoc(found.__doc__ or ""), soft_wrap=True)
         for kind in KINDS.values():
             fields = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
@@ -97,7 +97,7 @@ def games(config: GamesConfig) -> None:
         print(f"{game_id:<16} {summary}")
     print("\nPublished settings:")
     for name, preset in PRESETS.items():
-        print(f"\n{name}\n{preset.words()}")
+        print(f"\n{name}\n{preset.describe()}")
 
 
 def format_value(value: object) -> str:

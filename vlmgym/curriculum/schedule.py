@@ -30,7 +30,7 @@ _STREAM = 0x6D697874757265
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of an entry; see `StageFile`. Entries without stages have one without a name."""
+    """A stage of an entry; see `StageFile`. An entry without stages has a single, unnamed stage."""
 
     name: str | None
     game: Game[Any, Any]
@@ -181,10 +181,10 @@ class Curriculum:
         return Pick(entry, stage.game, stage.name)
 
     def picks(self, progress: Progress, seed: int, indices: Iterable[int]) -> dict[int, Pick]:
-        """Pick the episodes of a batch, in order, before any of their results are known; return picks by index.
+        """Pick the episodes of a batch, in order, before any of its results is known; return picks by index.
 
         Stages by episode change inside the batch: the first index is the first episode after the progress. Stages by
-        step or by success are those of the progress.
+        step or by success stay as in the progress.
         """
         picks = {}
         for index in indices:
@@ -194,7 +194,7 @@ class Curriculum:
         return picks
 
     def at_step(self, progress: Progress, steps: int) -> Progress:
-        """Return the progress after a number of training steps, which moves stages by step."""
+        """Return the progress after a number of training steps, which advances stages by step."""
         entries = (
             state.model_copy(update={"stage": _stage_at(entry.begins or (0,), steps)}) if entry.by == "step" else state
             for entry, state in zip(self.entries, progress.entries)

@@ -55,7 +55,7 @@ def timetable(curriculum: Curriculum, batch_size: int) -> list[StageTime]:
 
 
 def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
-    """Describe the stages that are shorter than a batch, or begin after the last of `steps` steps."""
+    """Describe the stages that are shorter than a batch, or begin only after `steps` steps."""
     for time in times:
         name = f"stage {time.stage} of {time.game}"
         if time.first_step is not None and time.first_step > steps:

@@ -227,7 +227,7 @@ def _compare(
 
 
 class _Episode(NamedTuple):
-    """What a comparison needs of an episode; `facts` are its metrics by name, None without a result."""
+    """An episode in a comparison; `facts` are its metrics by name, None without a result."""
 
     reward: RewardConfig
     stage: str | None
@@ -235,7 +235,7 @@ class _Episode(NamedTuple):
 
 
 def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Episode]:
-    """Return what is needed of each episode, by game and seed."""
+    """Read the episodes of a run, by game and seed."""
     found = {}
     stated: set[str] = set()
     for episode in episodes:

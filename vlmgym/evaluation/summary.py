@@ -174,7 +174,7 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
-    """Summarise a stored run again, or use the summaries of its games; time and stop reason are those of the last."""
+    """Summarise a stored run again, or use the summaries of its games; time and stop reason stay."""
     games = summarise_run(run) if games is None else games
     return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 

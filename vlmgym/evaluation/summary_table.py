@@ -41,15 +41,15 @@ def difficulty(config: RunRecord, game: str) -> str:
     )
 
 
-def game_words(config: RunRecord, game: str, summary: Summary) -> dict[str, str]:
+def game_rows(config: RunRecord, game: str, summary: Summary) -> dict[str, str]:
     """Return the table rows of a game, by name."""
     first = {"difficulty": difficulty(config, game), "model": config.policy.model}
-    return {name: words for name, words in first.items() if words} | dict(summary_words(summary))
+    return {name: words for name, words in first.items() if words} | dict(summary_rows(summary))
 
 
 def summary_table(config: RunRecord, run: RunSummary) -> Table:
     """Make a table with one column per game or, for many games, a shorter one with one row per game."""
-    games = {game: game_words(config, game, summary) for game, summary in run.games.items()}
+    games = {game: game_rows(config, game, summary) for game, summary in run.games.items()}
     if len(games) > MANY:
         table = Table("", *SHORT, title=run_title(config), title_justify="left")
         for game, words in games.items():
@@ -108,7 +108,7 @@ def bias_note(games: Mapping[str, Summary]) -> str:
     )
 
 
-def summary_words(game: Summary) -> list[tuple[str, str]]:
+def summary_rows(game: Summary) -> list[tuple[str, str]]:
     """Return the non-empty rows of the table."""
     interval = game.score_ci
     rows = [

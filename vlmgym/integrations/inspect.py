@@ -44,7 +44,7 @@ def play() -> Solver:
 
 @scorer(metrics=[mean(), stderr()])
 def game_score() -> Scorer:
-    """Score of the episode: the sum of the game's own rewards, up to a limit of the run if that ended it."""
+    """Score of the episode: the sum of the game's own rewards, until it ended or reached a limit of Inspect."""
 
     async def score(state: TaskState, target: Target) -> Score:
         turns = state.store.get("turns", [])

@@ -68,7 +68,7 @@ class GameEnvironment:
         return content
 
     def get_reward(self) -> float:
-        """Return the reward of the rollout; one that ends before the episode does has another, unparsable response."""
+        """Return the reward of the rollout, including an unparsable response if it stopped before the episode ended."""
         episode = self._running()
         penalty = 0.0 if episode.done else score(episode.snapshot(), "").total
         return penalty + sum(scored.total for scored in self.turns)
@@ -79,7 +79,7 @@ class GameEnvironment:
 
 
 def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: int) -> dict[str, int]:
-    """Return the arguments of `GRPOConfig` with which whole episodes fit into a completion.
+    """Return arguments of `GRPOConfig` that let whole episodes fit into a completion.
 
     TRL counts all tokens after the first prompt, including those of images, and drops the rest of an episode without
     an error.
@@ -90,7 +90,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         response_tokens: Maximum number of tokens per response, including about 30 of the tool call.
 
     Raises:
-        UsageError: The model would not see the images of later turns, or see earlier ones twice.
+        UsageError: The model would not see the images of later turns, or would see earlier turns twice.
     """
     _check_template(processing_class)
     turns = most = 0

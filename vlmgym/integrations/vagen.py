@@ -41,7 +41,7 @@ class GameEnvironment(GymImageEnv):
         return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start an episode, in a thread, so that other episodes of VAGEN's event loop go on.
+        """Start an episode, in a thread, so that other episodes in VAGEN's event loop continue.
 
         Raises:
             UsageError: The game repeats earlier turns by default, and the config does not set `history`.

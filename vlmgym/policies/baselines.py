@@ -31,7 +31,7 @@ def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Gen
 
 
 class RandomLegalPolicy(StatePolicy):
-    """Samples uniformly from the legal actions, or from the action space of a game in which all actions are legal."""
+    """Samples uniformly from the legal actions, or from the action space if a game does not list them."""
 
     name = "random-legal"
 

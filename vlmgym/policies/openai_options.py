@@ -51,7 +51,7 @@ class OpenAIOptions(SamplingOptions):
     """Maximum seconds per request."""
     retries: int = 5
     """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx.
-    Retries wait with exponential backoff and jitter, and at least as long as Retry-After.
+    Waits grow exponentially, with jitter, and are never shorter than Retry-After.
     If they fail, the episode ends as an error and gets no score."""
 
     def __post_init__(self) -> None:

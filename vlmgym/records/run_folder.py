@@ -15,7 +15,7 @@ from vlmgym.records.run import RunRecord, RunSummary
 
 UNFINISHED = ".page.part"
 """Temporary folder of a page that is being written."""
-MARKER_BESIDE = ".vlmgym-beside.jsonl"
+SCRIPT_MARKER = ".vlmgym-beside.jsonl"
 """List of a script's files outside the folder of its run."""
 
 
@@ -112,11 +112,11 @@ class ScriptFolder(RunFolder):
     Main results go to `logs/NAME.json`, `logs/NAME.png`, `videos/NAME_0.mp4`, ..., everything else to `logs/NAME`.
     """
 
-    def __init__(self, beside: Path, name: str) -> None:
-        """Name the files: `beside` is the folder of the script, `name` a prefix such as `test_2048`."""
-        super().__init__(beside / "logs" / name)
+    def __init__(self, script_folder: Path, name: str) -> None:
+        """Name the files: `script_folder` is the folder of the script, `name` a prefix such as `test_2048`."""
+        super().__init__(script_folder / "logs" / name)
         self.name = name
-        self.beside = OutputFolder(beside, marker=self.folder / MARKER_BESIDE)
+        self.script_output = OutputFolder(script_folder, marker=self.folder / SCRIPT_MARKER)
         self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
 
     def curves(self, game: str) -> Path:
@@ -133,7 +133,7 @@ class ScriptFolder(RunFolder):
 
     def owner(self, path: Path) -> OutputFolder:
         """Return the output folder whose list contains a file of the run."""
-        return self.output if path.is_relative_to(self.folder) else self.beside
+        return self.output if path.is_relative_to(self.folder) else self.script_output
 
     def make_room(self) -> None:
         """Move the last run to `NAME.previous` if it was complete, replacing the one there, otherwise to `NAME.1`, ...
@@ -169,8 +169,8 @@ class ScriptFolder(RunFolder):
     def clear_results(self) -> None:
         """Remove the record, curves and videos of the last run."""
         super().clear_results()
-        self.beside.remove(self.beside.folder)
-        self.beside.list.rename(self.output.list.id)
+        self.script_output.remove(self.script_output.folder)
+        self.script_output.list.rename(self.output.list.id)
 
 
 def saved_folder(folder: Path) -> RunFolder:
@@ -179,7 +179,7 @@ def saved_folder(folder: Path) -> RunFolder:
     Files next to the script belong to this run if their list has the same id as the list of the folder.
     """
     found = RunFolder(folder)
-    if found.folder.parent.name != "logs" or not (found.folder / MARKER_BESIDE).exists():
+    if found.folder.parent.name != "logs" or not (found.folder / SCRIPT_MARKER).exists():
         return found
     script = ScriptFolder(found.folder.parent.parent, found.folder.name)
-    return script if script.beside.list.id == script.output.list.id else found
+    return script if script.script_output.list.id == script.output.list.id else found

@@ -27,9 +27,9 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """Location of an episode's record: line number, offset and length in bytes; and fields needed before loading it.
+    """Location of an episode's record (line number, offset and length in bytes), and fields needed before loading it.
 
-    In a packed file, offset and length are those of a gzip member.
+    In a packed file, offset and length refer to a gzip member.
     """
 
     file: Path

@@ -15,7 +15,7 @@ class Preset:
     overrides: Mapping[str, Any]
     source: str
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the overrides and their source in two lines."""
         overrides = " ".join(f"{config_field}={value}" for config_field, value in self.overrides.items())
         return f"  {self.game}: {overrides}\n  from {self.source}"

@@ -32,10 +32,10 @@ class GalleryItem:
         game: Name or id of the game.
         about: One-sentence description of a turn.
         overrides: Config fields that are the same at every level.
-        without: Config fields without effect here.
+        unused: Config fields without effect here.
         seed: Seed of the state at level 3; reasoning levels use neighbouring seeds.
         moves: Oracle moves before the shown state, fewer if the game would end; None: half of an oracle's game.
-        words: Caption for a state.
+        caption: Makes the caption of a state.
     """
 
     name: str
@@ -43,10 +43,10 @@ class GalleryItem:
     game: str
     about: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     seed: int = 7
     moves: int | None = None
-    words: Callable[[AnyGame, Any], str] | None = None
+    caption: Callable[[AnyGame, Any], str] | None = None
 
     def at(self, size: int, perception: int = 3, reasoning: int = 3) -> AnyGame:
         """Make the game at given levels with images of `size` pixels."""
@@ -71,7 +71,7 @@ ITEMS = (
         "Shisen-Sho",
         "shisensho",
         "Name two equal tiles connected by a path with at most two turns.",
-        without=("variety",),
+        unused=("variety",),
         moves=4,
     ),
     GalleryItem(
@@ -80,7 +80,7 @@ ITEMS = (
         "shisensho",
         "The same with images that match by class: here, handwritten digits.",
         overrides={"tiles": "digits"},
-        without=("colours", "shapes", "similarity"),
+        unused=("colours", "shapes", "similarity"),
         moves=4,
     ),
     GalleryItem("swap", "Swap", "swap", "Swap two adjacent tiles so that three or more equal ones line up.", moves=0),
@@ -89,14 +89,14 @@ ITEMS = (
         "Geospot",
         "geospot",
         "Name the city marked on a map of city lights.",
-        words=lambda _, state: f"{state.city}, {state.country}",
+        caption=lambda _, state: f"{state.city}, {state.country}",
     ),
     GalleryItem(
         "nlvr2",
         "NLVR2",
         "nlvr2",
         "Say whether a statement about two images is true.",
-        words=lambda _, state: str(state.statement),
+        caption=lambda _, state: str(state.statement),
     ),
     GalleryItem(
         "vqa",
@@ -104,7 +104,7 @@ ITEMS = (
         "vqa",
         "Answer a question about an image with a word or a number.",
         seed=9,
-        words=lambda _, state: str(state.question),
+        caption=lambda _, state: str(state.question),
     ),
     GalleryItem(
         "caption",
@@ -112,7 +112,7 @@ ITEMS = (
         "caption",
         "Describe a photograph; scored by keywords, with a penalty for long lists.",
         seed=14,
-        words=lambda game, state: game.describe(state),
+        caption=lambda game, state: game.describe(state),
     ),
 )
 
@@ -160,7 +160,7 @@ class Level:
         """Describe the differences from level 3."""
         config = type(self.game).Config
         published: Any = config.at(**self.item.overrides)
-        names = set(config.level_values(self.difficulty)) - set(self.item.without)
+        names = set(config.level_values(self.difficulty)) - set(self.item.unused)
         values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
         return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
 

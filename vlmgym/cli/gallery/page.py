@@ -63,7 +63,7 @@ def _strip(item: GalleryItem, difficulty: Difficulty, size: int) -> str:
 
 
 def _level(item: GalleryItem, level: Level) -> str:
-    caption = "" if item.words is None else f'<p class="caption">{escape(item.words(level.game, level.state))}</p>'
+    caption = "" if item.caption is None else f'<p class="caption">{escape(item.caption(level.game, level.state))}</p>'
     overrides = level.overrides or [_default_words(item) if level.level == 3 else "as level 3"]
     return f"""
 <figure class="level {level.difficulty}-{level.level}">

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.submission.metadata import Metadata, facts_of, policy_words, recorded_cost
+from vlmgym.evaluation.submission.metadata import Metadata, describe_policy, facts_of, recorded_cost
 from vlmgym.evaluation.suite import mean_with_error, read_suite, suite_summary
 from vlmgym.records.run import Estimate, RunRecord, Summary
 from vlmgym.records.store import StoredRun
@@ -97,7 +97,7 @@ def make_entry(
     return Entry(
         config=config,
         metadata=metadata,
-        policy=policy_words(config, games),
+        policy=describe_policy(config, games),
         mean=suite.score,
         games={game: result.normalised for game, result in suite.games.items()},
         skills=suite.skills,
@@ -113,7 +113,7 @@ def make_entry(
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
-    """Sort entries, best first, and add the perception gap of those that were also run with text.
+    """Sort entries, best first, and add the perception gap of runs that were repeated with text.
 
     Runs of fewer games follow after those of all games, and runs with problems after all others.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
-from vlmgym.evaluation.summary_table import bias_note, game_words
+from vlmgym.evaluation.summary_table import bias_note, game_rows
 from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.store import StoredRun
 from vlmgym.sandbox.core.prompt import PromptConfig
@@ -68,7 +68,7 @@ def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequenc
     """Build summaries and curves of a game from the rewards of finished episodes, one per run."""
     summaries = [run.summary.games.get(game) for run in runs]
     words = [
-        {} if summary is None else game_words(run.run.config, game, summary) for run, summary in zip(runs, summaries)
+        {} if summary is None else game_rows(run.run.config, game, summary) for run, summary in zip(runs, summaries)
     ]
     names = dict.fromkeys(name for column in words for name in column)
     return {

@@ -45,7 +45,7 @@ class Results:
     def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Mapping[str, Estimate]]:
         """Return the metadata of a submission, the results of its games, and its normalised scores.
 
-        The scores are those of the suite, unless the run has only some of its games, and of each game, by name.
+        Scores are named after the suite, if the run has all of its games, and after each game.
         """
         suite = self.summary.suite
         if self.metadata is None or suite is None or suite.score is None:

@@ -95,7 +95,7 @@ def _model_info(metadata: Metadata, policy: str) -> dict[str, Any]:
 
 
 def _result(metadata: Metadata, name: str, score: Estimate, result: SuiteResult | None) -> dict[str, Any]:
-    """Describe the normalised score of a game, or of all (`result` is None)."""
+    """Describe the normalised score of a game or, without `result`, of all games."""
     known = ("temperature", "top_p", "top_k", "max_tokens")
     uncertainty: dict[str, Any] = {}
     if score[1] is not None:

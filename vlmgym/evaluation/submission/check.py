@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.config import WorkerOptions
-from vlmgym.evaluation.submission.metadata import FILE, MetadataError, policy_words, read_metadata
+from vlmgym.evaluation.submission.metadata import FILE, MetadataError, describe_policy, read_metadata
 from vlmgym.evaluation.suite import format_estimate, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
 from vlmgym.records.run import RunRecord, Summary, changes
@@ -132,7 +132,7 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
         faults += metadata.differences(run.config, found.games)
     if faults or metadata is None or suite is None or suite.score is None:
         return Submission(faults, games=found.games)
-    score, policy = format_estimate(suite.score), policy_words(run.config, found.games)
+    score, policy = format_estimate(suite.score), describe_policy(run.config, found.games)
     name = metadata.model if policy == metadata.model else f"{metadata.model} ({policy})"
     proof = (
         f"{name} scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "

@@ -137,7 +137,7 @@ def facts_of(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def policy_words(run: RunRecord, games: Mapping[str, Summary]) -> str:
+def describe_policy(run: RunRecord, games: Mapping[str, Summary]) -> str:
     """Describe the policy of a run and the names of models that its server reported."""
     served = dict.fromkeys(name for summary in games.values() for name in summary.served_models)
     return f"{run.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}"

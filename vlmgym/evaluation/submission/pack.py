@@ -54,7 +54,7 @@ class PackConfig(WorkerOptions):
     submitter: str
     """Person or organisation that makes the submission."""
     model: str | None = None
-    """Name of the model, as on the Hugging Face Hub or in the API of its provider. None takes that of the run."""
+    """Name of the model, as on the Hugging Face Hub or in the API of its provider. None means the model of the run."""
     developer: str | None = None
     """Organisation that made the model. None means the first part of a name such as Qwen/Qwen3-VL-4B-Instruct."""
     weights: Weights = "unknown"
@@ -64,7 +64,7 @@ class PackConfig(WorkerOptions):
     relationship: Relationship = "other"
     """Relationship of the submitter to the developer of the model."""
     cost: float | None = None
-    """Cost of the run in US dollars. None takes that of the run, if it was played with prices."""
+    """Cost of the run in US dollars. None means the recorded cost, if the run was played with prices."""
     notes: str = ""
     """Anything else, such as the hardware."""
 

@@ -17,7 +17,7 @@ STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Row and column steps of `DIRECTIONS`."""
 
 
-def beside(cell: tuple[int, int], action: int) -> tuple[int, int]:
+def neighbour(cell: tuple[int, int], action: int) -> tuple[int, int]:
     """Row and column of the cell next to a cell, in one of `DIRECTIONS`."""
     return cell[0] + STEPS[action][0], cell[1] + STEPS[action][1]
 
@@ -27,7 +27,7 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ..
     """For each cell, its neighbours: their direction in `DIRECTIONS`, and their cell. Cells are numbered row by row."""
     found = []
     for cell in range(rows * columns):
-        near = [(action, beside(divmod(cell, columns), action)) for action in range(4)]
+        near = [(action, neighbour(divmod(cell, columns), action)) for action in range(4)]
         found.append(tuple((action, r * columns + c) for action, (r, c) in near if 0 <= r < rows and 0 <= c < columns))
     return tuple(found)
 

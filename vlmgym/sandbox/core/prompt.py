@@ -83,7 +83,7 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if a game has too little history, or no descriptions that leave the answer open."""
+        """Raise `UsageError` if the history is too short for a game, or its descriptions would reveal the answer."""
         self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")

@@ -73,8 +73,8 @@ class Scored(Generic[StateT, ActionT]):
         format: 1.0 if the response format is exact, else 0.0; 0.0 for native actions.
         perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
             without a ground truth.
-        action: None if unparsable.
-        next_state: That of `game.on_invalid` unless played.
+        action: The action; None if unparsable.
+        next_state: State after the turn; after an invalid response, from `game.on_invalid`.
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
     """

@@ -133,7 +133,7 @@ class Task(Game[TaskStateT, ActionT]):
         return [degrade(image, self.config, seed, index) for index, image in enumerate(images)]
 
     def draw_into(self, state: TaskStateT, out: Sequence[ImageArray], shown: TaskStateT | None = None) -> None:
-        """Leave the images as they are if only an answer was given."""
+        """Leave the images unchanged if only an answer was given."""
         if shown is None or replace(shown, answered=state.answered) != state:
             super().draw_into(state, out)
 

@@ -39,9 +39,9 @@ _warnings_lock = Lock()
 def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None = None) -> bytes:
     """Load the encoded image that a row contains or refers to.
 
-    It is bytes, `{"bytes": ..., "path": ...}` as in `datasets`, a base64 `data:` URL, a path inside `folder`, if there
-    is one, or, unless `hosts` is None, a URL: http or https (see `download`), s3 or gs (see `download_object`), or a
-    file inside `folder`, or anywhere if `hosts` has `localhost`, which is the host that file URLs omit.
+    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, paths inside `folder`, and
+    unless `hosts` is None, URLs: http and https (see `download`), s3 and gs (see `download_object`), and files, inside
+    `folder` or, if `hosts` contains `localhost` (the host that file URLs omit), anywhere.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         value = value["path"] if value.get("bytes") is None else value["bytes"]

@@ -1,6 +1,6 @@
-"""Opening of data by path, URL or Hub id, also in known layouts of image folders.
+"""Open data by path, URL or Hub id.
 
-These are Hugging Face metadata, NLVR2 and OpenStreetView-5M.
+Known layouts of image folders are Hugging Face metadata, NLVR2 and OpenStreetView-5M.
 """
 
 from __future__ import annotations

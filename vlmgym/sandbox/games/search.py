@@ -56,7 +56,7 @@ def _path(parents: dict[NodeT, tuple[NodeT, MoveT] | None], node: NodeT) -> Plan
 class Planner(Generic[NodeT, MoveT]):
     """Returns the first move of a plan, and caches the moves of the nodes along it.
 
-    `plan` must return the rest of the same plan for a later node of it.
+    For a later node of a plan, `plan` must return the rest of the same plan.
     """
 
     def __init__(self, plan: Callable[[NodeT], Plan[NodeT, MoveT] | None]) -> None:

@@ -13,7 +13,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, beside, neighbours
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbour, neighbours
 from vlmgym.sandbox.games.figures import WALL, paint_player
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
@@ -118,7 +118,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         self.check_running(state)
         if not state.openings[state.player[0]][state.player[1]] >> action & 1:
             raise IllegalAction(f"there is a wall {_side(action)} the player")
-        after = replace(state, player=beside(state.player, action))
+        after = replace(state, player=neighbour(state.player, action))
         steps = distances(state.openings, state.exit)
         reward = (steps[state.player] - steps[after.player]) / max(steps.values())
         return Step(after, reward, after.player == after.exit)
@@ -130,7 +130,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         """First step of the path to the exit."""
         steps = distances(state.openings, state.exit)
         legal = self.legal_actions(state)
-        return min(legal, key=lambda action: steps[beside(state.player, action)], default=None)
+        return min(legal, key=lambda action: steps[neighbour(state.player, action)], default=None)
 
     def metrics(self, state: MazeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         left = distances(state.openings, state.exit)[state.player]
@@ -192,19 +192,19 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         """State the beginning of the path to the exit, or with fog the open sides, and where the move leads."""
         if self.hides and action in self.legal_actions(state):
             ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
-            to = self.where(beside(state.player, action))
+            to = self.where(neighbour(state.player, action))
             return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."
         steps = distances(state.openings, state.exit)
         path: list[str] = []
         walker = state
         while (best := self.best_action(walker)) is not None and len(path) < EXPLAINED:
             path.append(DIRECTIONS[best])
-            walker = replace(walker, player=beside(walker.player, best))
+            walker = replace(walker, player=neighbour(walker.player, best))
         way = f"The path from {self.where(state.player)} to the exit has {steps[state.player]} steps"
         begins = f" and begins {', '.join(path)}" if path else ""
         if action not in self.legal_actions(state):
             return f"{way}{begins}. I choose {DIRECTIONS[action]}."
-        return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(beside(state.player, action))}."
+        return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(neighbour(state.player, action))}."
 
     def check_state(self, state: MazeState) -> None:
         self.check_board_size(state.openings)
@@ -219,7 +219,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
                 for action in range(4):
                     if not sides >> action & 1:
                         continue
-                    other = beside((row, column), action)
+                    other = neighbour((row, column), action)
                     if not (self.inside(other) and state.openings[other[0]][other[1]] >> (action ^ 2) & 1):
                         raise StateError("a side is open in only one of its cells")
         if len(distances(state.openings, state.exit)) != c.rows * c.columns:
@@ -249,7 +249,7 @@ def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
     found, cells = {goal: 0}, [goal]
     for cell in cells:
         for action in range(4):
-            if openings[cell[0]][cell[1]] >> action & 1 and (other := beside(cell, action)) not in found:
+            if openings[cell[0]][cell[1]] >> action & 1 and (other := neighbour(cell, action)) not in found:
                 found[other] = found[cell] + 1
                 cells.append(other)
     return found

@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, beside
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, neighbour
 from vlmgym.sandbox.games.parking.lot import Lot, Move, Offsets, Vehicle, make_lot
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.rendering.board import Cells
@@ -229,7 +229,7 @@ class Parking(BoardGame[ParkingState, Move]):
         if state.vehicles[number].horizontal != (direction % 2 == 1):
             return f"{letter} only moves {'left and right' if state.vehicles[number].horizontal else 'up and down'}"
         cells = self._lot(state).cells(number, state.offsets[number])
-        cell = beside(cells[0] if direction in (0, 3) else cells[-1], direction)
+        cell = neighbour(cells[0] if direction in (0, 3) else cells[-1], direction)
         return f"{letter} is blocked at {self.where(cell)}" if self.inside(cell) else f"{letter} cannot leave the lot"
 
     def _lot(self, state: ParkingState) -> Lot:

@@ -101,7 +101,7 @@ class Lot:
 
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
-    """Make random lots from solved ones by random moves, and return the one that is blocked most."""
+    """Make random lots from solved ones by random moves, and return the most blocked one."""
     found: list[tuple[int, Lot, Offsets]] = []
     for _ in range(MAX_LOTS):
         placed = _place(rows, columns, vehicles, rng)

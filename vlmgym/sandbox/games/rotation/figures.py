@@ -34,7 +34,7 @@ FLAT = 4
 """Number of rotations about the vertical axis, which come first."""
 _MATRICES = np.array(ROTATIONS).transpose(0, 2, 1)
 _BASE = np.array((256, 16, 1))
-"""Makes one number of the coordinates of a cube, in the order of cubes."""
+"""Weights that turn the coordinates of a cube into one number, in the order of cubes."""
 
 
 def normalised(cubes: Figure | list[Cube]) -> Figure:

@@ -45,7 +45,7 @@ class RotationConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RotationState(ChoiceState):
-    """The figure followed by the choices, as they are seen, with the angles of flat ones in degrees."""
+    """The figure and the choices, in the orientations shown; angles, in degrees, apply to flat figures."""
 
     figures: tuple[Figure, ...]
     angles: tuple[int, ...]

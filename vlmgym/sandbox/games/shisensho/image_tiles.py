@@ -182,7 +182,7 @@ class TileImages:
 
 @lru_cache(maxsize=4)
 def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
-    """Open the images of a configuration; cached per process. CIFAR-10 without its binary archive is from the Hub."""
+    """Open the images of a configuration, CIFAR-10 from its binary archive or else from the Hub; cached per process."""
     if tiles == "digits":
         return TileImages(open_digits(), "digits")
     if tiles == "cifar10":

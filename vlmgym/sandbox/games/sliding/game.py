@@ -58,7 +58,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Description:
         A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
-        moves, none of which undoes the previous one, and one more if they lead back to it, so it can always be solved.
+        moves, none of which undoes the previous one, and one more if they solve it again. So it can always be solved.
 
     Observation:
         The board as an RGB image.

@@ -13,7 +13,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, beside
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, neighbour
 from vlmgym.sandbox.games.snake.solver import Body, best_step, moved
 from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
@@ -98,12 +98,12 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
     def legal_actions(self, state: SnakeState) -> tuple[int, ...]:
         if self.ended(state) is not None:
             return ()
-        return tuple([action for action in range(4) if beside(state.body[0], action) != state.body[1]])
+        return tuple([action for action in range(4) if neighbour(state.body[0], action) != state.body[1]])
 
     def step(self, state: SnakeState, action: int, rng: np.random.Generator) -> Step[SnakeState]:
         self.check_named(action)
         self.check_running(state)
-        head = beside(state.body[0], action)
+        head = neighbour(state.body[0], action)
         if head == state.body[1]:
             raise IllegalAction(f"the snake cannot turn back {DIRECTIONS[action]} onto its neck")
         eats = head == state.food
@@ -122,7 +122,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return "all food is eaten" if len(state.body) - LENGTH >= self.config.food else None
 
     def best_action(self, state: SnakeState) -> int | None:
-        """Step on a shortest path to the food from which the snake can still escape, or along a way to its tail."""
+        """Step on a shortest path to the food from which the snake can still escape, or else towards its tail."""
         if self.ended(state) is not None:
             return None
         best = best_step(state.body, state.food, self.config.rows, self.config.columns)
@@ -192,7 +192,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
             for distance, name, other in ((food[0] - head[0], "down", "up"), (food[1] - head[1], "right", "left"))
             if distance
         ]
-        to = beside(state.body[0], action)
+        to = neighbour(state.body[0], action)
         meets = "the wall" if not self.inside(to) else "its body" if to in state.body[:-1] else ""
         where = f"The head is at {self.where(head)}, the food at {self.where(food)}, {' and '.join(ways)}."
         if meets:

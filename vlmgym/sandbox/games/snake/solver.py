@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from vlmgym.sandbox.core.named_actions import beside
+from vlmgym.sandbox.core.named_actions import neighbour
 from vlmgym.sandbox.games.search import shortest_path
 
 Cell = tuple[int, int]
@@ -24,7 +24,7 @@ def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
         def successors(node: tuple[Cell, int]) -> Iterator[tuple[int, tuple[Cell, int]]]:
             last, time = node
             for action in range(4):
-                cell = beside(last, action)
+                cell = neighbour(last, action)
                 free = 0 <= cell[0] < rows and 0 <= cell[1] < columns and blocked.get(cell, 0) <= time
                 if free and cell not in seen:
                     seen.add(cell)
@@ -62,5 +62,5 @@ def _safest(
 
 def moved(body: Body, action: int, food: Cell) -> Body:
     """Body after a step; it grows on the food."""
-    head = beside(body[0], action)
+    head = neighbour(body[0], action)
     return (head, *(body if head == food else body[:-1]))

@@ -13,7 +13,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, beside
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbour
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.games.sokoban.drawing import paint_sokoban_cell
 from vlmgym.sandbox.games.sokoban.rooms import Room, make_room
@@ -116,8 +116,8 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         player = _player(state.board)
         if (reason := _blocked(state.board, player, action)) is not None:
             raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
-        one = beside(player, action)
-        two = beside(one, action)
+        one = neighbour(player, action)
+        two = neighbour(one, action)
         board, to = state.board, state.board[one[0]][one[1]]
         pushed = to in (BOX, STORED)
         gained = 0
@@ -161,9 +161,9 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         where = f"The player is at {self.where(player)}; {found}."
         if (reason := _blocked(state.board, player, action)) is not None:
             return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
-        to = beside(player, action)
+        to = neighbour(player, action)
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
-        does = f"pushes the box to {self.where(beside(to, action))}" if pushes else "pushes no box"
+        does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
         return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
 
     def check_state(self, state: SokobanState) -> None:
@@ -221,12 +221,12 @@ def _player(board: Board) -> Cell:
 
 def _blocked(board: Board, player: Cell, action: int) -> str | None:
     """Reason why the player at a cell cannot move, or None."""
-    row, column = beside(player, action)
+    row, column = neighbour(player, action)
     to = board[row][column]
     if to == WALL:
         return "there is a wall"
     if to not in (BOX, STORED):
         return None
-    row, column = beside((row, column), action)
+    row, column = neighbour((row, column), action)
     beyond = board[row][column]
     return None if beyond in (FLOOR, TARGET) else f"behind the box there is {'a wall' if beyond == WALL else 'a box'}"

@@ -160,10 +160,7 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make the first swap of a search in rows or in columns, as the board selects.
-
-        The search looks for a tile that completes three in a line, and that a neighbouring line has at the same place.
-        """
+        """Make the first swap that `_search` finds; a checksum of the board decides if rows or columns come first."""
         tiles = _tiles(state.board)
         vertical = bool(crc32(bytes(tiles)) & 1)
         compared = chain(self._search(tiles, vertical), self._search(tiles, not vertical))
@@ -205,9 +202,10 @@ class Swap(BoardGame[SwapState, Pair]):
         return f"{search} Swapping {self._both(action)} lines up {runs}."
 
     def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
-        """Yield for each line, by place, tiles to compare; if they are equal, a swap with the line before is legal.
+        """Yield, for each line, swaps with the line before and two tiles each; if these are equal, the swap is legal.
 
-        First its tiles, each with that needed before, then those that it needs, each with the tile before.
+        First, each tile is paired with the tile that would complete three at its place in the line before. Then each
+        tile of the line before is paired with the tile that would complete three at its place in this line.
         """
         lines = self.rules.lines(vertical)
         before: Sequence[int | None] = [None] * len(lines[0])

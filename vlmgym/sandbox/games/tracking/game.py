@@ -64,7 +64,7 @@ class TrackingConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingState(ChoiceState):
-    """Positions of the balls in each frame; ball 0 is marked, and `numbers` are those of the last frame."""
+    """Positions of the balls in each frame; ball 0 is marked, and `numbers` label the last frame."""
 
     kind: Literal["follow", "count"]
     path: tuple[Frame, ...]
