@@ -94,11 +94,7 @@ def evaluate(
             summary = evaluate_episodes(actor, config, [*games.values()], step, run_folder, console)
             for name, game in games.items():
                 one = summary.games[game.id]
-                found["episodes"][name] = {
-                    "score": one.score_mean,
-                    "score_ci": one.score_ci,
-                    "episodes": one.episodes,
-                }
+                found["episodes"][name] = {"score": one.score_mean, "score_ci": one.score_ci, "episodes": one.episodes}
     return found
 
 

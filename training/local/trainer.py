@@ -53,11 +53,7 @@ class Trainer:
     """A training run, in this process."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        run: TrainingRun,
-        curriculum: Curriculum | None = None,
-        processes: Processes = ALONE,
+        self, config: TrainConfig, run: TrainingRun, curriculum: Curriculum | None = None, processes: Processes = ALONE
     ) -> None:
         """Load the base model; raise `UsageError` if it or a game does not exist."""
         torch.set_num_threads(config.model.threads)

@@ -12,13 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from vlmgym.api.episode import Episode, episode_configs
 from vlmgym.checks import as_int, check_int
 from vlmgym.errors import UsageError, describe_validation_error, importing, short_repr
-from vlmgym.rollout.states import (
-    FIRST_VALIDATION_SEED,
-    VALIDATION_STREAM,
-    StateConfig,
-    sample_state,
-    split_questions,
-)
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED, VALIDATION_STREAM, StateConfig, sample_state, split_questions
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, start_episode
 from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.game import Game
@@ -117,13 +111,7 @@ def make_dataset(
 
 
 def make_episodes(
-    games: object,
-    n: int,
-    seed: int = 0,
-    split: Split = "train",
-    *,
-    states: States = None,
-    **settings: Any,
+    games: object, n: int, seed: int = 0, split: Split = "train", *, states: States = None, **settings: Any
 ) -> Iterator[Episode]:
     """Yield the episodes of the rows of `make_dataset` with the same arguments, without drawing images.
 

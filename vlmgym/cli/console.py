@@ -30,9 +30,7 @@ OPTIONS = tyro.constructors.ConstructorRegistry()
 
 
 @OPTIONS.primitive_rule
-def _value_rule(
-    option: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+def _value_rule(option: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     is_union = get_origin(option.type) in (Union, UnionType)
     kinds: list[Any] = [kind for kind in get_args(option.type) if kind is not NoneType] if is_union else [option.type]
     kind = getattr(kinds[0], "__origin__", kinds[0])  # without the limits of Annotated
