@@ -79,9 +79,9 @@ class Options:
     """Image size in pixels."""
     num_envs: int = 64
     """Number of environments in the part `steps`."""
-    many: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    envs: tuple[int, ...] = (16, 64, 256, 1024, 4096)
     """Numbers of environments in the part `environments`."""
-    started: int = 1024
+    start_envs: int = 1024
     """Number of environments in the part `start`."""
     rounds: int = 5
     """Trials per candidate."""
@@ -93,7 +93,7 @@ class Options:
     """Write the results to this file."""
 
     def __post_init__(self) -> None:
-        if min(self.rounds, self.num_envs, self.started, *self.many) < 1 or self.seconds <= 0:
+        if min(self.rounds, self.num_envs, self.start_envs, *self.envs) < 1 or self.seconds <= 0:
             raise UsageError("rounds, seconds and numbers of environments must be positive")
 
     @property
@@ -181,7 +181,7 @@ def measure_environments(options: Options, names: list[str], console: Console) -
     found = {}
     scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(names, (0, WORKERS[-1])):
-        numbers = [n for n in sorted(options.many) if n >= workers]
+        numbers = [n for n in sorted(options.envs) if n >= workers]
         while numbers and (free := available_memory()) is not None and sum(numbers) * options.frame * ROOM > free:
             console.print(f"skipped: {numbers[-1]} environments do not fit into {free / 1e9:.1f} GB of free memory")
             numbers.pop()
@@ -211,8 +211,8 @@ def measure_memory(options: Options, names: list[str]) -> dict[str, float]:
 def measure_start(options: Options, names: list[str]) -> dict[str, tuple[float, float]]:
     """Measure CPU seconds per worker, and wall seconds, until all environments have rendered."""
     return {
-        runner_name(name, workers, False): in_new_process(start_seconds, name, options.started, workers, options.size)
-        for name, workers in itertools.product(names, WORKERS)
+        runner_name(name, count, False): in_new_process(start_seconds, name, options.start_envs, count, options.size)
+        for name, count in itertools.product(names, WORKERS)
     }
 
 
@@ -286,7 +286,7 @@ def memory_table(found: Mapping[str, float], options: Options) -> Table:
 
 
 def start_table(found: Mapping[str, tuple[float, float]], options: Options) -> Table:
-    title = f"start of {options.started} environments"
+    title = f"start of {options.start_envs} environments"
     table = Table("candidate", "CPU seconds per worker", "wall seconds", title=title)
     for name, (processor, wall) in found.items():
         table.add_row(name, f"{processor:.2f}", f"{wall:.2f}")
@@ -318,7 +318,7 @@ def environments_goals(found: Mapping[str, Mapping[int, Rates]]) -> Iterable[Goa
 
 def start_goals(found: Mapping[str, tuple[float, float]], options: Options) -> Iterable[Goal]:
     for name, (processor, _) in found.items():
-        description = f"{name}: {options.started} environments start in less than 2 CPU seconds per worker"
+        description = f"{name}: {options.start_envs} environments start in less than 2 CPU seconds per worker"
         yield Goal(description, f"{processor:.2f} s", processor < 2)
 
 

@@ -1,4 +1,4 @@
-"""A policy with a memory of each episode: it does not repeat a move that was just refused.
+"""A policy with a memory of each episode: it does not repeat a move that was just rejected.
 
 vlmgym eval 2048 --policy examples/policy_with_memory.py:play
 
@@ -8,8 +8,8 @@ A policy gets the pending turns of many episodes together; `prompt.episode_id` t
 from collections import defaultdict
 
 ORDER = ("left", "down", "right", "up")
-refused = defaultdict(set)
-"""Moves that were refused on the current board, by episode."""
+rejected = defaultdict(set)
+"""Moves that were rejected on the current board, by episode."""
 last = {}
 """Last move, by episode."""
 
@@ -20,11 +20,11 @@ def play(images_batch, prompt_batch):
 
 
 def choose(prompt):
-    """Return the first move that was not refused on this board."""
+    """Return the first move that was not rejected on this board."""
     episode = prompt.episode_id
     if "Your last response was not played" in prompt:
-        refused[episode].add(last.get(episode))
+        rejected[episode].add(last.get(episode))
     else:
-        refused[episode].clear()
-    last[episode] = next(move for move in ORDER if move not in refused[episode])
+        rejected[episode].clear()
+    last[episode] = next(move for move in ORDER if move not in rejected[episode])
     return last[episode]

@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.reward import Outcome
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
-def test_a_policy_with_memory_does_not_repeat_refused_moves() -> None:
+def test_a_policy_with_memory_does_not_repeat_rejected_moves() -> None:
     (episode,) = evaluate("2048", f"{EXAMPLES / 'policy_with_memory.py'}:play", 1, max_turns=80, workers=0)
     turns = episode.turns
     refused = [turn for turn in turns if turn.outcome is Outcome.ILLEGAL]

@@ -1,7 +1,7 @@
 """Make a CUDA build of torchvision importable next to a CPU build of torch.
 
 PyPI only has CUDA builds of torchvision. With a CPU build of torch, its compiled operators do not load, which it
-tolerates, but its import also registers fake implementations of `nms` and `qnms`, which torch refuses for unknown
+tolerates, but its import also registers fake implementations of `nms` and `qnms`, which torch rejects for unknown
 operators. Declaring them is enough: the import works, and so do the image transforms that processors of VLMs use. Only
 calling these two operators, which filter detected boxes, raises torchvision's own error.
 

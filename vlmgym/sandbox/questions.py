@@ -202,7 +202,7 @@ class Questions(LineTask[QuestionState]):
         """Ask about a cell after a move that uses no randomness, half of the time about one that changes."""
         action, chance = self._random_legal(state, rng), np.random.default_rng(0)
         before, unused = self._grid(state), repr(chance.bit_generator.state)
-        if before is None or action is None or self.game.hides:
+        if before is None or action is None or self.game.partially_observable:
             return None
         after = self._grid(self.game.step(state, action, chance).state)
         if after is None or repr(chance.bit_generator.state) != unused:
@@ -215,7 +215,7 @@ class Questions(LineTask[QuestionState]):
 
     def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask for the oracle's move; None if images hide something that the oracle may know."""
-        action = None if self.game.hides else self.game.best_action(state)
+        action = None if self.game.partially_observable else self.game.best_action(state)
         if action is None:
             return None
         return _Question("What is the best move?", self.game.format(action), self.game.explain(state, action))

@@ -160,7 +160,7 @@ def _page_data(
         "tables": tables,
         "skills": skills,
         "images": images,
-        "folder": store.place(),
+        "folder": store.finish(),
     }
 
 

@@ -28,7 +28,7 @@ class EpisodeStore:
         self._folder = page.with_suffix("")
         self._output = output
         self._unfinished = self._folder / UNFINISHED
-        self._beside = False
+        self._in_folder = False
         self._pending: dict[str, str] = {}
         self._bytes = self._count = 0
         self._digest = hashlib.sha256()
@@ -36,22 +36,22 @@ class EpisodeStore:
 
     def add(self, name: str, data: str) -> None:
         """Add an episode."""
-        if self._beside:
+        if self._in_folder:
             self._append(name, data)
             return
         self.inline[name] = data
         self._bytes += len(data)
         if self._bytes > INLINE_BYTES:
-            self._beside = True
+            self._in_folder = True
             self._output.make_temporary(self._unfinished)
             self._bytes = 0
             for earlier, text in self.inline.items():
                 self._append(earlier, text)
             self.inline.clear()
 
-    def place(self) -> str | None:
+    def finish(self) -> str | None:
         """Finish and return the folder relative to the page, or None if all episodes are inline."""
-        if not self._beside:
+        if not self._in_folder:
             return None
         self._flush()
         self._name = self._digest.hexdigest()[:12]

@@ -78,11 +78,11 @@ class Game(ABC, Generic[StateT, ActionT]):
     """A frozen dataclass of JSON-serialisable fields."""
     illegal_reward: float = 0.0
     """The game's own reward for an illegal or unparsable turn."""
-    invalid_waits: bool = True
+    invalid_keeps_state: bool = True
     """False if an illegal or unparsable turn changes the state; see `on_invalid`."""
-    longest_answer: ClassVar[int] = 200
+    max_answer_length: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
-    hides: bool = False
+    partially_observable: bool = False
     """True if images do not show everything that decides what a move does, such as mines."""
     history: int = 0
     """Number of earlier turns, with images, that prompts repeat by default, for games that need memory."""
@@ -241,7 +241,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def parse(self, response: str) -> ActionT:
         """Parse a whole response; raise `ParseError` unless it contains exactly one `<answer>` with an action."""
-        answer = response_format.parse_response(response).answer(self.longest_answer)
+        answer = response_format.parse_response(response).answer(self.max_answer_length)
         return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:

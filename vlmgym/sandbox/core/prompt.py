@@ -211,7 +211,7 @@ def _description(game: Game[StateT, object], state: StateT, config: PromptConfig
 
 def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig) -> str:
     what = "image" if config.has_images else "description"
-    unchanged = f" The {what} has not changed." if game.invalid_waits else ""
+    unchanged = f" The {what} has not changed." if game.invalid_keeps_state else ""
     return f"Your last response was not played: {feedback}.{unchanged}"
 
 

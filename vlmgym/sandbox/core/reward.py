@@ -104,7 +104,7 @@ def score_response(
         EpisodeEnded: The state is terminal.
     """
     parsed = parse_response(response)
-    form = parsed.format_reward(game.longest_answer)
+    form = parsed.format_reward(game.max_answer_length)
     seen = game.perceive(state, parsed.perception or "")
     try:
         action = game.parse(response)

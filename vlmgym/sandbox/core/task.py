@@ -292,7 +292,7 @@ class Task(Game[TaskStateT, ActionT]):
 
 
 class LineTask(Task[TaskStateT, str]):
-    """A task whose answer is one line of at most `longest_answer` characters.
+    """A task whose answer is one line of at most `max_answer_length` characters.
 
     Subclasses implement `guesses` and the methods of `Task` other than those about actions; `score` calls `check_line`.
     """
@@ -307,7 +307,7 @@ class LineTask(Task[TaskStateT, str]):
     @cached_property
     def action_space(self) -> LineSpace:
         """Space of lines; samples are made of the words of `guesses`."""
-        return LineSpace(self.longest_answer, *self.guesses())
+        return LineSpace(self.max_answer_length, *self.guesses())
 
     def parse_answer(self, text: str) -> str:
         """Strip surrounding whitespace and check the line."""

@@ -109,7 +109,7 @@ class Caption(LineTask[CaptionState]):
     skills = ("perception",)
     Config = CaptionConfig
     State = CaptionState
-    longest_answer = 1000
+    max_answer_length = 1000
     answer_noun = "caption"
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -216,7 +216,7 @@ class Caption(LineTask[CaptionState]):
 
     def prompt(self, state: CaptionState) -> str:
         cost = COST_V1 if self.config.precision else ""
-        return self.fill_prompt("what the image shows", "your caption", longest=self.longest_answer, cost=cost)
+        return self.fill_prompt("what the image shows", "your caption", longest=self.max_answer_length, cost=cost)
 
     def explain(self, state: CaptionState, action: str) -> str:
         return f"The image shows {action}."

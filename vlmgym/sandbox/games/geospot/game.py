@@ -113,7 +113,7 @@ class Geospot(Task[GeospotState, str]):
     prompt_template = PROMPT_V1
     Config = GeospotConfig
     State = GeospotState
-    longest_answer = 500
+    max_answer_length = 500
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "photo", "image_url", "file_name", "path", "url"),
         "latitude": ("latitude", "lat"),

@@ -74,7 +74,7 @@ class GymGame(Game[GymState, Action]):
         )
         self.illegal_reward = c.frame_skip * (self.words.invalid if c.invalid is None else c.invalid)
         self._noop = self.words.noop if c.invalid is None else None
-        self.invalid_waits = self._noop is None
+        self.invalid_keeps_state = self._noop is None
         self._live = LiveEnvs(c, first, self.actions, self._read)
 
     @property

@@ -97,8 +97,8 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
-        self.hides = self.config.fog > 0
-        self.history = HISTORY if self.hides else 0
+        self.partially_observable = self.config.fog > 0
+        self.history = HISTORY if self.partially_observable else 0
 
     def start(self, rng: np.random.Generator) -> MazeState:
         c = self.config
@@ -190,7 +190,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     def explain(self, state: MazeState, action: int) -> str:
         """State the beginning of the path to the exit, or with fog the open sides, and where the move leads."""
-        if self.hides and action in self.legal_actions(state):
+        if self.partially_observable and action in self.legal_actions(state):
             ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
             to = self.where(neighbour(state.player, action))
             return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."

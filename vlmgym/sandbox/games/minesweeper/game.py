@@ -118,7 +118,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     Config = MinesweeperConfig
     State = MinesweeperState
     prompt_template = PROMPT_V1
-    hides = True
+    partially_observable = True
 
     def start(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config

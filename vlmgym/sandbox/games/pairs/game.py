@@ -101,7 +101,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     Config = PairsConfig
     State = PairsState
     prompt_template = PROMPT_V1
-    hides = True
+    partially_observable = True
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)

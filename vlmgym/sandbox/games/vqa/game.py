@@ -97,7 +97,7 @@ class Vqa(LineTask[VqaState]):
     title = "VQA"
     Config = VqaConfig
     State = VqaState
-    longest_answer = 100
+    max_answer_length = 100
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
