@@ -22,7 +22,7 @@ from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.envs.vector.env import GameVectorEnv
 
-settings.register_profile("vlmgym", deadline=None)
+settings.register_profile("vlmgym", deadline=None, max_examples=50)
 settings.load_profile("vlmgym")
 
 
@@ -89,6 +89,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(groups[item]))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONGEST.index(groups[item]) if groups[item] in LONGEST else len(LONGEST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_plots() -> Iterator[None]:
+    """Leave the curves of runs empty, except in other processes: plotting takes longer than playing a few turns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.evaluation.curves.draw_curves", lambda *_: b"")
+        yield
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.api_server import Answer, ApiServer, Request, completion, well_behave
 from tests.playing import summarise
 from vlmgym.cli.main import main
 from vlmgym.evaluation import evaluate, read_run
+from vlmgym.evaluation.curves import draw_curves
 
 QUICK = ["--episodes", "2", "--max-turns", "3", "--workers", "0", "--videos", "0"]
 
@@ -40,6 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     command += ["--output-dir", str(folder)]
     with pytest.MonkeyPatch.context() as patch, ApiServer(named).running() as server:
         patch.setenv("COLUMNS", "100")
+        patch.setattr("vlmgym.evaluation.curves.draw_curves", draw_curves)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             main([*command, "--base-url", server.url, "--reasoning", "4", "--config", "size=160"])
     return folder, printed.getvalue()
