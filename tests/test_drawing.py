@@ -9,25 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy import ndimage
 
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
-from vlmgym.sandbox.games.tiles import SHAPE_NAMES
 from vlmgym.sandbox.rendering import board as board_module
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES
-from vlmgym.sandbox.rendering.shapes import draw_shape, turned, unit_outline, widen
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
-
-
-def inked(pixels: NDArray[np.uint8], background: tuple[int, int, int] = WHITE) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of all that is not background."""
-    rows, columns = np.nonzero((pixels != background).any(axis=2))
-    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
 
 
 # Canvas -----------------------------------------------------------------------------------------------------------
@@ -44,48 +33,6 @@ def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
         canvas.image(logo, 38, 50, angle=30)
         canvas.polygon([(62.1, 20.2), (80.6, 33.3), (66.6, 60.1)], RED)
     np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
-
-
-# Palette and shapes -----------------------------------------------------------------------------------------------
-
-
-def test_colours_are_far_apart() -> None:
-    colours = np.array(list(COLOURS.values()))
-    distances = np.linalg.norm(colours[:, None] - colours[None], axis=2)
-    assert distances[~np.eye(len(colours), dtype=bool)].min() > 60
-    assert len(THEMES) == 2
-
-
-def test_shapes_differ_and_stay_within_their_circle() -> None:
-    images = []
-    for shape in SHAPE_NAMES:
-        canvas = Canvas(100, 100, WHITE)
-        draw_shape(canvas, shape, 50, 50, 36, BLACK)
-        left, top, right, bottom = inked(canvas.pixels())
-        assert min(left, top) >= 50 - 36 * 1.25
-        assert max(right, bottom) <= 50 + 36 * 1.25
-        images.append(255 - canvas.pixels()[..., 0].astype(float))
-    for i, one in enumerate(images):
-        for other in images[:i]:
-            assert np.abs(one - other).sum() / max(one.sum(), other.sum()) > 0.05
-
-
-@pytest.mark.parametrize("shape", SHAPE_NAMES)
-@pytest.mark.parametrize("distance", [0.09, 0.17])
-def test_widened_outlines_keep_their_distance(shape: str, distance: float) -> None:
-    side, radius = 100, 30
-    shape_alone, widened, both = Canvas(side, side, WHITE), Canvas(side, side, WHITE), Canvas(side, side, WHITE)
-    outline = widen(unit_outline(shape), distance)
-    for canvas in (shape_alone, both):
-        draw_shape(canvas, shape, 50, 50, radius, BLACK, angle=15)
-    for canvas in (widened, both):
-        canvas.polygon(turned(outline, 50, 50, radius, 15), BLACK)
-    np.testing.assert_array_equal(widened.pixels(), both.pixels())  # it leaves no hole
-    ink = shape_alone.pixels()[..., 0] < 255  # the tips of a moon are narrower than a pixel
-    far = ndimage.distance_transform_edt(~ink)
-    added = widened.pixels()[..., 0] < 128
-    assert far[added].max() <= distance * radius + 1.2
-    assert far[~added].min() >= distance * radius - 1.5
 
 
 # Geometry ---------------------------------------------------------------------------------------------------------

@@ -25,8 +25,10 @@ sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3))
 
 
 @given(arrays(np.uint8, sizes))
-def test_png_of_any_size_keeps_every_pixel(image):
-    np.testing.assert_array_equal(decoded(encode_png(image)), image)
+def test_png_of_any_size_and_view_keeps_every_pixel(image):
+    for view in (image, image[::-1, ::2]):
+        np.testing.assert_array_equal(decoded(encode_png(view)), view)
+        assert decoded(encode_jpeg(view)).shape == view.shape
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
@@ -37,13 +39,6 @@ def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
     file = encode_png(image)
     np.testing.assert_array_equal(decoded(file), image)
     assert len(file) < image.nbytes * (0.1 if perception == 3 else 1.0)
-
-
-def test_views_are_encoded():
-    batch = np.random.default_rng(0).integers(0, 256, (4, 20, 30, 3), np.uint8)
-    view = batch[1, 5:15, ::-2]
-    np.testing.assert_array_equal(decoded(encode_png(view)), view)
-    assert decoded(encode_jpeg(view)).shape == view.shape
 
 
 def test_jpeg_is_close_and_closer_at_a_higher_quality():
@@ -69,7 +64,6 @@ def test_other_arrays_are_rejected(encode, image):
         encode(image)
 
 
-@pytest.mark.parametrize("quality", [0, 96])
-def test_quality_out_of_range_is_rejected(quality):
-    with pytest.raises(UsageError, match=f"between 1 and 95, got {quality}"):
-        encode_jpeg(np.zeros((4, 4, 3), np.uint8), quality)
+def test_quality_out_of_range_is_rejected():
+    with pytest.raises(UsageError, match="between 1 and 95, got 96"):
+        encode_jpeg(np.zeros((4, 4, 3), np.uint8), 96)
