@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +15,21 @@ from vlmgym.curriculum.file import builtin_names
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 
-STAGES = ("one", "two", "three", "four")
 
-BY_SUCCESS = CurriculumFile.model_validate(
-    {
-        "entries": [
-            {
-                "game": "2048",
-                "by": "success",
-                "measure": "score",
-                "at_least": 8,
-                "window": 3,
-                "up": 0.6,
-                "down": 0.2,
-                "stages": [{"name": name, "overrides": {"rows": 3 + n}} for n, name in enumerate(STAGES)],
-            },
-            {"game": "swap", "weight": 3},
-        ]
-    }
-)
-CURRICULUM, AGAIN = Curriculum.from_file(BY_SUCCESS), Curriculum.from_file(BY_SUCCESS)
+def file_of(*entries: dict[str, Any]) -> CurriculumFile:
+    return CurriculumFile.model_validate({"entries": entries})
+
+
+MOVES = {"by": "success", "measure": "score", "at_least": 8, "window": 3, "up": 0.6, "down": 0.2}
+STAGES = [{"name": name, "overrides": {"rows": 3 + n}} for n, name in enumerate(("one", "two", "three", "four"))]
+BY_SUCCESS = file_of({"game": "2048", **MOVES, "stages": STAGES}, {"game": "swap", "weight": 3})
+CURRICULUM = Curriculum.from_file(BY_SUCCESS)
+BY_EPISODE = [{"name": "one", "episodes": 5}, {"name": "two", "episodes": 7}, {"name": "three"}]
+BY_STEP = [{"name": "one", "steps": 3}, {"name": "two"}]
 MIXED = Curriculum.from_file(
-    CurriculumFile.model_validate(
-        {
-            "entries": [
-                {
-                    "game": "2048",
-                    "by": "episode",
-                    "stages": [{"name": "one", "episodes": 5}, {"name": "two", "episodes": 7}, {"name": "three"}],
-                },
-                {"game": "swap", "by": "step", "stages": [{"name": "one", "steps": 3}, {"name": "two"}]},
-            ]
-        }
-    )
+    file_of({"game": "2048", "by": "episode", "stages": BY_EPISODE}, {"game": "swap", "by": "step", "stages": BY_STEP})
 )
-NEVER_DOWN = Curriculum.from_file(
-    BY_SUCCESS.model_copy(update={"entries": (BY_SUCCESS.entries[0].model_copy(update={"down": None, "window": 1}),)})
-)
+NEVER_DOWN = Curriculum.from_file(file_of({"game": "2048", **MOVES, "down": None, "window": 1, "stages": STAGES}))
 successes = st.lists(st.floats(0, 1), max_size=60)
 
 
@@ -152,18 +129,6 @@ def test_stages_by_episode_change_inside_a_batch(batches: list[int]) -> None:
     assert stages == (["one"] * 5 + ["two"] * 7 + ["three"] * len(stages))[: len(stages)]
 
 
-def test_stages_by_success_wait_for_the_results_of_their_batch() -> None:
-    assert {pick.stage for pick in CURRICULUM.picks(CURRICULUM.begin(), 7, range(50)).values() if pick.entry == 0} == {
-        "one"
-    }
-
-
-def test_progress_by_step_of_another_step() -> None:
-    progress = MIXED.at_step(MIXED.begin(), 3)
-    with pytest.raises(UsageError, match="does not fit"):
-        MIXED.check(progress.model_copy(update={"steps": 2}))
-
-
 # Mixtures -------------------------------------------------------------------------------------------------------------
 
 
@@ -239,38 +204,25 @@ PLAYED = SUCCESS + 'measure = "played"\nwindow = 5\n'
 BAD_FILES = {
     "entries = " + "[" * 10_000: "is nested too deeply",
     "entries = [": "is not valid TOML: ",
-    "max_concurrency = " + "9" * 5000: "is not valid TOML: ",
     "": ": entries is missing",
-    "entries = []": ": entries is empty: add one with [[entries]]",
     "[[entry]]": ": unknown field 'entry'; the fields are max_concurrency, entries",
     "[[entries]]": ": entry 1: game is missing",
     '[entries]\ngame = "2048"': ": entries must be a list: start each item with [[entries]]",
     "entries = [3]": ": entry 1: must be a table such as { name = value }, got 3",
-    ENTRY + "overrides = 3": ": entry 1, overrides: must be a table such as { name = value }, got 3",
-    ENTRY + "[entries.stages]": ": entry 1: stages must be a list: start each item with [[entries.stages]]",
-    ENTRY + "wieght = 2": ": entry 1: unknown field 'wieght'; the fields are game, weight, ",
     ENTRY + 'weight = "2"': ": entry 1, weight: input should be a valid number",
-    ENTRY + "perception = 6": ": entry 1, perception: input should be less than or equal to 5",
     ENTRY + ENTRY + "overrides = { rows = 99 }": ": entry 2: 2048: rows: ",
     ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of the stage, not an override",
     '[[entries]]\ngame = "chess"': ": entry 1: unknown game 'chess'",
-    ENTRY + "stages = [{ episodes = 5 }, { name = 3 }]": ": entry 1, stage 2, name: input should be a valid string",
     ENTRY + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name must be one line",
     '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "is a preset without difficulty levels",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'",
-    ENTRY
-    + "stages = [{ episodes = 5 }, { overrides = { row = 3 } }]": ": entry 1, stage 2: 2048: unknown config field",
     ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last must have episodes",
-    ENTRY + 'by = "step"\nstages = [{}, {}]': ": entry 1: every stage except the last must have steps",
     ENTRY + "stages = [{ steps = 5 }, {}]": ': entry 1: stage 1 has steps, which need by = "step"',
     SUCCESS.replace("{}, {}", "{ episodes = 5 }, {}"): ': entry 1: stage 1 has episodes, which need by = "episode"',
     ENTRY + "at_least = 5": ': entry 1: at_least needs by = "success"',
     SUCCESS: ': entry 1: by = "success" needs measure and window and up',
     SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entry 1: down must be less than up",
     PLAYED + "up = 70": ": entry 1: up must be above 0 and at most 1, because success is a fraction, got 70",
-    PLAYED + "up = 1\ndown = -1": ": entry 1: down must be at least 0, because success is a fraction, got -1",
-    PLAYED + "up = 1\nat_least = 90": ": entry 1: at_least must be above 0 and at most 1",
-    SUCCESS + 'measure = "score"\nwindow = 5\nup = 70\nat_least = 8': ": entry 1: up must be above 0 and at most 1",
     SUCCESS.replace("}, {", "at_least = 8 }, {")
     + 'measure = "score"\nwindow = 5\nup = 1': ": entry 1: stage 2 has no at_least, but others do: set it for all",
     ENTRY + 'by = "success"\nmeasure = "score"\nwindow = 5\nup = 1': ': entry 1: by = "success" needs at least two',
@@ -328,13 +280,6 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
         CURRICULUM.check(progress)
 
 
-def test_examples_of_the_documentation(tmp_path: Path) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "curricula.md").read_text(encoding="utf-8")
-    toml, _ = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "shown.toml").write_text(toml, encoding="utf-8")
-    assert len(Curriculum.read(tmp_path / "shown.toml").games) == 6
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    known: dict[str, Any] = {}
-    exec(program, known)
-    assert known["restored"] == known["progress"]
-    assert [episode.index for episode in known["episodes"]] == list(range(8))
+def test_progress_by_step_of_another_step() -> None:
+    with pytest.raises(UsageError, match="does not fit"):
+        MIXED.check(MIXED.at_step(MIXED.begin(), 3).model_copy(update={"steps": 2}))
