@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-import vlmgym
 from vlmgym import (
     Episode,
     RewardConfig,
@@ -25,7 +23,6 @@ from vlmgym import (
     make_game,
     reward_fn,
     score,
-    to_hf_dataset,
 )
 from vlmgym.errors import EpisodeEnded, StateError, UsageError
 from vlmgym.evaluation import evaluate
@@ -50,7 +47,7 @@ def assert_same(one: Episode, other: Episode) -> None:
     assert pixels(one.images) == pixels(other.images)
 
 
-@pytest.mark.parametrize("game_id", vlmgym.game_ids())
+@pytest.mark.parametrize("game_id", ["2048", "nlvr2", "caption", "pairs", "maze"])
 def test_an_episode_equals_the_record_of_an_evaluation(game_id: str) -> None:
     game = make_game(game_id, size=160)
     settings: dict[str, Any] = {"max_turns": 6, "history": 2, "history_images": 1, "reward": REWARD}
@@ -97,14 +94,21 @@ def test_snapshots_continue_and_score_as_the_episode(responses: list[str], histo
     assert reward_fn([""], [[{"role": "assistant", "content": last}]], snapshot=[snapshot]) == [expected.total]
 
 
-@pytest.mark.parametrize("fault", [{"turn": -3}, {"unknown": 1}])
-def test_snapshots_with_invalid_past_turns_are_rejected(fault: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rows":3', '"rows":4'), ('"rows":3', '"rows":-1'), ("2048-v0", "2048-v9"), ("PCG64", "MT19937"),
+        ('"turn":1,"response"', '"turn":-3,"response"'), ('"past":[{', '"past":[{"unknown":1,'),
+    ],
+)  # fmt: skip
+def test_edited_snapshots_are_rejected(old: str, new: str) -> None:
     episode = Episode("2048", 3, history=1, **SMALL)
     episode.respond("no answer")
-    stored = json.loads(episode.snapshot())
-    stored["past"][0] |= fault
-    with pytest.raises(StateError, match=rf"past\.0\.{next(iter(fault))}: "):
-        Episode.restore(json.dumps(stored))
+    snapshot = episode.snapshot()
+    assert old in snapshot
+    with pytest.raises((StateError, UsageError)) as error:
+        Episode.restore(snapshot.replace(old, new))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("game", ["2048", "nlvr2"])
@@ -144,6 +148,7 @@ def test_rows_start_the_episodes_of_their_seeds() -> None:
         assert row["prompt"] == [{"role": "user", "content": episode.prompt}]
         assert pixels(row["images"]) == pixels(episode.images)
         assert score(row["snapshot"], f"<answer>{row['answer']}</answer>").outcome == "played"
+    assert [row["seed"] for row in make_dataset("2048", 2, 4, "validation", **SMALL)] == [1_000_004, 1_000_005]
 
 
 def test_episodes_are_those_of_the_rows() -> None:
@@ -167,33 +172,13 @@ def test_questions_of_validation_are_never_trained_on(tmp_path: Path) -> None:
     assert train.isdisjoint(validation)
 
 
-def test_validation_seeds_are_separate() -> None:
-    seeds = [row["seed"] for row in make_dataset("2048", 3, 4, "validation", **SMALL)]
-    assert seeds == [1_000_004, 1_000_005, 1_000_006]
-
-
-def test_hf_datasets_keep_pixels_and_columns() -> None:
-    rows = make_dataset(["nlvr2", "caption"], 4, size=64)
-    table = to_hf_dataset(rows)
-    assert table.column_names == ["prompt", "images", "snapshot", "seed", "game", "answer"]
-    for row, stored in zip(rows, table, strict=True):
-        assert pixels(stored["images"]) == pixels(row["images"])
-        assert {**stored, "images": None} == {**row, "images": None}
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Episode(["2048", "swap"]), "game must be an id, a name or a Game, got"),  # type: ignore[arg-type]
         (lambda: Episode("2048", max_turns=0), "max_turns must be an integer of at least 1, got 0"),
         (lambda: Episode("2048", history_images=1), "history_images must be at most history, got 1 and 0"),
-        (lambda: Episode("2048", reward=1), "reward: input should be a valid dictionary or inst"),  # type: ignore[arg-type]
-        (lambda: Episode("2048").respond(None), "response must be a str, got None"),  # type: ignore[arg-type]
-        (lambda: Episode("2048").messages("png"), "images must be url, pil or bytes, got 'png'"),  # type: ignore[arg-type]
-        (lambda: Episode.restore(5), "snapshot must be a str, got 5"),  # type: ignore[arg-type]
         (lambda: Episode.restore("{}"), "not a snapshot of an episode: game: field required"),
         (lambda: score("", "<answer>up</answer>"), "not a snapshot of an episode: invalid JSON"),
-        (lambda: make_dataset("2048", 1, split="test"), "split must be train or validation"),  # type: ignore[arg-type]
         (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
         (lambda: make_dataset("2048", 1, states={"move": 1}), "states: move: unexpected keyword argument (got 1)"),
         (lambda: make_dataset("2048", 1, states={"moves": (2, 1)}), "moves must be a minimum and a maximum"),
@@ -207,12 +192,3 @@ def test_bad_input_ends_in_one_sentence(call: Callable[[], object], message: str
         call()
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
-
-
-def test_edited_snapshots_are_rejected() -> None:
-    snapshot = Episode("2048", 1, history=1, **SMALL).snapshot()
-    for old, new in (('"rows":3', '"rows":4'), ('"rows":3', '"rows":-1'), ("2048-v0", "2048-v9"), ("PCG64", "MT19937")):
-        assert old in snapshot
-        with pytest.raises((StateError, UsageError)) as error:
-            Episode.restore(snapshot.replace(old, new))
-        assert "\n" not in str(error.value)

@@ -45,7 +45,6 @@ def edited(run, tmp_path):
 EDITS = [
     (lambda r: r["turns"][2].update(action=7), r"turn 3: an action of 2048 must be in Discrete\(4\), got 7$"),
     (lambda r: r["turns"][2].update(action=-(2**70)), rf"turn 3: an action of 2048 must be .*, got {-(2**70)}$"),
-    (lambda r: r["turns"][2].update(action="up"), r"turn 3: an action of 2048 must be in Discrete\(4\), got 'up'$"),
     (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
     (lambda r: r.update(final_state=5), "final_state: invalid state of 2048: "),
     (lambda r: r["game"]["config"].update(size=-4), "invalid configuration of 2048-v0: size: "),
@@ -86,16 +85,15 @@ def test_contradictions_are_rejected(edited, change, message, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "number"),
+    "change",
     [
-        (lambda r, x: r.update(score=x), 1e308),
-        (lambda r, x: r["metrics"].update(speed=x), math.nan),
-        (lambda r, x: r["turns"][0]["reward"].update(game=x), -1e308),
-        (lambda r, x: r["turns"][0].update(latency=x), math.inf),
+        lambda r: r["metrics"].update(speed=math.nan),
+        lambda r: r["turns"][0]["reward"].update(game=-1e308),
+        lambda r: r["turns"][0].update(latency=math.inf),
     ],
 )
-def test_huge_numbers_are_rejected(edited, change, number):
-    folder = edited(lambda record: change(record, number))
+def test_huge_numbers_are_rejected(edited, change):
+    folder = edited(change)
     with pytest.raises(UsageError, match=r"^line 2 of .* at most 1e\+100"):
         read_run(folder)
 

@@ -35,8 +35,7 @@ def random_records():
 
 
 @pytest.mark.parametrize(
-    ("policy", "options"),
-    [("random", {"workers": 1}), ("random", {"workers": 2}), (at_random, {"workers": 2, "concurrency": 2})],
+    ("policy", "options"), [("random", {"workers": 1}), (at_random, {"workers": 2, "concurrency": 2})]
 )
 def test_records_do_not_depend_on_workers(random_records, policy, options):
     again = evaluate(GAME, policy, 3, max_turns=30, seed=5, **options)
