@@ -194,9 +194,3 @@ def test_resumed_and_replayed_runs_have_the_same_conversations(tmp_path: Path) -
     ]
     with pytest.raises(UsageError, match=r"prompts\.chat was True and is False"):
         evaluate(GAME, Chatting(), 1, max_turns=6, workers=0, resume=[cut])
-
-
-def test_human_plays_no_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="remove --observation and --chat, and set --history-images 0"):
-        evaluate(GAME, "human", 1, workers=0, chat=True)

@@ -11,8 +11,7 @@ from training.core.states import PlayConfig, start_rollouts
 from vlmgym import Episode, make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError
-from vlmgym.evaluation import EvalConfig, evaluate, open_run
+from vlmgym.evaluation import EvalConfig, open_run
 from vlmgym.evaluation.report.facts import LabelledRun, run_facts
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.policies.base import Reply
@@ -65,9 +64,3 @@ def test_training_on_whole_episodes_repeats_them() -> None:
     assert len(episode.observation.images) == 2
     assert "Your earlier turns" in episode.observation.prompt
     assert [PlayConfig(max_turns=turns).past_turns(16) for turns in (1, 3, 40)] == [0, 2, 16]
-
-
-def test_people_see_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="set --history-images 0"):
-        evaluate("pairs", "human", 1, max_turns=1, workers=0)

@@ -15,7 +15,7 @@ import pytest
 import vlmgym
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.errors import DisplayError, PolicyError
+from vlmgym.errors import DisplayError, PolicyError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
 from vlmgym.policies import human
 from vlmgym.sandbox.core.episode import Episode
@@ -134,6 +134,13 @@ def test_final_state_is_shown_until_a_key(play: Any, lamps: Any, monkeypatch: py
     records = evaluate(game, "human", 2, max_turns=3, workers=0)
     assert [record.status for record in records] == ["ended", "ended"]
     assert time.monotonic() - began > 0.5
+
+
+@pytest.mark.parametrize(("game", "options"), [("2048", {"chat": True}), ("pairs", {})])
+def test_people_see_one_image(monkeypatch: pytest.MonkeyPatch, game: str, options: dict[str, Any]):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(UsageError, match="remove --observation and --chat, and set --history-images 0"):
+        evaluate(game, "human", 1, max_turns=2, workers=0, **options)
 
 
 def test_missing_display(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
