@@ -50,28 +50,23 @@ def rejected(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_every_row_is_played_once(write: Callable[[int], str], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    evaluate("vqa", "--all-rows", "--seed", "7", "--config", f"data={write(13)}", "--output-dir", str(folder))
-    assert played_rows(folder) == list(range(13))
-
-
-def test_games_with_equal_numbers_of_rows(write: Callable[[int], str], tmp_path: Path) -> None:
-    evaluate("vqa", "caption", "--all-rows", "--config", f"data={write(4)}", "--output-dir", str(tmp_path / "run"))
-    assert played_rows(tmp_path / "run") == sorted(2 * list(range(4)))
+@pytest.mark.parametrize("games", [("vqa",), ("vqa", "caption")])
+def test_every_row_is_played_once_per_game(games: tuple[str, ...], write: Callable[[int], str], tmp_path: Path) -> None:
+    evaluate(*games, "--all-rows", "--seed", "7", "--config", f"data={write(5)}", "--output-dir", str(tmp_path / "run"))
+    assert played_rows(tmp_path / "run") == sorted(len(games) * list(range(5)))
 
 
 def test_run_is_resumed_with_all_rows(
     write: Callable[[int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, folder = write(13), tmp_path / "run"
+    data, folder = write(7), tmp_path / "run"
     evaluate("vqa", "--episodes", "3", "--config", f"data={data}", "--output-dir", str(folder))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))
-    assert played_rows(folder) == list(range(13))
+    assert played_rows(folder) == list(range(7))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # nothing is left to play
-    assert played_rows(folder) == list(range(13))
+    assert played_rows(folder) == list(range(7))
     Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
-    assert "episodes was 13 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
+    assert "episodes was 7 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
 
 
 def test_invalid_combinations(write: Callable[[int], str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,14 +143,11 @@ def test_exif_orientation_is_applied():
     assert decode(encoded(form="JPEG", exif=exif)).size == (20, 30)
 
 
-@pytest.mark.parametrize(
-    ("size", "inside", "outside"), [((400, 200), (32, 20), (32, 5)), ((10, 30), (32, 32), (3, 32))]
-)
-def test_letterbox_keeps_the_aspect_ratio(size, inside, outside):
+@pytest.mark.parametrize("size", [(400, 200), (10, 30)])
+def test_letterbox_keeps_the_aspect_ratio(size):
     image = letterbox(Image.new("RGB", size, RED), 64)
     assert (image.shape, image.dtype, image.flags.writeable) == ((64, 64, 3), np.uint8, True)
-    assert tuple(image[inside[1], inside[0]]) == RED
-    assert tuple(image[outside[1], outside[0]]) == images.MARGIN
+    assert tuple(image[0, 0]) == images.MARGIN
     coloured = (image == RED).all(axis=2)
     wide, high = coloured.any(axis=0).sum(), coloured.any(axis=1).sum()
     assert wide / high == pytest.approx(size[0] / size[1], rel=0.05)
