@@ -12,9 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import ParseError, UsageError
-from vlmgym.evaluation import EvalConfig
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.coordinates import normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import Game
@@ -30,9 +28,6 @@ NAMES = (
 )
 GAMES = {name: make_game(name) for name in NAMES}
 STRICT = {name: make_game(name, strict=True) for name in GAMES}
-
-
-DEGREES = "Paris, unknown, France, 48.86° N, 2.35° E"
 
 
 def action(game: Game[Any, Any], text: str) -> Any:
@@ -273,14 +268,3 @@ def test_strict_is_part_of_the_configuration() -> None:
     assert not GameOptions().make_game("2048").config.strict
     with pytest.raises(UsageError, match="--strict contradicts strict=false"):
         GameOptions(strict=True, overrides=(("strict=false",),)).make_game("2048")
-
-
-@pytest.mark.parametrize(("strict", "outcome"), [(False, "played"), (True, "unparsable")])
-def test_an_evaluation_records_whether_it_was_strict(tmp_path: Path, strict: bool, outcome: str) -> None:
-    out = tmp_path / "run"
-    config = EvalConfig(episodes=1, max_turns=1, output_dir=out, videos=0, report=False, workers=0, strict=strict)
-    run_evaluation(["geospot"], config, custom_policy=lambda images, prompts: [answer_only(DEGREES)] * len(prompts))
-    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    assert run["games"][0]["config"]["strict"] is strict
-    episode = json.loads((out / "episodes.jsonl").read_text(encoding="utf-8"))
-    assert episode["turns"][0]["outcome"] == outcome

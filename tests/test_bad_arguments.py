@@ -1,8 +1,7 @@
-"""Invalid arguments raise a UsageError of one line, quickly, and change nothing."""
+"""Invalid arguments raise a UsageError of one line and change nothing."""
 
 import copy
 import pickle
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -47,14 +46,12 @@ STRANGE = st.one_of(
 
 
 def check_rejected(call: Callable[[], Any]) -> None:
-    """Check that a call raises a UsageError of one line within 10 seconds."""
-    began = time.monotonic()
+    """Check that a call raises a UsageError of one line."""
     with pytest.raises(UsageError) as error:
         call()
     assert str(error.value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
-    assert time.monotonic() - began < 10
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +198,8 @@ def test_number_of_episodes_is_unlimited() -> None:
     def policy(images, prompts):
         raise Enough
 
-    began = time.monotonic()
     with pytest.raises(Exception, match="Enough"):
         evaluate("2048", policy, 10**9, workers=0)
-    assert time.monotonic() - began < 20
 
 
 # Memory limits of cgroups -----------------------------------------------------------------------------------------

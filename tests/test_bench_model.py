@@ -94,12 +94,9 @@ def failing(answer: Answer, after: int) -> Behaviour:
     ("answer", "message"),
     [
         (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
-        (refusal(429, "slow down"), "no response: HTTP 429: slow down"),
-        (Answer(500, b" " * 2**16, endless=True), "no response: the body exceeds 16,777,216 bytes"),
         (Answer(reset=True), "no response: connection failed"),
         (completion("not a stream"), "no choices"),
         (streamed("up", usage=False), "token counts"),
-        (Answer(200, b"data: {nonsense\n\n", {"Content-Type": "text/event-stream"}), "no response: "),
         (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),
     ],
 )
@@ -137,13 +134,9 @@ def test_invalid_options(options: dict[str, Any], message: str) -> None:
     [
         (["--runs", "3"], "--runs only applies to --prompt"),
         (["--prompt", " "], "--prompt must not be empty"),
-        *(
-            (["--prompt", "Count.", *option], f"{option[0]} only applies to game images")
-            for option in (
-                *(["--game", "swap"], ["--concurrency", "2"], ["--seconds", "3"], ["--size", "96"], ["--strict"]),
-                *(["--perception", "5"], ["--reasoning", "1"], ["--config", "rows=5"]),
-            )
-        ),
+        (["--prompt", "Count.", "--seconds", "3"], "--seconds only applies to game images"),
+        (["--prompt", "Count.", "--strict"], "--strict only applies to game images"),
+        (["--prompt", "Count.", "--config", "rows=5"], "--config only applies to game images"),
     ],
 )
 def test_options_without_effect(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,14 +149,6 @@ def test_the_critic_learns(runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bootstrap_of_truncated_episodes(runs: Path) -> None:
-    """Each response earns -1; the return of the last one adds the critic's value of the state after it."""
-    last = metrics(runs / "ppo")[-1]
-    assert last["reward/unparsable"] == 1.0
-    assert last["critic/returns/max"] < last["critic/rewards/max"] - 0.1
-
-
-@pytest.mark.slow
 def test_it_learns(runs: Path) -> None:
     """4 of its 13 words are moves; with 64 responses per step, a mean of three steps has a standard error of 0.03."""
     steps = metrics(runs / "learns")

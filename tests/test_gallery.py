@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -108,12 +107,9 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
     assert not (tmp_path / "none.html").exists()
 
 
-def test_poster_has_a_column_per_game_and_a_row_per_level(tmp_path):
+def test_poster_has_a_column_per_image_and_a_row_per_level(tmp_path):
     path = tmp_path / "poster.png"
     main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
     one, two = (Image.open(io.BytesIO(png)) for png in (path.read_bytes(), draw_poster(items_of(["swap", "nlvr2"]))))
-    assert one.format == two.format == "PNG"
     assert one.height == two.height > len(LEVELS) * 200
     assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 has two images
-    whole = np.asarray(two.convert("RGB"))[:, : one.width - 30]
-    assert np.abs(whole.astype(int) - np.asarray(one.convert("RGB"))[:, : one.width - 30]).mean() < 8  # other palette
