@@ -88,7 +88,7 @@ def test_text_is_escaped(path):
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
     (item,) = items_of(["nlvr2"])
-    html = write_page([replace(item, title=evil, about=evil, words=lambda *_: evil)], SIZE)
+    html = write_page([replace(item, title=evil, about=evil, caption=lambda *_: evil)], SIZE)
     assert "<b" not in html.replace("<body", "")
 
 
