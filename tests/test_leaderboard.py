@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def watched(runs: Path) -> Iterator[Watched]:
     page = runs / "leaderboard.html"
-    main(
-        [
-            "leaderboard",
-            *(str(runs / name) for name in ("random", "described", "oracle", "counting")),
-            "--output",
-            str(page),
-        ]
-    )
+    folders = [str(runs / name) for name in ("random", "described", "oracle", "counting")]
+    main(["leaderboard", *folders, "--output", str(page), "--workers", "0"])
     with chromium() as browser:
         watched = Watched(browser.new_page(viewport={"width": 1300, "height": 900}))
         watched.visit(page)
@@ -155,40 +149,6 @@ def test_submissions_have_their_metadata_as_text_and_reports(runs: Path, watched
     other.check()
 
 
-def test_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
-    packed, page = tmp_path / "packed", tmp_path / "page.html"
-    main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", "--submitter", "me"])
-    (packed / "report.html").write_text("evil")
-    main(["leaderboard", str(packed), str(runs / "random"), "--output", str(page), "--workers", "0"])
-    watched.visit(page)
-    assert column(watched, "model") == ["random", "oracle"]
-    assert column(watched, "verification") == ["verified", "1 difference"]
-    assert watched.page.locator("a").count() == 0
-    watched.visit(runs / "leaderboard.html")
-
-
-def test_runs_with_a_changed_record_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
-    run, page = shutil.copytree(runs / "oracle", tmp_path / "run"), tmp_path / "page.html"
-    first, *others = (run / "episodes.jsonl").read_text().splitlines()
-    record = json.loads(first)
-    record["metrics"]["largest tile"] = "4096"
-    (run / "episodes.jsonl").write_text("\n".join([json.dumps(record), *others]) + "\n")
-    main(["leaderboard", str(run), str(runs / "random"), "--output", str(page), "--workers", "0"])
-    watched.visit(page)
-    assert column(watched, "model") == ["random", "oracle"]
-    assert column(watched, "verification") == ["verified", "1 difference"]
-    watched.visit(runs / "leaderboard.html")
-
-
-def test_runs_without_turns_are_ranked(runs: Path, tmp_path: Path) -> None:
-    run, page = shutil.copytree(runs / "random", tmp_path / "run"), tmp_path / "page.html"
-    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
-    emptied = [json.dumps({**record, "turns": [], "status": "ended", "score": 0}) for record in records]
-    (run / "episodes.jsonl").write_text("\n".join(emptied) + "\n")
-    main(["leaderboard", str(run), "--output", str(page), "--workers", "0"])
-    assert "12 differences" in page.read_text()
-
-
 def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
     write(Config(suite="small-1", submission=(), docs=tmp_path, workers=0))
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
@@ -199,18 +159,44 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
 
 
-def test_runs_of_no_suite_are_rejected(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report", "--workers", "0"]
-    main(["eval", "2048", *options, "--output-dir", str(tmp_path / "run")])
-    with pytest.raises(SystemExit):
-        main(["leaderboard", str(runs / "random"), str(tmp_path / "run")])
-    assert "all runs must be of the same suite" in capsys.readouterr().err
+def test_runs_and_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
+    packed, changed, emptied = tmp_path / "packed", tmp_path / "changed", tmp_path / "emptied"
+    page = tmp_path / "page.html"
+    main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", "--submitter", "me"])
+    (packed / "report.html").write_text("evil")
+    edit_records(runs / "counting", changed, lambda n, one: one["metrics"].update({} if n else {"largest tile": "4"}))
+    edit_records(runs / "random", emptied, lambda _, one: one.update(turns=[], status="ended", score=0))
+    folders = [*map(str, (packed, changed, emptied)), str(runs / "random")]
+    main(["leaderboard", *folders, "--output", str(page), "--workers", "0"])
+    watched.visit(page)
+    assert (column(watched, "model")[0], column(watched, "verification")[0]) == ("random", "verified")
+    assert sorted(column(watched, "verification")[1:]) == ["1 difference", "1 difference", "12 differences"]
+    assert watched.page.locator("a").count() == 0  # none to the report in the submission
+    watched.visit(runs / "leaderboard.html")
 
 
-def test_private_and_public_seeds_are_not_ranked_together(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    private = shutil.copytree(runs / "random", runs / "private")
-    config = json.loads((private / "run.json").read_text())
-    (private / "run.json").write_text(json.dumps(config | {"private_salt": "0" * 64}))
+def edit_records(run: Path, folder: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
+    """Copy a run and change its records in place."""
+    shutil.copytree(run, folder)
+    records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    for number, record in enumerate(records):
+        change(number, record)
+    (folder / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"suite": None}, "all runs must be of the same suite"),
+        ({"private_salt": "0" * 64}, "all runs must use public seeds, or private seeds of the same salt"),
+    ],
+)
+def test_runs_of_different_suites_or_seeds_are_not_ranked_together(
+    runs: Path, tmp_path: Path, change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = shutil.copytree(runs / "random", tmp_path / "other")
+    config = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(config | change))
     with pytest.raises(SystemExit):
-        main(["leaderboard", str(runs / "random"), str(private)])
-    assert "all runs must use public seeds, or private seeds of the same salt" in capsys.readouterr().err
+        main(["leaderboard", str(runs / "random"), str(other)])
+    assert message in capsys.readouterr().err
