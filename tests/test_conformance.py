@@ -1,5 +1,6 @@
 """All games keep the contract, at several levels and with other config fields."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -9,7 +10,7 @@ import pytest
 
 import vlmgym.testing
 from vlmgym import game_ids, make_game
-from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, run_check
+from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules, run_check, states
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
@@ -19,6 +20,16 @@ OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "swap": {"rows": 5},
     "shisensho": {"rows": 4},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_episodes() -> Iterator[None]:
+    """Check fewer states and actions of each episode, as there are many games."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "TURNS", 4)
+        patch.setattr(states, "ACTIONS", 100)
+        patch.setattr(rules, "ORACLE_TURNS", 4)
+        yield
 
 
 @pytest.mark.parametrize("level", [1, 5])
@@ -35,8 +46,8 @@ def test_game_with_other_config_fields(game: str) -> None:
 
 
 def test_example_game_keeps_the_contract(lamps: ModuleType) -> None:
-    notes = check_game(lamps.Lamps, levels=[(3, 3), (5, 5)], seeds=(0,))
-    assert [note.partition(" of ")[0] for note in notes] == ["oracle", "oracle"]  # Lamps has none
+    (note,) = check_game(lamps.Lamps, levels=[(3, 3)], seeds=(0,))
+    assert note.startswith("oracle of ")  # Lamps has none
 
 
 def test_all_checks_are_listed() -> None:
