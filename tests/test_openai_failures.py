@@ -78,6 +78,7 @@ def test_failures_are_retried_and_never_scored(fault):
     assert (record.status, record.score, record.turns) == ("error", None, ())
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
+    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "endless error")
     assert len(server.requests) == 2
 
 
@@ -97,12 +98,6 @@ def test_permanent_failure_ends_the_episode_without_score(retries):
     assert records[1].end_reason == f"{count}: HTTP 500: out of memory"
     assert len([request for request in server.requests if shows(request, lost)]) == retries + 1
     assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
-
-
-@pytest.mark.parametrize("fault", ["endless body", "endless error"])
-def test_endless_body(fault):
-    (record,), _ = play(lambda _: FAULTS[fault], retries=0, timeout=5.0)
-    assert "exceeds 16,777,216 bytes" in record.end_reason
 
 
 def test_missing_server():

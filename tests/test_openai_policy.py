@@ -4,7 +4,6 @@ import base64
 import contextlib
 import io
 import json
-import sys
 import time
 from dataclasses import asdict
 
@@ -241,13 +240,6 @@ def test_invalid_options(options, message):
 def test_model_is_required():
     with pytest.raises(UsageError, match="needs --model"):
         OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
-
-
-def test_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openai", None)
-    monkeypatch.delitem(sys.modules, "vlmgym.policies.openai_client", raising=False)
-    with pytest.raises(UsageError, match=r"needs openai: run pip install 'vlmgym\[openai\]'"):
-        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
 
 
 def test_an_incompatible_version_of_a_library_is_named():

@@ -120,10 +120,10 @@ def test_custom_policy_errors(function, message):
 
 
 async def _block_event_loop(images, prompts):
-    time.sleep(3)
+    time.sleep(1)
 
 
-@pytest.mark.parametrize("function", [lambda images, prompts: time.sleep(3), _block_event_loop])
+@pytest.mark.parametrize("function", [lambda images, prompts: time.sleep(1), _block_event_loop])
 def test_custom_policy_times_out(function):
     with pytest.raises(PolicyError, match=r"timed out after 0.2 s with 3 prompts"):
         ask(function, timeout=0.2)

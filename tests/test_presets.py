@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlmgym import make_game, make_vec
+from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.sandbox.presets import PRESETS
@@ -38,9 +38,3 @@ def test_config_fields_override_presets_but_levels_do_not() -> None:
     assert make_game("g1/swap", rows=7).config.rows == 7
     with pytest.raises(UsageError, match="g1/swap is a preset without difficulty levels"):
         make_game("g1/swap", reasoning=1)
-
-
-def test_vector_environments_accept_presets() -> None:
-    envs = make_vec("g1/swap", num_envs=2, num_workers=0, size=128)
-    assert envs.games[0] == make_game("g1/swap", size=128)
-    envs.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym.policies.redaction import MIN_LENGTH, REDACTED, Redactor
@@ -39,6 +39,7 @@ ESCAPES: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("escape", ESCAPES)
 @given(keys, around, around)
+@settings(max_examples=15)
 def test_secrets_are_redacted_in_any_encoding(encoding: str, escape: str, key: str, before: str, after: str) -> None:
     def sent(text: str) -> str:
         return ESCAPES[escape](ENCODINGS[encoding](text))

@@ -44,12 +44,6 @@ def test_unknown_game(game: str) -> None:
         make_game(game)
 
 
-@pytest.mark.parametrize("game", ["gym:", "qa/", "qa/gym:"])
-def test_prefixes_without_a_name(game: str) -> None:
-    with pytest.raises(UsageError, match=f"^'{game}' ends without a name: complete it, as in gym:CartPole-v1"):
-        make_game(game)
-
-
 def test_newest_version_of_a_registered_game(registered: None) -> None:
     import gymnasium
 

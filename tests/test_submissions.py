@@ -190,6 +190,10 @@ def in_run(**fields: Any) -> Edit:
     return lambda folder: edit_json(folder, "run.json", lambda run: run.update(fields))
 
 
+def in_summary(change: Callable[[dict[str, Any]], object]) -> Edit:
+    return lambda folder: edit_json(folder, "summary.json", change)
+
+
 def in_metadata(old: str, new: str) -> Edit:
     return lambda folder: edit_text(folder, old, new)
 
@@ -212,26 +216,14 @@ TAMPERED: dict[str, tuple[Edit, str]] = {
     "private seeds": (in_run(private_salt="0" * 64, seed=5), "has private seeds"),
     "no salt": (in_run(private_salt="none"), "private_salt: string should match"),
     "unknown suite": (in_run(suite="best-1"), "unknown suite 'best-1'"),
-    "oracle": (
-        lambda folder: edit_json(folder, "summary.json", lambda s: s["suite"]["games"]["swap-v0"].update(oracle=1)),
-        "suite.games.swap-v0.oracle is 1",
-    ),
-    "normalised": (
-        lambda folder: edit_json(folder, "summary.json", lambda s: s["suite"].update(score=[1, 0])),
-        "suite.score.0 is 1",
-    ),
+    "oracle": (in_summary(lambda s: s["suite"]["games"]["swap-v0"].update(oracle=1)), "swap-v0.oracle is 1"),
+    "normalised": (in_summary(lambda s: s["suite"].update(score=[1, 0])), "suite.score.0 is 1"),
     "field of a record twice": (repeat('"response"'), "'response' is repeated"),
     "field of the run twice": (repeat('"suite"', "run.json"), "run.json: 'suite' is repeated"),
     "field of the summary twice": (repeat('"suite"', "summary.json"), "summary.json: 'suite' is repeated"),
-    "unknown field": (
-        lambda folder: edit_json(folder, "summary.json", lambda s: s.update(overall=0.99)),
-        "summary.json: overall is 0.99, but vlmgym reads None",
-    ),
+    "unknown field": (in_summary(lambda s: s.update(overall=0.99)), "overall is 0.99, but vlmgym reads None"),
     "unknown field of a turn": (in_turn(best_of=8), "turns.0.best_of is 8, but vlmgym reads None"),
-    "number as text": (
-        lambda folder: edit_json(folder, "summary.json", lambda s: s.update(seconds="1")),
-        "seconds is '1', but vlmgym reads 1.0",
-    ),
+    "number as text": (in_summary(lambda s: s.update(seconds="1")), "seconds is '1', but vlmgym reads 1.0"),
     "not a number": (in_record(x=float("nan")), "x is nan, but vlmgym reads"),
     "repeated without a result": (lambda folder: edit(folder, unnoticed_key), "a later record replaces this one"),
     "negative cost": (in_turn(cost=-1), "turns.0.cost"),

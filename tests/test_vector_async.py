@@ -71,12 +71,3 @@ def test_several_sends_to_one_worker(make_envs):
         rewards[ids] = reward
     assert np.array_equal(rewards, peer.step([0, 1, 2, 3])[1])
     assert envs.get_states() == peer.get_states()
-
-
-def test_recv_infos_have_its_length(make_envs):
-    envs = make_envs("2048", 4, 2, size=64, full_info=True)
-    envs.reset(seed=0)
-    envs.send([0, 1, 2, 3])
-    *_, info, ids = envs.recv()
-    assert {len(value) for value in info.values() if not isinstance(value, dict)} == {len(ids)} == {2}
-    assert {len(value) for value in info["reward_parts"].values()} == {2}

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import traceback
 
 import numpy as np
@@ -135,10 +134,8 @@ def test_worker_that_does_not_read(make_envs, call):
     envs.timeout = 0.5
     process = worker_process(envs, 1)
     os.kill(process.pid, signal.SIGSTOP)
-    start = time.monotonic()
     with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 1 to 1\) timed out"):
         envs.send([Response("x" * 8_000_000)] * 2) if call == "send" else envs.set_attr("note", "x" * 8_000_000)
-    assert time.monotonic() - start < 10
     assert not process.is_alive()
     with pytest.raises(UsageError, match="closed"):
         envs.step([0, 0])

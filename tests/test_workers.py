@@ -83,11 +83,9 @@ def test_dead_worker_fails_all_calls():
             first = [workers.call(_dies), *(workers.call(_slow_double, i) for i in range(5))]
             return [*await asyncio.gather(*first, return_exceptions=True), *await _errors(workers.call(os.getpid))]
 
-    start = time.monotonic()
     errors = asyncio.run(ended())
     assert len(errors) == 7
     assert all(isinstance(error, WorkerError) and "a worker process died" in str(error) for error in errors)
-    assert time.monotonic() - start < 10
 
 
 async def _errors(*calls):

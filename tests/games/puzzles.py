@@ -40,12 +40,12 @@ def fewest_turns(game: Game[Any, Any], state: Any, key: Callable[[Any], Hashable
     raise AssertionError("no end can be reached")
 
 
-def scores(game: Game[Any, Any], seeds: Iterable[int]) -> list[float]:
-    """Scores of the oracle."""
+def scores(game: Game[Any, Any], seeds: Iterable[int], most: int = 500) -> list[float]:
+    """Scores of the oracle after at most so many turns."""
     found = []
     for seed in seeds:
         episode: Episode[Any, Any] = Episode(game, seed)
-        while episode.ended is None:
+        while episode.ended is None and episode.turn < most:
             episode.act(game.best_action(episode.state))
         found.append(episode.score)
     return found

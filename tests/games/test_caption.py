@@ -20,26 +20,6 @@ from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionSta
 from vlmgym.sandbox.games.caption.keywords import keywords_from_captions, named_keywords, shortest_synonym, tokenise
 from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, load_photograph
 
-WRITTEN = {
-    "astronaut": "A smiling woman astronaut in an orange spacesuit with a helmet before an American flag.",
-    "brick": "A grey wall of long bricks in rows with light mortar between them.",
-    "camera": "A man in a dark coat with a camera on a tripod in a park.",
-    "chelsea": "Close-up of a ginger cat with green eyes and long white whiskers.",
-    "coffee": "Red cup of espresso on a red saucer with a small spoon on a wooden table.",
-    "coins": "Rows of old Greek coins on a dark background, each with a head or a figure.",
-    "grass": "Black and white image of grass with some leaves, seen from above.",
-    "gravel": "Grey gravel of many small stones with sharp edges covers the ground.",
-    "hubble_deep_field": "Distant galaxies and stars in red, blue and white on the black of deep space.",
-    "ihc": "Brown and blue stained tissue under a microscope, with many cells.",
-    "moon": "The grey surface of the moon with a round crater, a bright hill and dark spots.",
-    "motorcycle": "A shiny red motorcycle parked in a garage before shelves full of boxes.",
-    "page": "A photographed page of a book with printed text on region-based segmentation and code.",
-    "retina": "A medical image of a round retina, a red disc with branching vessels on black.",
-    "rocket": "A white rocket stands on its launch pad between towers with bright lights at dusk.",
-    "text": "Handwritten mathematical formulas in dark ink on lined paper, seen at an angle.",
-}
-"""A caption for each photograph, written without knowing the keywords."""
-
 
 def at(reasoning: int = 3, **overrides: Any) -> Caption:
     config = CaptionConfig.at(reasoning=reasoning, **overrides)
@@ -49,10 +29,6 @@ def at(reasoning: int = 3, **overrides: Any) -> Caption:
 
 def states(game: Caption) -> list[CaptionState]:
     return [game.start_at(seed, np.random.default_rng(seed)) for seed in range(len(PHOTOGRAPHS))]
-
-
-def mean_reward(game: Caption, captions: dict[str, str]) -> float:
-    return float(np.mean([game.score(state, captions[str(state.photograph)])[0] for state in states(game)]))
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
@@ -164,14 +140,9 @@ def test_the_oracle_names_everything(level: int) -> None:
         assert game.from_json(game.to_json(state)) == state
 
 
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
-def test_sentences_earn_much_and_constant_lists_little(level: int) -> None:
-    game = at(level)
-    assert mean_reward(game, WRITTEN) > 0.8
-    earned, caption = best_constant_caption(game, starts=1)
-    assert mean_reward(game, dict.fromkeys(PHOTOGRAPHS, caption)) == earned
-    assert 0.1 < earned < 0.2, caption
-    assert best_constant_caption(at(level, precision=0), starts=1)[0] > 0.35  # the word limit alone is not enough
+def test_a_constant_list_of_words_earns_little() -> None:
+    assert 0.1 < best_constant_caption(at(), starts=1)[0] < 0.2
+    assert best_constant_caption(at(precision=0), starts=1)[0] > 0.35  # the word limit alone is not enough
 
 
 def test_glued_words_are_counted_separately() -> None:
@@ -297,8 +268,3 @@ def test_invalid_states_are_rejected() -> None:
     for change in changes:
         with pytest.raises(StateError):
             game.from_data({**plain, **change})
-
-
-def test_fewer_words_than_keywords_are_rejected() -> None:
-    with pytest.raises(UsageError, match=r"number of keywords \(5\), got 4"):
-        at(keywords=5, words=4)

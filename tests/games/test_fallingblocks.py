@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.fallingblocks.game import FallingBlocksState
 from vlmgym.sandbox.games.fallingblocks.pieces import land, pieces, placements, rotation, width_of
@@ -62,13 +62,6 @@ def test_landing_agrees_with_a_fall_row_by_row(lower: list[str], cells: int, dat
             assert (None if found is None else ([*found.well], found.cleared)) == expected
 
 
-def test_full_rows_vanish_and_score() -> None:
-    well = (".......",) * 7 + ("00000..", "11111..")
-    step = GAME.step(FallingBlocksState(well, SQUARE), (5, 0), np.random.default_rng(0))
-    assert (step.reward, step.state.well) == (2.0, ("." * 7,) * 9)
-    assert step.info == {"cleared": 2}
-
-
 def test_the_game_ends_when_the_next_piece_does_not_fit() -> None:
     full = tuple("0" * 6 + "." for _ in range(9))
     state = FallingBlocksState(full, SQUARE)
@@ -88,12 +81,8 @@ def test_the_oracle_clears_many_rows() -> None:
     assert episode.score > 20
 
 
-def test_impossible_states_are_rejected() -> None:
-    for state in (
-        FallingBlocksState(("0" * 7,) * 9, 0),
-        FallingBlocksState(("." * 7,) * 9, 7),
-        FallingBlocksState(("x......",) * 9, 0),
-        FallingBlocksState(("." * 7,) * 10, 0),
-    ):
-        with pytest.raises(StateError, match="fallingblocks"):
-            GAME.from_json(GAME.to_json(state))
+def test_full_rows_vanish_and_score() -> None:
+    well = (".......",) * 7 + ("00000..", "11111..")
+    step = GAME.step(FallingBlocksState(well, SQUARE), (5, 0), np.random.default_rng(0))
+    assert (step.reward, step.state.well) == (2.0, ("." * 7,) * 9)
+    assert step.info == {"cleared": 2}

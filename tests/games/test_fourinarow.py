@@ -6,12 +6,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.games.line_duel import LineState
 from vlmgym.sandbox.games.line_search import WIN, line_rules, search
 
@@ -46,15 +44,6 @@ def test_lines_and_legal_columns(columns: list[int]) -> None:
     assert [GAME.rules.has_line(pieces) for pieces in GAME._pieces(state)] == [own, other]
     if not own and not other:
         assert list(GAME.legal_actions(state)) == [column for column in range(7) if board[0][column] == "."]
-
-
-def test_discs_fall_and_full_columns_are_illegal() -> None:
-    state = LineState(dropped([3, 3, 3, 3, 3, 3]))
-    after = GAME.step(state, 0, np.random.default_rng(0)).state
-    assert after.board[5][0] == "X"
-    assert sum(row.count("O") for row in after.board) == 4
-    with pytest.raises(IllegalAction, match="column 3 is full"):
-        GAME.step(state, 3, np.random.default_rng(0))
 
 
 def plain_value(rules: Any, own: int, other: int) -> int:

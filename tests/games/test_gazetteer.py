@@ -1,15 +1,12 @@
 """Distances, and lookup of every city, region and country by its names."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer, normalise, without_generic_words
-
-# Distances ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -23,9 +20,6 @@ from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer, norma
 )
 def test_distances_agree_with_the_ellipsoid(one, other, geodesic):
     assert distance_km(*one, *other) == pytest.approx(geodesic, rel=0.006)
-
-
-# Gazetteer ------------------------------------------------------------------------------------------------------------
 
 
 def test_every_country_is_found():
@@ -152,15 +146,3 @@ def test_similar_names_are_distinguished():
         assert places.city(name) is None
         assert places.region(name) is None
         assert places.country(name) is None
-
-
-def test_the_gazetteer_is_loaded_on_first_use():
-    code = (
-        "from vlmgym import make_game, make_vec\n"
-        "from vlmgym.sandbox.games.geospot.gazetteer import gazetteer\n"
-        "make_game('geospot').observation_space\n"
-        "assert gazetteer.cache_info().currsize == 0\n"
-        "make_game('geospot').action_space.sample()\n"
-        "assert gazetteer.cache_info().currsize == 1\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

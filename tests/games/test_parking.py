@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from tests.games.puzzles import RNG, fewest_turns, oracle_turns, scores
-from vlmgym import make_game
-from vlmgym.errors import IllegalAction, ParseError, StateError
+from tests.games.puzzles import RNG
+from vlmgym.errors import IllegalAction, ParseError
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.games.parking.game import Parking, ParkingConfig, ParkingState
 from vlmgym.sandbox.games.parking.lot import Vehicle
@@ -15,16 +13,6 @@ from vlmgym.sandbox.games.parking.lot import Vehicle
 GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
 STATE = ParkingState((Vehicle(1, 2, True), Vehicle(3, 2, False), Vehicle(3, 3, True)), (0, 0, 0))
 """A in row 1 from the left, B in column 3 from the top, C in row 3 from the left."""
-
-
-def test_description_and_legal_moves() -> None:
-    assert GAME.describe(STATE).splitlines() == [
-        "empty, empty, empty, B",
-        "A, A, empty, B",
-        "empty, empty, empty, empty",
-        "C, C, C, empty",
-    ]
-    assert set(GAME.legal_actions(STATE)) == {(0, 1), (1, 2), (2, 1)}
 
 
 @pytest.mark.parametrize(
@@ -57,23 +45,6 @@ def test_the_red_car_waits_until_its_way_is_free() -> None:
     assert GAME.legal_actions(last.state) == ()
 
 
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
-def test_lots_are_solvable_without_overlaps(level: int) -> None:
-    game = make_game("parking", reasoning=level)
-    for seed in range(5):
-        state = game.start(np.random.default_rng(seed))
-        game.check_state(state)
-        assert game.ended(state) is None
-    assert scores(game, range(3)) == [1.0] * 3
-
-
-def test_solutions_are_shortest() -> None:
-    game = make_game("parking", reasoning=2)
-    for seed in range(6):
-        state = game.start(np.random.default_rng(seed))
-        assert oracle_turns(game, state) == fewest_turns(game, state, lambda one: one.offsets)
-
-
 @pytest.mark.parametrize(
     ("text", "action"),
     [
@@ -96,8 +67,11 @@ def test_other_answers_are_rejected(text: str) -> None:
         GAME.parse(answer_only(text))
 
 
-def test_overlapping_vehicles_are_not_a_state() -> None:
-    with pytest.raises(StateError, match="two vehicles overlap"):
-        GAME.check_state(ParkingState(STATE.vehicles, (2, 0, 0)))
-    with pytest.raises(StateError, match="not 3 vehicles"):
-        GAME.check_state(ParkingState(STATE.vehicles, (0, 3, 0)))
+def test_description_and_legal_moves() -> None:
+    assert GAME.describe(STATE).splitlines() == [
+        "empty, empty, empty, B",
+        "A, A, empty, B",
+        "empty, empty, empty, empty",
+        "C, C, C, empty",
+    ]
+    assert set(GAME.legal_actions(STATE)) == {(0, 1), (1, 2), (2, 1)}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction
 from vlmgym.sandbox.games.shisensho import dealing
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder
@@ -173,27 +173,6 @@ def test_failed_deal_is_an_error(solvable: bool, monkeypatch: pytest.MonkeyPatch
         [start(game, seed) for seed in range(100)]  # about a third (solvable) or a thirtieth fail
 
 
-# Configuration ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"rows": 5, "columns": 5}, "even, got 5 x 5"),
-        ({"colours": 2, "shapes": 4}, "need 9 kinds of tile, but .* make 8"),
-        ({"rows": 16, "columns": 16, "copies": 2, "colours": 8, "shapes": 8}, "need 128 kinds of tile, but .* make 64"),
-        ({"rows": 1}, "rows: .* 2 .*got 1"),
-        ({"columns": 17}, "columns: .* 16 .*got 17"),
-        ({"copies": 3}, "copies: .* 2 or 4 .*got 3"),
-        ({"turns": 5}, "turns: .* 4 .*got 5"),
-        ({"shapes": 9}, "shapes: .* 8 .*got 9"),
-    ],
-)
-def test_invalid_configuration(overrides: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        make_game("shisensho", **overrides)
-
-
 # Text -------------------------------------------------------------------------------------------------------------
 
 
@@ -211,27 +190,6 @@ def test_explanation_of_a_large_board_lists_the_chosen_pair() -> None:
     explanation = game_for(state).explain(state, (3, 4, 0, 4))
     assert explanation.count(";") < 20
     assert explanation.endswith("; green star, (0, 4) (3, 4) 0. I choose green star, (3, 4) (0, 4).")
-
-
-# JSON -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"board": [["empty", "empty"]], "variation_seed": 0}', "the board is not 2 x 2"),
-        ('{"board": [["empty", "empty"], ["empty"]], "variation_seed": 0}', "the board is not 2 x 2"),
-        (
-            '{"board": [["empty", "empty"], ["empty", "red cross"]], "variation_seed": 0}',
-            "there is no tile 'red cross'",
-        ),
-        ('{"board": [["empty", "empty"], ["empty", ""]], "variation_seed": 0}', "there is no tile ''"),
-        ('{"board": [["empty", "empty"], ["empty", 3]], "variation_seed": 0}', "invalid state of shisensho: board"),
-    ],
-)
-def test_invalid_states(text: str, message: str) -> None:
-    with pytest.raises(StateError, match=message):
-        game_of(rows=2, columns=2).from_json(text)
 
 
 # Images ---------------------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, StateError, UsageError
-from vlmgym.sandbox.core.episode import Episode
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.games.solitaire.cards import DECK
 from vlmgym.sandbox.games.solitaire.game import SolitaireState
 from vlmgym.sandbox.games.solitaire.solver import fits, longest_plan
@@ -71,29 +70,7 @@ def test_the_search_is_bounded() -> None:
     assert plan.columns
 
 
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
-def test_all_cards_of_a_deal_can_be_played(level: int) -> None:
-    game = make_game("solitaire", reasoning=level)
-    for seed in range(5):
-        episode = Episode(game, seed)
-        state = episode.state
-        cards = [state.base, *(card for line in state.board for card in line)]
-        assert len(set(cards)) == len(cards) == game.config.cards + 1
-        while episode.ended is None:
-            episode.act(game.best_action(episode.state))
-        assert episode.ended == "all cards are played"
-        assert episode.score == pytest.approx(1)
-
-
 def test_words_and_drawings_of_all_cards_differ() -> None:
     assert len({GAME.cell_words(card) for card in DECK}) == 52
     drawn = {GAME.painter.paint([[card] * 3] * 3).tobytes() for card in DECK}
     assert len(drawn) == 52
-
-
-def test_impossible_states_and_too_many_cards_are_rejected() -> None:
-    for board in ((("2c", "5d", "3s"), ("Kh", "Qd", "")), (("", "5d", "3s"), ("As", "", "")), (("1c",) * 3,) * 2):
-        with pytest.raises(StateError, match="solitaire"):
-            GAME.from_json(GAME.to_json(SolitaireState("Kh", board)))
-    with pytest.raises(UsageError, match="at most 44 can be dealt"):
-        make_game("solitaire", rows=8, columns=8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from vlmgym import make_game
-from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction, ParseError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal
@@ -37,22 +36,6 @@ def test_puzzles_have_one_solution_and_the_clues_of_their_level(level: int) -> N
         numbers, solution = deal(config.rows, config.clues, config.search, seed)
         assert [*islice(Puzzle(numbers, config.rows).solutions(), 2)] == [solution]
         assert sum(map(bool, numbers)) == pytest.approx(config.clues, abs=3)
-
-
-@pytest.mark.parametrize("config", [*({"reasoning": level} for level in LEVELS), {"clues": 0, "search": True}])
-def test_the_oracle_solves_all_puzzles_and_needs_search_only_for_some(config: dict[str, Any]) -> None:
-    game: Any = make_game("sudoku", **config)
-    tried = 0
-    for seed in range(4):
-        episode = Episode(game, seed)
-        while episode.ended is None:
-            action = game.best_action(episode.state)
-            tried += "I try" in game.explain(episode.state, action)
-            episode.act(action)
-        assert episode.ended == "the Sudoku is solved"
-        assert episode.score == pytest.approx(1)
-    assert game.config.search or not tried
-    assert tried or not game.config.search
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -114,16 +97,12 @@ def test_answers() -> None:
             game.parse(answer_only(text))
 
 
-def test_other_sizes_and_states_are_rejected() -> None:
-    with pytest.raises(UsageError, match="4 x 4, 6 x 6 or 9 x 9"):
-        make_game("sudoku", rows=5, columns=5, clues=9)
-    game: Any = make_game("sudoku", reasoning=1)
-    state = game.start(np.random.default_rng(0))
-    for wrong in (
-        replace(state, solution=state.solution[::-1]),
-        replace(state, solution=("1234",) * 4),
-        replace(state, board=state.solution, clues=state.solution),
-        replace(state, mistakes=-1),
-    ):
-        with pytest.raises(StateError, match="sudoku"):
-            game.from_json(game.to_json(wrong))
+@pytest.mark.parametrize(("config", "search"), [({"reasoning": 3}, False), ({"clues": 0, "search": True}, True)])
+def test_explanations_try_numbers_only_where_the_rules_do_not_suffice(config: dict[str, Any], search: bool) -> None:
+    game: Any = make_game("sudoku", **config)
+    episode, tried = Episode(game, 0), False
+    while episode.ended is None:
+        action = game.best_action(episode.state)
+        tried |= "I try" in game.explain(episode.state, action)
+        episode.act(action)
+    assert (episode.ended, tried) == ("the Sudoku is solved", search)

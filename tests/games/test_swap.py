@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.games.swap import game as swap
 from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
@@ -185,21 +185,6 @@ def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
 
 
 # Configuration and states -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"colours": 2, "shapes": 1}, "2 colours x 1 shapes make 2 kinds .* at least 3"),
-        ({"rows": 2}, "rows"),
-        ({"columns": 17}, "columns"),
-        ({"colours": 9}, "colours"),
-        ({"shapes": 0}, "shapes"),
-    ],
-)
-def test_invalid_configuration(overrides: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        SwapConfig.at(**overrides)
 
 
 def _with(**changes: Any) -> str:

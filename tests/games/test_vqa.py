@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from PIL import Image
 from scipy.stats import chi2
 
 from tests.games import scene_oracle
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.games.caption.game import Caption
 from vlmgym.sandbox.games.scenes.scene import SIZES
@@ -113,6 +112,7 @@ def test_responses_are_parsed_and_scored() -> None:
         ("yes or no", 0.0, Outcome.PLAYED),
         ("two\nlines", 0.0, Outcome.UNPARSABLE),
         ("x" * 101, 0.0, Outcome.UNPARSABLE),
+        ("a\x00", 0.0, Outcome.UNPARSABLE),
         ("", 0.0, Outcome.UNPARSABLE),
     ):
         scored = score_response(game, state, f"<answer>{text}</answer>", np.random.default_rng(0))
@@ -134,22 +134,6 @@ def test_any_line_is_an_action() -> None:
     assert all(sample in space for sample in samples)
     space.seed(0)
     assert samples == [space.sample() for _ in range(50)]
-
-
-@pytest.mark.parametrize(
-    ("answer", "fault"),
-    [
-        ("", "the answer '' is empty"),
-        ("a\nb", r"the answer 'a\nb' has more than one line"),
-        ("a\x00", r"the answer 'a\x00' contains the character '\x00', which is not allowed"),
-        ("x" * 101, f"the answer '{'x' * 37}...' has 101 characters; at most 100 are allowed"),
-    ],
-)
-def test_a_rejected_line_comes_with_a_reason(answer: str, fault: str) -> None:
-    with pytest.raises(ParseError, match=re.escape(fault) + "$"):
-        Vqa().parse_answer(answer)
-    with pytest.raises(IllegalAction, match=re.escape(fault) + "$"):
-        Vqa().check_line(answer)
 
 
 # Data -----------------------------------------------------------------------------------------------------------------
