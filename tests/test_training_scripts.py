@@ -96,6 +96,15 @@ def test_easyr1_scripts_have_help(script: str) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("script", "word"), [("sft.sh", "LLAMAFACTORY "), ("serve_vllm.sh", "PORT"), ("evaluate.sh", "OUT ")]
+)
+def test_other_scripts_have_help(script: str, word: str) -> None:
+    done = run(script, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert word in done.stdout
+
+
 def test_serving_checks_model_and_port(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert_rejected(run("serve_vllm.sh", tmp_path / "none", PORT="8000"), "config.json")

@@ -4,9 +4,20 @@
 #     bash training/scripts/serve_vllm.sh checkpoints/2048
 #     PORT=8001 NAME=mine bash training/scripts/serve_vllm.sh checkpoints/2048 --tensor-parallel-size 2
 #
-# On a CPU, the KV cache takes a quarter of the free memory, from 1 to 16 GiB; VLLM_CPU_KVCACHE_SPACE sets another size.
+# PORT         port of the server (8000)
+# NAME         name of the model in requests (trained)
+# HOST         address to listen on (127.0.0.1)
+#
+# Further arguments are options of vLLM. On a CPU, the KV cache takes a quarter of the free memory, from 1 to 16 GiB;
+# VLLM_CPU_KVCACHE_SPACE sets another size.
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit
+    ;;
+esac
 if [ $# -eq 0 ] || ! { [ -e "$1/config.json" ] || [[ ! -e $1 && $1 =~ ^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+$ ]]; }; then
     echo "serve_vllm.sh: the first argument must be a model folder with config.json, or a Hub name; export.sh creates a folder from a checkpoint" >&2
     exit 2

@@ -18,6 +18,12 @@ fail() {
     exit 2
 }
 
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit
+    ;;
+esac
 [ $# -ge 2 ] || fail "usage: sft.sh FOLDER_OF_VLMGYM_EXPORT NEW_FOLDER [SETTING=VALUE ...]"
 data=$1 out=$2 model=${MODEL:-Qwen/Qwen2.5-VL-7B-Instruct} command=${LLAMAFACTORY:-llamafactory-cli}
 shift 2
