@@ -197,7 +197,8 @@ def main() -> None:
         args = ["--preset", "single_moves", "--rollout.max-tokens", str(options.tokens)]
         quiet = [*args, "--record-interval", "0", "--output-dir", str(folder / "ours")]
         config = read_config([*quiet, "--processes", "1"])
-        run = TrainingRun.begin(config, quiet)
+        run = TrainingRun.new(config)
+        run.begin(config, quiet)
         times: dict[str, SECONDS] = {name: [] for name in (*OURS, TRL)}
         rows: list[dict[str, float]] = []
         for _ in range(options.rounds):

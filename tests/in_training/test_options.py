@@ -87,6 +87,7 @@ def test_default_preset_depends_on_the_model() -> None:
         ("--games vqa --states.no-informative --sft.expert greedy", "greedy expert require: use --sft.expert oracle"),
         ("--games shisensho --config tiles=cifar10 data=nowhere", "nowhere"),
         ("--games swap --model nowhere --preset tiny", "no folder nowhere"),
+        (f"--output-dir {__file__}", "is a file: choose a folder"),
     ],
 )
 def test_check_finds_what_would_stop_a_run(args: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,16 +73,18 @@ class TrainingRun:
         self._resume_args: list[str] = []
 
     @classmethod
-    def begin(cls, config: TrainConfig, args: Sequence[str]) -> TrainingRun:
-        """Create the folder of a new run and write its options; raise `UsageError` if it has a run or foreign files."""
-        resolved = resolve_config(config)
+    def new(cls, config: TrainConfig) -> TrainingRun:
+        """Choose the folder of a new run; raise `UsageError` if it has a run or foreign files."""
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
             raise UsageError(f"{run.folder} contains a training run: --resume it, or choose another --output-dir")
-        run.output.write(run.config, json.dumps(resolved, indent=1).encode())
-        run.output.write(run.options, json.dumps(list(args), indent=1).encode())
         return run
+
+    def begin(self, config: TrainConfig, args: Sequence[str]) -> None:
+        """Create the folder of a new run and write its options."""
+        self.output.write(self.config, json.dumps(resolve_config(config), indent=1).encode())
+        self.output.write(self.options, json.dumps(list(args), indent=1).encode())
 
     @classmethod
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:

@@ -59,6 +59,8 @@ def main(args: Sequence[str] | None = None) -> None:
             if config.output_dir is not None:
                 raise UsageError("a resumed run stays in its folder: remove --output-dir")
             run, config = TrainingRun.reopen(config.resume, args)
+        else:
+            run = TrainingRun.new(config)
         check_loggers(wandb=config.wandb)
         curriculum = config.make_curriculum()
         check_evaluation(config, curriculum)
@@ -72,7 +74,7 @@ def main(args: Sequence[str] | None = None) -> None:
                 console.print(line, soft_wrap=True)
             return
         if config.resume is None:
-            run = TrainingRun.begin(config, args)
+            run.begin(config, args)
         console.print(f"run     {run.folder}", soft_wrap=True)
         try:
             with (
