@@ -15,6 +15,7 @@ class Game:
     Attributes:
         title: Title of its panel.
         args: Options of `training.local.train` for all of its runs.
+        rl_args: Further options of runs by reinforcement learning.
         measure: Result of a game: its score, or the number of its turns, of all or of those played.
         label: The measure in words.
         goal: Value to reach, if any.
@@ -25,6 +26,7 @@ class Game:
 
     title: str
     args: list[str]
+    rl_args: list[str]
     measure: Literal["score", "played", "turns"]
     label: str
     goal: float | None
@@ -64,16 +66,21 @@ PPO = {
     "G1, PPO": Run(DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
     "G0, PPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
 }
+OWN_PLAY = shlex.split(
+    "--play.max-turns 4 --grpo.gamma 0 --batch-size 16 --grpo.no-scale-rewards --update.kl-coef 0.05"
+)
+"""Episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
-    "2048": Game("2048 on 4x4", [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
+    "2048": Game("2048 on 4x4", [], [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
     "shisensho": Game(
         "Shisen-Sho on 6x6",
         shlex.split(
             "--config rows=6 columns=6 copies=2 colours=6 shapes=3 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 192 --states.moves 0 17 "
             "--states.mover random-legal --states.no-informative --rollout.max-tokens 360 "
-            "--reward.perception-weight 1 --play.max-turns 3 --grpo.gamma 0"
+            "--reward.perception-weight 1"
         ),
+        OWN_PLAY,
         "turns",
         "turns to remove 18 pairs, at most 100",
         None,
@@ -89,6 +96,7 @@ GAMES = {
             "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1 "
             "--reward.perception-weight 1"
         ),
+        OWN_PLAY,
         "played",
         "legal swaps in 100 turns",
         60,
@@ -116,5 +124,5 @@ def run_args(name: str, seed: int, run: str) -> list[str]:
     elif one.sft:  # another seed, else demonstrations would be repeated
         args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.updates)]
     else:
-        args += ["--sft.steps", "0", "--steps", str(game.updates)]
+        args += ["--sft.steps", "0", "--steps", str(game.updates), *game.rl_args]
     return [*args, *one.args]
