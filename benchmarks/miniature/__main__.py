@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError
 from vlmgym.terminal import make_console
 
 from .cells import cells, measure_policies
-from .games import GAMES, SEEDS
+from .games import GAMES
 from .page import write_page
 
 
@@ -33,8 +33,8 @@ class Options:
 
     games: tuple[str, ...] = tuple(GAMES)
     """Games."""
-    seeds: tuple[int, ...] = SEEDS
-    """Seeds of training."""
+    seeds: tuple[int, ...] | None = None
+    """Seeds of training. Default: all."""
     runs: tuple[str, ...] | None = None
     """Runs, such as "G1, GRPO". Default: all."""
     episodes: int = 200
@@ -54,15 +54,23 @@ class Options:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     options = parse_options(Options, args, prog="python -m benchmarks.miniature")
+    chosen = [
+        cell
+        for cell in cells()
+        if cell.game in options.games
+        and (options.seeds is None or cell.seed in options.seeds)
+        and (options.runs is None or cell.run in options.runs)
+    ]
+    if not chosen:
+        runs = ", ".join(repr(run) for run in dict.fromkeys(cell.run for cell in cells()))
+        raise UsageError(f"no game has these --runs with these --seeds, choose runs from: {runs}; seeds: 0, 1 and 2")
     torch.set_num_threads(1)
     for folder in (options.output_dir, options.results):
         folder.mkdir(parents=True, exist_ok=True)
     console = make_console()
     for game in options.games:
         measure_policies(game, options.results, options.episodes)
-    for cell in cells(options.games, options.seeds):
-        if options.runs is not None and cell.run not in options.runs:
-            continue
+    for cell in chosen:
         console.print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
         cell.measure(options.output_dir.resolve(), options.results, options.episodes)
         write_page(options.results, options.episodes)

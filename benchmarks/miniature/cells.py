@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
 
-from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, SEEDS, TURNS, run_args
+from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args
 from .play import play_games, play_policy
 
 CURVE = ("step", "perception", "format", "reward", "played")
@@ -67,17 +66,20 @@ class Cell:
         return json.loads(path.read_text()) if path.exists() else None
 
 
-CONTROLLED = Cell("2048", SEEDS[0], G1)
+CONTROLLED = Cell("2048", 0, G1)
 """The cell whose model is also tested on grey images and on images of other games."""
 
 
-def cells(games: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:
+def cells() -> list[Cell]:
     """List all cells, seed by seed, so that every run has a first result early."""
-    for seed in seeds:
-        for game in games:
-            for run in GAMES[game].runs:
-                if run != GREY_DEMONSTRATIONS:  # its model knows only the response format
-                    yield Cell(game, seed, run)
+    found = [
+        Cell(name, seed, run)
+        for name, game in GAMES.items()
+        for run, one in game.runs.items()
+        if run != GREY_DEMONSTRATIONS  # its model knows only the response format
+        for seed in (game.seeds if one.every_seed else game.seeds[:1])
+    ]
+    return sorted(found, key=lambda cell: cell.seed)
 
 
 def measure_policies(game: str, results: Path, episodes: int) -> None:

@@ -21,6 +21,7 @@ class Game:
         goal: Value to reach, if any.
         batches: Batches of expert demonstrations before the arms.
         updates: Updates of every arm.
+        seeds: Seeds of training.
         runs: Runs by name, in order.
     """
 
@@ -32,6 +33,7 @@ class Game:
     goal: float | None
     batches: int
     updates: int
+    seeds: tuple[int, ...]
     runs: Mapping[str, Run]
 
 
@@ -43,11 +45,13 @@ class Run:
         start: Run whose model it continues; None creates a model.
         sft: Trains on demonstrations, not by reinforcement learning.
         args: Further options.
+        every_seed: Trains with every seed of the game, not only the first.
     """
 
     start: str | None
     sft: bool
     args: list[str]
+    every_seed: bool = True
 
 
 GREY_DEMONSTRATIONS, DEMONSTRATIONS = "response form", "demonstrations"
@@ -61,17 +65,19 @@ RUNS = {
     GREY_DEMONSTRATIONS: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
     "G0, GRPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
 }
-PERFECT = {"SFT only, perfect player": Run(DEMONSTRATIONS, True, ["--sft.accuracy", "1", *MORE])}
+PERFECT = {"SFT only, perfect player": Run(DEMONSTRATIONS, True, ["--sft.accuracy", "1", *MORE], every_seed=False)}
 PPO = {
-    "G1, PPO": Run(DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
-    "G0, PPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "ppo"]),
+    "G1, PPO": Run(DEMONSTRATIONS, False, ["--algorithm", "ppo"], every_seed=False),
+    "G0, PPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "ppo"], every_seed=False),
 }
 OWN_PLAY = shlex.split(
     "--play.max-turns 4 --grpo.gamma 0 --batch-size 16 --grpo.no-scale-rewards --update.kl-coef 0.05"
 )
 """Episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
-    "2048": Game("2048 on 4x4", [], [], "score", "score in 100 turns", 940, 1500, 400, {**RUNS, **PERFECT, **PPO}),
+    "2048": Game(
+        "2048 on 4x4", [], [], "score", "score in 100 turns", 940, 1500, 400, (0, 1, 2), {**RUNS, **PERFECT, **PPO}
+    ),
     "shisensho": Game(
         "Shisen-Sho on 6x6",
         shlex.split(
@@ -86,6 +92,7 @@ GAMES = {
         None,
         2000,
         200,
+        (0, 1),
         RUNS,
     ),
     "swap": Game(
@@ -102,14 +109,13 @@ GAMES = {
         60,
         3000,
         200,
+        (0, 1),
         RUNS,
     ),
 }
 """Games by name."""
 POLICIES = ("random", "random-legal", "oracle")
 """Policies that need no images."""
-SEEDS = (0, 1, 2)
-"""Seeds of training."""
 TURNS = 100
 """Maximum number of turns of a game."""
 
