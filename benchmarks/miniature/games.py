@@ -16,9 +16,8 @@ class Game:
         title: Title of its panel.
         args: Options of `training.local.train` for all of its runs.
         rl_args: Further options of runs by reinforcement learning.
-        measure: Result of a game: its score, or the number of its turns, of all or of those played.
-        label: The measure in words.
-        goal: Value to reach, if any.
+        measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
+        goal: Value of the first measure to reach, if any.
         batches: Batches of expert demonstrations before the arms.
         updates: Updates of every arm.
         seeds: Seeds of training.
@@ -28,8 +27,7 @@ class Game:
     title: str
     args: list[str]
     rl_args: list[str]
-    measure: Literal["score", "played", "turns"]
-    label: str
+    measures: Mapping[Literal["score", "played", "turns"], str]
     goal: float | None
     batches: int
     updates: int
@@ -76,7 +74,7 @@ OWN_PLAY = shlex.split(
 """Episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
     "2048": Game(
-        "2048 on 4x4", [], [], "score", "score in 100 turns", 940, 1500, 400, (0, 1, 2), {**RUNS, **PERFECT, **PPO}
+        "2048 on 4x4", [], [], {"score": "score in 100 turns"}, 940, 1500, 400, (0, 1, 2), {**RUNS, **PERFECT, **PPO}
     ),
     "shisensho": Game(
         "Shisen-Sho on 6x6",
@@ -87,8 +85,7 @@ GAMES = {
             "--reward.perception-weight 1"
         ),
         OWN_PLAY,
-        "turns",
-        "turns to remove 18 pairs, at most 100",
+        {"turns": "turns to remove 18 pairs, at most 100", "played": "pairs removed"},
         None,
         2000,
         200,
@@ -104,8 +101,7 @@ GAMES = {
             "--reward.perception-weight 1"
         ),
         OWN_PLAY,
-        "played",
-        "legal swaps in 100 turns",
+        {"played": "legal swaps in 100 turns"},
         60,
         3000,
         200,

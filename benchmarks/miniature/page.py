@@ -91,21 +91,24 @@ def write_page(results: Path, episodes: int) -> Path:
     return page
 
 
-def _table(game: str, found: Results, results: Path) -> str:
-    measure = GAMES[game].measure
-    head = [GAMES[game].title, "seed", GAMES[game].label, "invalid turns", "perception", "format", "minutes"]
-    rows = [[policy, "", _mean(one[measure]), f"{_invalid(one):.1%}", "", "", ""]
-            for policy, one in policies_of(game, results).items()]  # fmt: skip
+def _table(name: str, found: Results, results: Path) -> str:
+    game = GAMES[name]
+    head = [game.title, "seed", *game.measures.values(), "invalid turns", "perception", "format", "minutes"]
+
+    def numbers(one: Mapping[str, Any]) -> list[str]:
+        return [*(_mean(one[measure]) for measure in game.measures), f"{one['illegal'] + one['unparsable']:.1%}"]
+
+    rows = [[policy, "", *numbers(one), "", "", ""] for policy, one in policies_of(name, results).items()]
     for cell, result in found.items():
-        if cell.game != game:
+        if cell.game != name:
             continue
         for images in ("true", "blank", "shuffled"):
             if images in result:
                 one = result[images]
-                name = cell.run if images == "true" else f"{cell.run}, {images}"
+                run = cell.run if images == "true" else f"{cell.run}, {images}"
                 minutes = f"{result['minutes']:.1f}" if images == "true" else ""
-                facts = [f"{_invalid(one):.1%}", f"{one['perception']:.1%}", f"{one['format']:.1%}", minutes]
-                rows.append([name, str(cell.seed), _mean(one[measure]), *facts])
+                shares = [f"{one['perception']:.1%}", f"{one['format']:.1%}"]
+                rows.append([run, str(cell.seed), *numbers(one), *shares, minutes])
     return table(head, rows)
 
 
@@ -116,15 +119,12 @@ def _mean(numbers: Sequence[float]) -> str:
     return f"{mean:.{digits}f}{shown}"
 
 
-def _invalid(one: Mapping[str, Any]) -> float:
-    return float(one["illegal"] + one["unparsable"])
-
-
 def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str]) -> None:
     """Draw the mean of each seed with its interval, by arm, and the policies as lines."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 4.4), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         axes, game = figure.add_subplot(1, len(games), number + 1), GAMES[name]
+        measure, label = next(iter(game.measures.items()))
         bars = [(run, "true") for run in game.runs if any((cell.game, cell.run) == (name, run) for cell in found)]
         if CONTROLLED in found and name == CONTROLLED.game:
             bars += [(G1, images) for images in ("blank", "shuffled")]
@@ -132,13 +132,13 @@ def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str])
             ones = [result[images] for cell, result in found.items()
                     if (cell.game, cell.run) == (name, run) and images in result]  # fmt: skip
             for shift, one in enumerate(ones):
-                mean, interval = np.mean(one[game.measure]), confidence_interval(one[game.measure], unit_interval=False)
+                mean, interval = np.mean(one[measure]), confidence_interval(one[measure], unit_interval=False)
                 x = place + 0.14 * (shift - (len(ones) - 1) / 2)
                 colour = COLOURS[0 if run.startswith("G1") and images == "true" else 1 if "G0" in run else 4]
                 axes.errorbar(x, mean, 0 if interval is None else interval[1] - mean, fmt="o", ms=4, color=colour)
         lines: dict[float, list[str]] = {}
         for policy, one in policies_of(name, results).items():
-            lines.setdefault(float(np.mean(one[game.measure])), []).append(policy)
+            lines.setdefault(float(np.mean(one[measure])), []).append(policy)
         for value, policies in lines.items():
             _line(axes, value, ", ".join(policies))
         if game.goal is not None:
@@ -146,7 +146,7 @@ def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str])
         axes.set_xticks(range(len(bars)), [run if images == "true" else f"{run}, {images}" for run, images in bars],
                         rotation=40, ha="right", fontsize=8)  # fmt: skip
         axes.set_xlim(-0.5, len(bars) - 0.5)
-        axes.set_title(f"{game.title}: {game.label}", loc="left", fontsize=10, weight="bold")
+        axes.set_title(f"{game.title}: {label}", loc="left", fontsize=10, weight="bold")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
 
