@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
     """Yield what this machine lacks, and add the needed memory to the facts; raise `UsageError` for a bad model."""
     trainer, gpus = config.trainer, torch.cuda.device_count()
-    if missing := {"vllm", "flash_attn"}.difference(importlib.metadata.packages_distributions()):
+    if missing := {"vllm", "flash_attn"}.difference(packages_distributions()):
         yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
-    origin = json.loads(importlib.metadata.distribution("verl").read_text("direct_url.json") or "{}")
+    origin = json.loads(distribution("verl").read_text("direct_url.json") or "{}")
     if str(origin.get("vcs_info", {}).get("commit_id")) not in REQUIREMENTS.read_text(encoding="utf-8"):
         yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --train"
     if trainer.nnodes == 1 and gpus < trainer.n_gpus_per_node:

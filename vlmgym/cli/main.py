@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tyro
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 
@@ -72,7 +72,7 @@ def main(args: Sequence[str] | None = None) -> None:
     with reporting_errors():
         words = sys.argv[1:] if args is None else list(args)
         if words == ["--version"]:
-            print(f"vlmgym {vlmgym.__version__}")
+            print(f"vlmgym {__version__}")
             return
         if words and not words[0].startswith("-"):
             _run(*words)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
@@ -328,7 +328,7 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
 def versions() -> dict[str, str]:
     """Return the versions that affect rules, randomness and pixels."""
     packages = {package: version(package) for package in PACKAGES}
-    return {"python": platform.python_version(), "vlmgym": vlmgym.__version__, **packages}
+    return {"python": platform.python_version(), "vlmgym": __version__, **packages}
 
 
 def now() -> str:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError
 
 
@@ -116,7 +116,7 @@ def json_bytes(data: object) -> bytes:
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
     """Write a JSON object with the version of vlmgym, replacing an earlier one; its text may have lone surrogates."""
-    write_own_file(path, (json.dumps({"vlmgym": vlmgym.__version__, **numbers}, indent=1) + "\n").encode())
+    write_own_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
 
 
 def temporary(path: Path) -> Path:

@@ -20,7 +20,7 @@ from concurrent.futures import TimeoutError as FutureTimeout  # the built-in one
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
 from vlmgym.workers.channel import UNPICKLABLE, ChannelClosed
 from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
@@ -93,9 +93,9 @@ def _check_versions(ray: Any) -> None:
         )
     for name, found in versions.items():
         version = ray.get(found)
-        if version != vlmgym.__version__:
+        if version != __version__:
             has = f"vlmgym {version}" if version else "no vlmgym"
-            raise UsageError(f"{name} of the Ray cluster has {has}: install vlmgym {vlmgym.__version__} there")
+            raise UsageError(f"{name} of the Ray cluster has {has}: install vlmgym {__version__} there")
 
 
 def _nodes_with_cpus(ray: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of
 from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import data_url
@@ -29,7 +29,7 @@ def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple
         links="".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in items),
         left_out="".join(f'<p class="banner">{escape(f"{title} is not shown: {why}")}</p>' for title, why in left_out),
         items="".join(_item(item, size) for item in items),
-        version=vlmgym.__version__,
+        version=__version__,
         size=size,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.evaluation.leaderboard.entry import Entry
 from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.suite import Suite, format_estimate
@@ -44,7 +44,7 @@ def leaderboard_page(
         heads="".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
         rows="".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
         profiles="".join(_profile(entry, folder) for entry in entries),
-        version=vlmgym.__version__,
+        version=__version__,
     )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-import vlmgym
+from vlmgym import __version__
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.report.document import asset, content_policy, safe_json
@@ -149,7 +149,7 @@ def _page_data(
             rewards.setdefault((game, job.run), []).append(page.rewards)
     return {
         "title": title,
-        "madeBy": f"vlmgym {vlmgym.__version__}",
+        "madeBy": f"vlmgym {__version__}",
         "runs": [run_facts(run) for run in runs],
         "games": [game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))]) for game in games],
         "episodes": [
