@@ -59,7 +59,7 @@ Makers = dict[str, Callable[[], VectorEnv[Any, Any, Any]]]
 
 GAMES = ("2048", "shisensho", "swap")
 WORKERS = (0, 1, 2)
-LIMIT = "limit: np.copyto of a frame a step"
+LIMIT = "limit: one np.copyto of a frame per step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """Approximate number of actions in a script, more than the caches of games hold."""

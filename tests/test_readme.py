@@ -1,4 +1,4 @@
-"""Commands of README and the guides run in the order in which they are shown, and the links of all pages exist."""
+"""Commands in the README and guides run in the order shown; all links resolve."""
 
 from __future__ import annotations
 

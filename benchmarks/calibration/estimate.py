@@ -99,7 +99,7 @@ def paired_steps(levels: Mapping[int, Sequence[float]]) -> dict[int, Estimate]:
 
 
 def falls(steps: Mapping[int, Estimate]) -> bool:
-    """Check that the whole interval of every decrease is positive."""
+    """Check that every decrease's confidence interval lies above 0."""
     return all(step.low > 0 for step in steps.values())
 
 

@@ -76,7 +76,7 @@ def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = la
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
-            # Seeds differ from those of level 3, so that equal results are not due to equal seeds.
+            # Seeds differ from level 3's, so that equal results are not due to equal seeds.
             episodes = samples.episodes_of(spec, chosen.player)
             game = spec.at(perception=level)
             seed = level * samples.episodes

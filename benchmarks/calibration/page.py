@@ -105,7 +105,7 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
 
 
 def readers(spec: Spec, haze: float) -> str:
-    """Describe the classifiers that read the images, the first through haze of this standard deviation."""
+    """Describe the classifiers that read the images, the first through haze with this standard deviation."""
     reading = spec.reading
     first = (
         f"Two readers see only pixels, with each {reading.unit} resized to 16 x 16. The **level-1 reader** picks the "
@@ -115,8 +115,8 @@ def readers(spec: Spec, haze: float) -> str:
         first += "; it knows one image per kind, from the level-1 board of the same seed"
     if haze:
         first += (
-            f". It sees images through haze, which is noise with a standard deviation of {haze:g} of full "
-            "scale: without haze it reads all clean images perfectly, with haze its accuracy shows their margin"
+            f". It sees images with added noise (haze) whose standard deviation is {haze:g} times the pixel range: "
+            "without haze, it reads all clean images correctly; with haze, its accuracy shows how distinct they are"
         )
     held_out = f"Every {HELD_OUT}th image of a kind is held out for the test"
     if reading.all_variants:
@@ -135,18 +135,19 @@ def method(spec: Spec, samples: Samples) -> str:
     cut_off = f", with a turn limit ({limits})" if limits else ""
     hazes = f", and each {spec.reading.unit} seen through {HAZES} haze samples" if spec.reading.haze != 0 else ""
     return f"""\
-Play: {samples.episodes} episodes per player and level, {oracle} of the oracle{cut_off}. Values are means over \
-episodes; shares of legal actions are averaged over the states of an episode first. Perception levels are played with \
-different seeds. Reading: {samples.images} test images per level and as many training images; all kinds of \
+Play: {samples.episodes} episodes per player and level, {oracle} for the oracle{cut_off}. Values are means over \
+episodes; shares of legal actions are first averaged within each episode. Perception levels are played with different \
+seeds. Reading: {samples.images} test images and {samples.images} training images per level; all kinds of \
 {spec.reading.unit} are equally frequent where the game allows. The effects of both difficulties on reading are \
 compared on the kinds common to all levels, with equal weights and only these kinds as possible answers{hazes}.
 
-All intervals are 95%: Student's t for means over episodes and images, Wilson's for shares of episodes and the fitted \
-reader, normal for means over kinds, with the variance between images. A value without an interval did not vary. \
-Intervals of differences follow Zou and Donner (2008), but perception levels are compared image by image, because seed \
-and haze of an image are the same at every level. A level is harder if the whole interval of its difference from the \
-previous level is above 0; the four steps need not be equal. A difficulty does not affect the other's criterion if all \
-intervals of differences from level 3 stay within {FLAT:.0%} of the other difficulty's effect from level 1 to 5."""
+All intervals are 95% intervals: Student's t for means over episodes and images, Wilson for shares of episodes and the \
+fitted reader, normal for means over kinds, with the variance between images. A value without an interval did not \
+vary. Intervals of differences follow Zou and Donner (2008), but perception levels are compared image by image, \
+because the seed and haze of an image are the same at every level. A level is harder if the whole interval of its \
+difference from the previous level is above 0; the four steps need not be equal. A difficulty does not affect the \
+other's criterion if all intervals of differences from level 3 stay within {FLAT:.0%} of the other difficulty's effect \
+from level 1 to 5."""
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:

@@ -89,9 +89,9 @@ effort shows how crowded boards are.""",
         overrides={"tiles": "digits"},
         reading=ReadingSpec("cell", dealt_boards, haze=0.5, one_example=True),
         notes="""\
-Boards and rules are those of [Shisen-Sho](shisensho.md). From level 3, the images of a class differ. The level-1
-reader is therefore trained on the board of the same seed at level 1, where every class has one image, and names each
-cell by the most similar image. For the effect of reasoning on reading, it knows the mean level-1 image of each class
+Boards and rules are the same as in [Shisen-Sho](shisensho.md). From level 3, the images of a class differ. The level-1
+reader is therefore trained on the level-1 board of the same seed, where every class has one image, and labels each cell
+by the most similar image. To measure the effect of reasoning on reading, it knows the mean level-1 image of each class
 instead. `colours`, `shapes` and `similarity` have no effect. CIFAR-10 and your own images are not measured, because
 no classical reader recognises photographs well enough.""",
     ),

@@ -41,7 +41,7 @@ def scene_objects(game: AnyGame, rng: np.random.Generator) -> Crops:
 def map_marks(game: AnyGame, rng: np.random.Generator) -> Crops:
     """Crop the mark of a map at several offsets, labelled by its row and column in the crop."""
     c = game.config
-    # The cities to ask about are a matter of reasoning, but larger ones lie in brighter parts of the map.
+    # Reasoning levels change the cities to ask about, but larger cities are in brighter parts of the map.
     state = type(game)(c.model_copy(update={"cities": CITIES})).start(rng)
     (image,) = game.images(state)
     latitude, longitude = state.middle

@@ -68,7 +68,7 @@ _OBJECTS = Criterion(
     "questions",
     "objects",
     label="number of objects",
-    why="all of which a question may refer to; levels are compared by their ratio",
+    why="counting all that a question may refer to; levels are compared by their ratio",
     log=True,
     rises=True,
 )
@@ -121,8 +121,8 @@ the statements show that the fields work, not how hard the statements are.""",
         notes="""\
 The generated maps are measured. A mark is read correctly if it is found in the right one of nine squares of four
 degrees; maps of larger areas have fewer pixels per square. At all reasoning levels, readers see the 2,000 largest
-cities, because larger cities lie in brighter parts of the map. What remains of the effect of reasoning is that fewer
-names are printed, which makes marks easier to find.""",
+cities, because larger cities are in brighter parts of the map. The remaining effect of reasoning is that fewer names
+are printed, which makes marks easier to find.""",
     ),
     Spec(
         name="caption",
@@ -139,8 +139,8 @@ names are printed, which makes marks easier to find.""",
         turns=WITH_NAIVE,
         oracle_share=1.0,
         notes="""\
-The photographs of scikit-image are measured. No classical reader can name their content, so readers identify which
-quarter of which photograph they see. The score of two keywords follows from the config field `keywords` alone (two
+The photographs of scikit-image are measured. No classical reader can name their content, so readers identify the
+photograph and the quarter they see. The score of two keywords follows from the config field `keywords` alone (two
 divided by their number): it shows that the field works, not how hard the other keywords are to see.""",
     ),
 )

@@ -55,15 +55,15 @@ PAGE = """\
 Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
 A tiny model plays {turns} turns of 2048 on a 3 x 3 board, from states up to 8 moves deep in which the direction
-matters, with a reward of 1 per turn that merges tiles. {seeds} models with random weights were trained by SFT; from
-there, each variant of PPO took {steps} steps of {episodes} episodes in the same states. Lambda is that of generalised
-advantage estimation over turns, with gamma 0.9; with *no critic*, the critic is never trained and predicts 0.
-Settings were chosen with another seed, for which lambda 0.5 was also better than lambda 1.
+matters, with a reward of 1 per turn that merges tiles. {seeds} randomly initialised models were first trained with
+SFT; from there, each variant of PPO took {steps} steps of {episodes} episodes in the same states. Lambda is GAE's, over
+turns, with gamma 0.9; with *no critic*, the critic is never trained and predicts 0. Settings were chosen with another
+seed, for which lambda 0.5 also beat lambda 1.
 
 The table shows the episode reward, with 95% intervals over the {part} steps of each column, which use new states; the
-*difference from {first}* in the same states, a mean over the second half of the steps with its 95% interval; the
-*explained variance* of the returns by the critic in that half; and the share of *single moves* that merge tiles in
-{answers} validation states, before and after.
+*difference from {first}* in the same states, averaged over the second half of the steps, with its 95% interval; the
+*explained variance* of the critic in that half; and the share of *single moves* that merge tiles in {answers}
+validation states, before and after.
 
 {table}
 

@@ -26,18 +26,18 @@ Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
 {question}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
 {random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds). For each
-seed, a tiny Qwen3-VL with random weights was trained by SFT once, and from there by each algorithm; {seeds}. *Greedy*
-uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained model
-sees grey images, or images of other states. A run named *blank* was trained on grey images, including SFT, and is
-measured with real ones. *Explained variance* is that of the critic over the last {last} steps.
+seed, a randomly initialised tiny Qwen3-VL was trained with SFT once, and from there with each algorithm; {seeds}.
+*Greedy* uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained
+model sees grey images or images of other states. A run named *blank* was trained on grey images, including SFT, and is
+measured with real ones. *Explained variance* is the critic's, over the last {last} steps.
 
 {table}
 
 ![rewards over steps]({image})
 
-{sft_outcome}. Compare the *greedy* columns. Validation states are sampled with other seeds than training states, but a
+{sft_outcome}. Compare the *greedy* columns. Validation and training states are sampled with different seeds, but a
 small board has few states, so some occur in both. *Novel boards* counts only validation states whose images occurred
-neither in the steps of the run nor in its SFT batches, which were sampled again from the seed. Rotated and mirrored
+neither in the steps of the run nor in its SFT batches, which were regenerated from the seed. Rotated and mirrored
 boards count as novel.
 
 Minutes are wall-clock time on two cores. Other work on the machine slows runs down.

@@ -1,4 +1,4 @@
-"""Resume from an earlier checkpoint: put aside what was written after it."""
+"""Resume from an earlier checkpoint: move what was written after it to a separate folder."""
 
 from __future__ import annotations
 

@@ -252,8 +252,8 @@ class TrainConfig(GameOptions, Options):
     output_dir: Path | None = None
     """Output folder. None means a new folder in logs/."""
     resume: Path | None = None
-    """Run to resume with its options: its folder, for the last checkpoint, or RUN/checkpoints/step_...
-    Later steps are put aside."""
+    """Run folder (resumes from its last checkpoint), or RUN/checkpoints/step_...; keeps the run's options.
+    Later steps are moved to a separate folder."""
     checkpoint_interval: PositiveInt = 50
     """Steps between checkpoints."""
     keep_checkpoints: PositiveInt = 2

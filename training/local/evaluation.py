@@ -119,7 +119,7 @@ def describe_scores(scores: Mapping[str, Any]) -> str:
 
 
 def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any]]]:
-    """Distribute games over runs, in which ids must differ; keys are the names of games in `result.json`."""
+    """Distribute games over runs, because ids within a run must differ; keys are their names in `result.json`."""
     runs: list[dict[str, Game[Any, Any]]] = []
     for game in games:
         number = sum(game.id == other.id for run in runs for other in run.values())

@@ -19,7 +19,11 @@ def add_lora(model: Any, rank: int) -> Any:
 
 
 def load_adapters(adapted: Any, folder: Path) -> None:
-    """Load what `save_pretrained` of the wrapped model wrote; raise ValueError if it is for another model or rank."""
+    """Load adapters saved by the wrapped model's `save_pretrained`.
+
+    Raises:
+        ValueError: The adapters belong to another model or rank.
+    """
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
     from safetensors.torch import load_file
 

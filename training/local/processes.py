@@ -44,7 +44,7 @@ class Processes:
 
     @contextmanager
     def running(self, make_trainer: Callable[..., Any]) -> Iterator[None]:
-        """Run the other processes; `make_trainer` is picklable and takes the argument `processes`."""
+        """Run the other processes; `make_trainer` must be picklable and accept the argument `processes`."""
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory())
             stack.callback(self._workers.clear)
@@ -128,7 +128,7 @@ def _noticing_losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "gloo/transport" not in str(error):  # not a lost connection, but for instance full memory
+        if "gloo/transport" not in str(error):  # another error, such as full memory
             raise
         raise LostProcessError("another process of the run ended") from error
 

@@ -291,11 +291,11 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
     prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
     response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
     title = f"{config.model}, images of {config.game}: {prompt:,.0f} tokens in, {response:,.0f} out"
-    columns = ["at once", "first token (95%)", "request", "tok/s", "req/s"]
-    caption = "Times in seconds: medians, and what 95% of requests keep."
+    columns = ["concurrency", "first token (95%)", "request", "tok/s", "req/s"]
+    caption = "Times in seconds: median (95th percentile)."
     if speeds.transformers:
         columns += ["transformers", "ratio"]
-        caption += " transformers: tok/s in batches of as many; ratio: of the server's to those."
+        caption += " transformers: tok/s at equal batch size; ratio: server / transformers."
     table = Table(*columns, title=title, caption=caption)
     for i, speed in enumerate(speeds.server):
         row = [

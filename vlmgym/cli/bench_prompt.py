@@ -136,7 +136,7 @@ def _print(speeds: PromptSpeeds, config: BenchModelConfig, console: Console) -> 
     title = f"{config.model}: {server.prompt_tokens:,.0f} tokens in, {server.completion_tokens:,.0f} out"
     caption = f"Means ± standard deviations of {config.runs} runs, one at a time."
     if other is not None:
-        caption += " ratio: of the server's mean to that of transformers."
+        caption += " ratio: server / transformers."
     table = Table("", "server", *(["transformers", "ratio"] if other else []), title=title, caption=caption)
     for label, name, form in (
         ("time to first token (s)", "first_token", ".3f"),

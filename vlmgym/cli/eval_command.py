@@ -40,8 +40,8 @@ class EvalCommand(EvalConfig):
     private_salt: Path | None = None
     """With --suite, play private seeds derived from the salt in this file (docs/suites.md)."""
     as_trained: Path | None = None
-    """Checkpoint: play what its vlmgym.json says (games, difficulty, turn limit, ...), on validation seeds.
-    Other options override it, but games cannot be given.
+    """Checkpoint: evaluate with the settings in its vlmgym.json (games, difficulty, turn limit, ...), on validation
+    seeds. Other options override them, except the games.
     The vllm and transformers policies load the checkpoint itself, unless --model is given."""
     full_curriculum: bool = False
     """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""

@@ -303,7 +303,7 @@ def _mean(value: float, rate: bool) -> str:
 
 
 def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
-    """Return how often each run had the higher score, in the columns of `_rows`."""
+    """Rows of wins, ties and losses, with the same columns as `_rows`."""
     rows = []
     for name, of in ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses)):
         interval = f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})"

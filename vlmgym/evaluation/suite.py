@@ -59,7 +59,7 @@ class SuiteGame(StrictModel):
     oracle: float
 
     def normalise(self, mean: float, stderr: float | None) -> Estimate:
-        """Map a mean score to 0 for the random policy and 1 for the oracle, with its error."""
+        """Normalise a mean score and its standard error: random play is 0, the oracle 1."""
         scale = self.oracle - self.random
         return (mean - self.random) / scale, None if stderr is None else stderr / scale
 
@@ -114,9 +114,9 @@ class Suite(StrictModel):
             if getattr(run, name) != value
         ]
         if run.games != tuple(map(GameRecord.of, games)):
-            found.append("the games or their configurations are not those of the suite")
+            found.append("the games or their configurations differ from the suite's")
         if run.difficulty != DifficultyRecord.of(self.perception, self.reasoning, games):
-            found.append("the difficulty is not that of the suite")
+            found.append("the difficulty differs from the suite's")
         return found
 
 

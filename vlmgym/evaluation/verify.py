@@ -113,7 +113,7 @@ def verify_run(
     if salt is not None:
         result.problems += salt.differences(run.config)
     if result.problems:
-        return result  # configs other than those of the suite may take arbitrarily long to replay
+        return result  # configs other than the suite's may take arbitrarily long to replay
     result.problems += [*_episode_problems(run), *_curriculum_problems(run)]
 
     def take(replayed: Replay) -> None:
@@ -192,14 +192,14 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
             return  # its games may take arbitrarily long to make
         for game in suite.make_games(config.prompts.observation):
             if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
-                yield f"{game.id} as installed is not that of the suite {config.suite}"
+                yield f"{game.id} as installed differs from the one in the suite {config.suite}"
     elif config.curriculum is None and len(config.game_ids) < len(config.games):
         yield "run.json has a game twice"
     stated = config.difficulty
     if stated is not None and config.suite is None:
         games = [game.game() for game in config.games]
         if DifficultyRecord.of(stated.perception, stated.reasoning, games) != stated:
-            yield "the difficulty in run.json is not that of the configs of its games"
+            yield "the difficulty in run.json does not match the configs of its games"
 
 
 def _episode_problems(run: StoredRun) -> Iterator[str]:

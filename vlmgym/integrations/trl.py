@@ -81,8 +81,7 @@ class GameEnvironment:
 def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: int) -> dict[str, int]:
     """Return arguments of `GRPOConfig` that let whole episodes fit into a completion.
 
-    TRL counts all tokens after the first prompt, including those of images, and drops the rest of an episode without
-    an error.
+    TRL counts all tokens after the first prompt, including image tokens, and silently drops the rest of an episode.
 
     Args:
         rows: Rows of the dataset; one per game is enough.

@@ -192,7 +192,7 @@ class OutputFolder:
             self.list.add(*files, temporary[1])
             self._remove_folder(replaced)
             if final.exists():
-                final.rename(replaced)  # removing it takes time, in which this process may be killed
+                final.rename(replaced)  # removing it takes time, and this process may be killed meanwhile
             part.rename(final)
             self._remove_folder(replaced)
         self.list.discard(*sorted(set(before).difference(files)), *temporary)

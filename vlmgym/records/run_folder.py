@@ -144,7 +144,7 @@ class ScriptFolder(RunFolder):
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._archive())
         else:
-            self.output.list.rename()  # after a kill, the id may be that of files already moved
+            self.output.list.rename()  # after a kill, files that were already moved may have this id
 
     def _archive(self) -> OutputFolder:
         """Choose the destination of the last run; after an interrupted move, the one that has its other files."""

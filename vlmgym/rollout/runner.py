@@ -192,7 +192,7 @@ def check_run(policy: Policy, games: Games, settings: PlaySettings) -> None:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
     concurrent = min(settings.concurrency, settings.episodes * len(played))
     each = EPISODE_BYTES + max(map(frame_bytes, played))
-    check_memory(concurrent * each, f"{concurrent:,} episodes at once", "lower concurrency")
+    check_memory(concurrent * each, f"{concurrent:,} concurrent episodes", "lower concurrency")
 
 
 @dataclass

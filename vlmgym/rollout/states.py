@@ -66,7 +66,7 @@ class Split(NamedTuple):
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split | None:
     """Split the questions of a finite dataset; return None if questions are generated.
 
-    Of N questions, validation gets the ones that the first N x fraction seeds from 1,000,000 select, so
+    Of N questions, validation gets the questions selected by the first N x fraction seeds, counting from 1,000,000, so
     `vlmgym eval --seed 1000000` plays the same ones. The split depends only on N and the order of the rows.
 
     Raises:

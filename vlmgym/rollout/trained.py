@@ -109,7 +109,7 @@ class TrainedRecord(BaseModel):
     def reached_games(self) -> list[Game[object, object]]:
         """Make the games at the stages that training had reached."""
         if len({game.id for game in self.games}) < len(self.games):
-            raise UsageError("the checkpoint was trained on several stages of a game at once: add --full-curriculum")
+            raise UsageError("the checkpoint was trained on several stages of one game: add --full-curriculum")
         return [game.game() for game in self.games]
 
     def full_curriculum(self) -> Curriculum:

@@ -174,7 +174,7 @@ class Questions(LineTask[QuestionState]):
         return any(count != first for count in others)
 
     def _effect(self, state: Any, action: Any) -> tuple[str, float]:
-        """Return the next state and reward, which are equal for two names of one move."""
+        """Return the next state and reward; two names for the same move give the same result."""
         step = self.game.step(state, action, np.random.default_rng(0))
         return self.game.to_json(step.state), step.reward
 

@@ -16,7 +16,7 @@ from vlmgym.sandbox.rendering.palette import THEMES
 
 THEME = THEMES["light"]
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56
-"""Pixels of the margin, between games, between images of a game, and of the title line."""
+"""Sizes in pixels: margin, gap between games, gap between images of a game, title height."""
 LABELS = 84
 """Width of the level column in pixels."""
 SCALE = 2

@@ -115,7 +115,7 @@ def make_entry(
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
     """Sort entries, best first, and add the perception gap of runs that were repeated with text.
 
-    Runs of fewer games follow after those of all games, and runs with problems after all others.
+    Runs of all games come first, then runs of fewer games, then runs with problems.
     """
     texts = {_settings(one): one for one in entries if one.config.prompts.observation == "text" and not one.problems}
     found = []

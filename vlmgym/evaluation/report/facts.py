@@ -22,7 +22,7 @@ SINGLE_CURVES = 40
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run on a page, with its label and summary."""
+    """A run shown in a report, with its label and summary."""
 
     label: str
     run: StoredRun

@@ -54,8 +54,8 @@ class Skills:
                 (skill, *value, [game for game in found.games if skill in game_class(game).skills])
                 for skill, value in found.skills.items()
             ],
-            "Means over the games that test a skill most, with 95% intervals: 0 is the score of the random policy, 1 "
-            f"that of the oracle, both measured in {name} with at most {suite.max_turns} turns per episode.",
+            "Means over the games that mainly test a skill, with 95% intervals: 0 is the random policy's score, 1 the "
+            f"oracle's, both measured in {name} with at most {suite.max_turns} turns per episode.",
         )
 
 

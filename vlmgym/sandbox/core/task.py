@@ -62,7 +62,7 @@ class TaskConfig(DegradedConfig):
         (), "Column names that differ from the defaults: FIELD=COLUMN, comma-separated."
     )
     order: Literal["shuffled", "rows"] = setting(
-        "shuffled", "Order in which seeds 0, 1, 2, ... visit the rows: a fixed shuffle, or file order."
+        "shuffled", "Order of rows for seeds 0, 1, 2, ...: a fixed shuffle, or file order."
     )
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip and record invalid rows, or fail on them.")
     urls: bool = setting(False, "Load images from URLs in the data: http, https, s3, gs, file.")
@@ -249,7 +249,7 @@ class Task(Game[TaskStateT, ActionT]):
             except BadRow as error:
                 raise StateError(f"{which} is no longer valid: {error}") from None
             if found.row != state.row:
-                raise StateError(f"{which} has changed since the question was asked")
+                raise StateError(f"{which} has changed since the question was created")
         return [image.copy() for image in images]
 
     def check_state(self, state: TaskStateT) -> None:

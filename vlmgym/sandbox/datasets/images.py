@@ -39,8 +39,8 @@ _warnings_lock = Lock()
 def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None = None) -> bytes:
     """Load the encoded image that a row contains or refers to.
 
-    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, paths inside `folder`, and
-    unless `hosts` is None, URLs: http and https (see `download`), s3 and gs (see `download_object`), and files, inside
+    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, and paths inside `folder`. If
+    `hosts` is set, also URLs: http and https (see `download`), s3 and gs (see `download_object`), and files, inside
     `folder` or, if `hosts` contains `localhost` (the host that file URLs omit), anywhere.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):

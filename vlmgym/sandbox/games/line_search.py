@@ -14,7 +14,7 @@ from typing import NamedTuple
 WIN = 1_000_000
 """Value of a win after the last move that the search looks ahead; earlier wins have higher values."""
 DEEPER = 4
-"""Minimum growth of the nodes with each further move of lookahead."""
+"""Assumed minimum branching factor per extra ply."""
 
 
 class Choice(NamedTuple):

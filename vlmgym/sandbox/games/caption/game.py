@@ -86,7 +86,7 @@ class Caption(LineTask[CaptionState]):
         One RGB image.
 
     Action:
-        One line of text, at most 1000 characters, of which the first `words` words count. Samples are up to `keywords`
+        One line of text, at most 1000 characters; only its first `words` words count. Samples are up to `keywords`
         words from the keywords of all photographs.
 
     Reward:

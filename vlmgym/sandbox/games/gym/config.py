@@ -25,7 +25,7 @@ class GymConfig(DegradedConfig):
     actions: tuple[tuple[str, ...], ...] = setting(
         (), "Names of the actions, comma-separated; dimensions are separated by semicolons."
     )
-    rules: str | None = setting(None, "Rules in the prompt, instead of those of the family.", max_length=20_000)
+    rules: str | None = setting(None, "Rules in the prompt, instead of the family's.", max_length=20_000)
     invalid: float | None = setting(
         None, "Reward of an invalid response, instead of the family's; at most the lowest reward of a step."
     )

@@ -59,11 +59,11 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         `MultiDiscrete([rows, columns, rows, columns])`: row and column of both patches, from 0, in any order.
 
     Reward:
-        The change of the share of patches that are in their place, so a restored picture scores 1; 0 for an illegal or
+        Change in the fraction of patches in the right place, so a restored picture scores 1; 0 for an illegal or
         unparsable answer.
 
     Episode end:
-        The picture is whole. Metric: share of patches in their place.
+        The picture is whole. Metric: fraction of patches in the right place.
     """
 
     name = "jigsaw"

@@ -58,14 +58,14 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Description:
         A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
-        moves, none of which undoes the previous one, and one more if they solve it again. So it can always be solved.
+        moves that never undo the previous one, plus one more if they solve it again, so it can always be solved.
 
     Observation:
         The board as an RGB image.
 
     Action:
-        `Discrete(4)`: the direction in which a tile slides: 0 up, 1 right, 2 down, 3 left. A direction in which no tile
-        can slide is illegal.
+        `Discrete(4)`: the direction to slide a tile: 0 up, 1 right, 2 down, 3 left. A direction is illegal if no tile
+        can slide that way.
 
     Reward:
         The score is 1 - (distance of all tiles from their goals now) / (at first), but at least 0: 1 if solved. The

@@ -76,8 +76,8 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     """Play all cards onto the base card, as in the patience Black Hole.
 
     Description:
-        All cards are visible. The lowest card of a column can be played if its rank is adjacent to that of the base
-        card; aces and kings are adjacent too. Cards are dealt so that all of them can be played.
+        All cards are visible. The lowest card of a column can be played if its rank is adjacent to the base card's;
+        aces and kings are adjacent too. Cards are dealt so that all of them can be played.
 
     Observation:
         The base card in the first row and the columns below, as an RGB image.

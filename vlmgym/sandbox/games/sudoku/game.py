@@ -47,7 +47,7 @@ class SudokuConfig(BoardConfig):
     """Configuration of Sudoku."""
 
     rows: int = config_field("reasoning", [4, 6, 9, 9, 9], "Rows of the board: 4, 6 or 9.", ge=4, le=9)
-    columns: int = config_field("reasoning", [4, 6, 9, 9, 9], "Columns of the board, as many as rows.", ge=4, le=9)
+    columns: int = config_field("reasoning", [4, 6, 9, 9, 9], "Columns of the board; equal to `rows`.", ge=4, le=9)
     clues: int = config_field(
         "reasoning", [10, 22, 45, 36, 26], "Number of clues; more if no further clue can be removed.", ge=0, le=80
     )

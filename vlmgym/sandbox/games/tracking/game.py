@@ -75,9 +75,9 @@ class Tracking(ChoiceTask[TrackingState]):
     """Follow equal balls over several images.
 
     Description:
-        Equal balls move between images. A ball is always closer to its own last position than to that of any other
-        ball, so it can be followed from one image to the next. One kind of question marks a ball in the first image
-        and asks for its number in the last one; the other asks how many balls have changed sides of a line.
+        Identical balls move between images. A ball is always closer to its own last position than to any other ball's,
+        so it can be followed from one image to the next. One kind of question marks a ball in the first image and asks
+        for its number in the last one; the other asks how many balls end up on the other side of a line.
 
     Observation:
         `frames` RGB images, oldest first.

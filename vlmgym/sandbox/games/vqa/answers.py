@@ -24,7 +24,7 @@ NUMBERS: dict[str, int] = {
 """Number words; tens may be followed by a space or a hyphen and a number below 10."""
 
 _EQUIVALENT = ("<wide>", "<narrow>", "<small>", "<font>", "<noBreak>")
-"""Compatibility decompositions that preserve meaning, unlike those of exponents and fractions."""
+"""Compatibility decompositions that preserve meaning (decomposing exponents and fractions does not)."""
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\N{MINUS SIGN}", "-"),
