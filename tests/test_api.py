@@ -135,7 +135,7 @@ def test_an_ended_episode_shows_its_final_state_and_takes_no_turn() -> None:
     assert (episode.done, episode.truncated, episode.end_reason) == (True, True, "turn limit")
     assert pixels(episode.images) == pixels(Episode.restore(episode.snapshot()).images)
     for call in (episode.messages, episode.oracle, episode.answer, lambda: episode.respond("<answer>up</answer>")):
-        with pytest.raises(EpisodeEnded, match=r"^this episode of 2048 has ended \(turn limit\): start another$"):
+        with pytest.raises(EpisodeEnded, match=r"2048 has ended \(turn limit\)"):
             call()
 
 

@@ -161,7 +161,7 @@ def test_vector_environments_and_pools_cannot_be_copied(envs: GameVectorEnv) -> 
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
 @pytest.mark.parametrize("render", [True, False])
 def test_environments_that_do_not_fit_into_memory(render: bool, envs: GameVectorEnv) -> None:
-    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB of memory and .* is available: use"):
+    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB"):
         make_vec("2048", 10**9, render=render)
     with pytest.raises(UsageError, match=r"2,000,000,000 environments need"):
         envs.branch(10**9, render=render)

@@ -75,20 +75,22 @@ def test_prompt_attributes() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"text": None}, "text of a Reply must be a string, got NoneType"),
-        ({"reasoning": ["hm"]}, "reasoning of a Reply must be a string, got list"),
-        ({"prompt_tokens": -1}, "prompt_tokens of a Reply must be an integer of at least 0, got -1"),
-        ({"completion_tokens": 1.5}, "completion_tokens of a Reply must be an integer of at least 0, got 1.5"),
-        ({"latency": math.nan}, "latency of a Reply must be a number of seconds, got nan"),
+        ({"text": None}, "text .* string, got NoneType"),
+        ({"reasoning": ["hm"]}, "reasoning .* string, got list"),
+        ({"prompt_tokens": -1}, "prompt_tokens .* at least 0, got -1"),
+        ({"completion_tokens": 1.5}, "completion_tokens .* integer .* got 1.5"),
+        ({"latency": math.nan}, "latency .* seconds, got nan"),
     ],
 )
 def test_invalid_replies(values: Any, message: str) -> None:
     def mine(images: Any, prompts: list[Prompt]) -> list[Reply]:
         return [Reply(**{"text": "up", **values}) for _ in prompts]
 
-    with pytest.raises(UsageError, match=f"^{message}$"):
+    with pytest.raises(UsageError, match=message):
         Reply(**{"text": "up", **values})
-    with pytest.raises(PolicyError, match=rf"mine raised UsageError: {message} \(.*test_custom_replies.py, line \d+\)"):
+    with pytest.raises(
+        PolicyError, match=rf"mine raised UsageError: {message} \(.*test_custom_replies\.py, line \d+\)"
+    ):
         evaluate(GAME, mine, 1, max_turns=1, workers=0)
 
 

@@ -262,7 +262,7 @@ def test_files_of_a_split(tmp_path, place):
         open_table(str(tmp_path), "validation")
     with pytest.raises(UsageError, match=r"several tables \(test.jsonl, train.jsonl\)"):
         open_table(str(tmp_path))
-    with pytest.raises(UsageError, match=r"test.jsonl is a single file and has no split 'train'"):
+    with pytest.raises(UsageError, match=r"test\.jsonl .* no split 'train'"):
         open_table(str(tmp_path / f"{place}test.jsonl"), "train")
 
 

@@ -60,7 +60,7 @@ def test_jpeg_is_close_and_closer_at_a_higher_quality():
     ],
 )
 def test_other_arrays_are_rejected(encode, image):
-    with pytest.raises(UsageError, match=r"an image must be uint8 of shape \(height, width, 3\)"):
+    with pytest.raises(UsageError, match=r"uint8 of shape \(height, width, 3\)"):
         encode(image)
 
 

@@ -208,13 +208,13 @@ def test_invalid_record_leaves_no_export(played, exported, tmp_path):
         return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
 
     run = change(played[0], tmp_path / "changed", damaged)
-    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: invalid state of 2048"):
+    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: invalid state"):
         exported("hf", run=run, outcome=ALL)
 
     def other(episode):
         return episode.model_copy(update={"game": episode.game.model_copy(update={"config": {}})})
 
-    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl has a game that is not in run\.json"):
+    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl .* not in run\.json"):
         exported("hf", run=change(played[0], tmp_path / "other", other))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["changed", "other"]
 

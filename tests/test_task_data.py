@@ -170,7 +170,7 @@ def test_changed_rows_and_images_are_not_drawn(tmp_path):
     with pytest.raises(StateError, match=r"row 3 of .* has changed"):
         drawn_anew()
     (tmp_path / "red.png").unlink()
-    with pytest.raises(StateError, match=r"row 3 of .* is no longer valid: there is no image 'red\.png'"):
+    with pytest.raises(StateError, match=r"row 3 of .* no image 'red\.png'"):
         drawn_anew()
     (tmp_path / "red.png").write_bytes(encoded("red"))
     assert tuple(drawn_anew()[0][32, 32]) == COLOURS["red"]
@@ -233,7 +233,7 @@ def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
 
 def test_data_without_a_good_row_are_an_error(tmp_path):
     data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
-    with pytest.raises(UsageError, match=r"4 consecutive rows .* are bad; the last, row 2: .*'mauve'"):
+    with pytest.raises(UsageError, match=r"4 consecutive rows .* row 2: .*'mauve'"):
         start(colour(data, order="rows"), 3)
 
 
@@ -275,7 +275,7 @@ def test_columns_are_found_or_mapped(tmp_path):
     path.write_text(
         json.dumps({"file": "x", "label": "green", "deep": {"images": ["no.png", "red.png"]}, "answer": "red"})
     )
-    with pytest.raises(UsageError, match=r"no column for image \(image or img\): the columns of .* are file, label"):
+    with pytest.raises(UsageError, match=r"no column for image .* file, label"):
         start(colour(str(path)), 0)
     for columns in (["image=deep.images.1", "colour=answer"], "image=deep.images.1,colour=answer"):
         assert start(colour(str(path), columns=columns), 0).colour == "red"
@@ -324,7 +324,7 @@ def test_data_settings_require_data(words):
 def test_data_must_be_a_name_or_a_path(tmp_path):
     data = rows_in(tmp_path)
     assert ColourConfig.at(data=Path(data)) == ColourConfig.at(data=data)
-    with pytest.raises(UsageError, match=r"^data: must be a path or a Hub id, got list; .*save_table"):
+    with pytest.raises(UsageError, match=r"^data: .* got list; .*save_table"):
         ColourConfig.at(data=[{"img": "red.png"}])
 
 

@@ -48,7 +48,7 @@ def test_generation_error_closes_the_environments(make_envs, workers):
         envs.step([0] * 3)
     envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
     envs.reset(seed=good[:3])
-    with pytest.raises(GenerationError, match=r"environment \d could not start an episode.*no board was found"):
+    with pytest.raises(GenerationError, match=r"environment \d .*no board was found"):
         [envs.step([0] * 3) for _ in range(100)]
     assert envs.closed
 

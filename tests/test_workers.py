@@ -45,7 +45,7 @@ def test_unpicklable_results_and_errors(workers):
         asyncio.run(workers.call(_returns_lambda))
     with pytest.raises(WorkerError, match="raised _Unpicklable: odd"):
         asyncio.run(workers.call(_raises_unpicklable))
-    with pytest.raises(WorkerError, match="cannot read the result of a worker: ValueError: not here"):
+    with pytest.raises(WorkerError, match="ValueError: not here"):
         asyncio.run(workers.call(_UnpicklableHere))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 
@@ -60,7 +60,7 @@ def test_stop_iteration_does_not_hang(workers):
 
 def test_unpicklable_calls(workers):
     for function in (lambda: 0, _UnpicklableThere()):
-        with pytest.raises(UsageError, match=r"cannot send an object to a worker \(.*\): define its class"):
+        with pytest.raises(UsageError, match=r"cannot send an object to a worker"):
             asyncio.run(workers.call(function))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_played_is_refused_in_one_sentence(game_id: str, config: 
 def test_missing_packages_are_named() -> None:
     if "minigrid" in sys.modules:
         pytest.skip("minigrid is installed")
-    with pytest.raises(UsageError, match=r"needs the package minigrid .*in an environment of its own"):
+    with pytest.raises(UsageError, match=r"package minigrid .*environment of its own"):
         make_game("gym:MiniGrid-Empty-8x8-v0")
 
 

@@ -118,7 +118,7 @@ def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:
     assert [len(str(state.actions)) for state in states] == list(range(301))
     assert game.to_data(states[-1]) == record.final_state
     turns = [turn.model_copy(update={"action": 0} if turn.turn == 7 else {}) for turn in record.turns]
-    with pytest.raises(UsageError, match=r"^turn 8: this is not the state that the earlier turns lead to"):
+    with pytest.raises(UsageError, match=r"^turn 8: .*earlier turns"):
         recorded_states(game, record.model_copy(update={"turns": turns}))
 
 

@@ -86,5 +86,5 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_chats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^lmms-eval shows one user message: make the dataset without chat$"):
+    with pytest.raises(UsageError, match="without chat"):
         write_tasks(tmp_path / "tasks", make_dataset("2048", 1, size=64, chat=True))

@@ -54,19 +54,19 @@ def test_metrics_are_averaged() -> None:
 
 
 def test_rows_without_snapshots_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^the dataset has no column snapshot: make it with vlmgym\.make_dataset"):
+    with pytest.raises(UsageError, match=r"no column snapshot.*make_dataset"):
         skyrl_gym.make("vlmgym", env_config={}, extras={"seed": 0})
 
 
 def test_repeated_turns_are_refused() -> None:
     (row,) = make_dataset("pairs", 1)
-    with pytest.raises(UsageError, match=r"^the conversation already keeps earlier turns: set history=0 or chat=True"):
+    with pytest.raises(UsageError, match="history=0 or chat=True"):
         skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": row["snapshot"]})
 
 
 def test_a_lower_turn_limit_of_the_generator_is_refused() -> None:
     (row,) = make_dataset("2048", 1, max_turns=3, size=64)
-    with pytest.raises(UsageError, match=r"^generator\.max_turns must be at least the max_turns of make_dataset, 3"):
+    with pytest.raises(UsageError, match=r"generator\.max_turns must be at least .* 3"):
         skyrl_gym.make("vlmgym", env_config={}, extras={"snapshot": row["snapshot"], "max_turns": 1})
 
 

@@ -105,12 +105,10 @@ def test_success_is_a_score(needed: float, success: bool) -> None:
 @pytest.mark.parametrize("settings", [{"history": 0}, {"chat": True}, {"history": 16}])
 def test_repeated_turns_are_only_shown_on_request(settings: dict[str, Any]) -> None:
     asyncio.run(GameEnvironment({"game": "pairs", **settings}).reset(0))
-    with pytest.raises(
-        UsageError, match=r"set history: 0 or chat: true in config, or history: 16 for one conversation per turn$"
-    ):
+    with pytest.raises(UsageError, match=r"history: 0 or chat: true.* or history: 16"):
         asyncio.run(GameEnvironment({"game": "pairs"}).reset(0))
 
 
 def test_a_config_without_a_game_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^config needs game, such as game: '2048'$"):
+    with pytest.raises(UsageError, match="config needs game"):
         GameEnvironment({"size": 64})

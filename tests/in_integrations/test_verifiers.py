@@ -173,7 +173,7 @@ def test_tasks_are_the_rows_of_a_dataset() -> None:
 
 @pytest.mark.parametrize("name", ["games", "n", "seed", "split"])
 def test_settings_of_the_taskset_itself_are_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"settings must not contain {name}: games, episodes, seed and split are"):
+    with pytest.raises(ValidationError, match=f"must not contain {name}"):
         vf.resolve_env_config({"taskset": {"id": "vlmgym-verifiers", "settings": {name: 1}}})
 
 

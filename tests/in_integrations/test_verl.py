@@ -131,15 +131,13 @@ def test_an_episode_without_room_ends_before_an_image(checkpoint: Path) -> None:
 
 def test_rows_without_snapshots_are_refused(checkpoint: Path) -> None:
     (row,) = to_verl(make_dataset("2048", 1, size=64))
-    with pytest.raises(
-        UsageError, match=r"^the dataset has no snapshots: make its rows with vlmgym\.integrations\.verl\.to_verl$"
-    ):
+    with pytest.raises(UsageError, match=r"no snapshots.*to_verl"):
         roll_out(checkpoint, [{**row, "extra_info": {"index": 0}}])
 
 
 def test_repeated_turns_are_refused() -> None:
     rows = make_dataset(["2048", "pairs"], 2)
-    with pytest.raises(UsageError, match=r"^the conversation already keeps earlier turns: set history=0 or chat=True"):
+    with pytest.raises(UsageError, match="history=0 or chat=True"):
         to_verl(rows)
 
 

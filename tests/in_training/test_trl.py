@@ -216,22 +216,20 @@ def test_episodes_equal_those_played_by_hand(chat: bool, checkpoint: Path, tmp_p
 
 
 def test_a_dataset_without_snapshots_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^train_dataset has no column snapshot: make it with vlmgym\.make_dataset"):
+    with pytest.raises(UsageError, match=r"no column snapshot.*make_dataset"):
         GameEnvironment().reset(prompt=[{"role": "user", "content": "Play."}])
 
 
 def test_a_template_without_images_of_tools_is_refused(checkpoint: Path) -> None:
     processor = AutoProcessor.from_pretrained(checkpoint)
     processor.chat_template = (TEMPLATES / "gemma4.jinja").read_text()
-    with pytest.raises(UsageError, match=r"^the chat template does not show images that tools return: train single"):
+    with pytest.raises(UsageError, match=r"template.*images that tools return"):
         episode_limits([], processor, 64)
 
 
 def test_a_dataset_with_history_is_refused(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, history=2, **SMALL)
-    with pytest.raises(
-        UsageError, match=r"^the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset$"
-    ):
+    with pytest.raises(UsageError, match=r"history=0 or chat=True"):
         episode_limits(rows, AutoProcessor.from_pretrained(checkpoint), 64)
 
 

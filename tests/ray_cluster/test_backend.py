@@ -151,9 +151,9 @@ def die() -> None:
 
 def test_errors_of_calls(cluster: Cluster) -> None:
     with RayPool(2, 2) as workers:
-        with pytest.raises(StateError, match=r"^invalid state$"):
+        with pytest.raises(StateError, match="invalid state"):
             asyncio.run(workers.call(raise_state_error))
-        with pytest.raises(WorkerError, match=r"^a Ray worker raised ZeroDivisionError: a bug$"):
+        with pytest.raises(WorkerError, match="ZeroDivisionError: a bug"):
             asyncio.run(workers.call(fail))
         with pytest.raises(UsageError, match="cannot send an object to a Ray worker"):
             asyncio.run(workers.call(print, threading.Lock()))
