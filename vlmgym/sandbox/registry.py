@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
@@ -40,8 +40,8 @@ BUILT_IN = {
 }
 """Ids of the built-in games and the locations of their classes. A new game adds one line."""
 
-PREFIXES: dict[str, tuple[str, str]] = {"gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env")}
-"""Prefixes of ids whose remainder is a config field: location of the class, and name of the field."""
+PREFIXES: dict[str, tuple[Callable[[], type[Game[Any, Any]]], str]] = {}
+"""Prefixes of ids whose remainder is a config field: function that imports the class, and name of the field."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
 """Entry point group through which packages add games: `"name-v0" = "module:Class"`."""
@@ -75,9 +75,8 @@ def game_ids() -> list[str]:
 def game_class(game: str) -> type[Game[Any, Any]]:
     """Load the class of a game by its id (`2048-v0`, `gym:CartPole-v1`) or name (`2048`, the newest version)."""
     if (prefixed := _prefixed(game)) is not None:
-        module, _, attribute = prefixed[0].partition(":")
-        of_prefix: type[Game[Any, Any]] = getattr(import_module(module), attribute)
-        return of_prefix
+        import_class, _, _ = prefixed
+        return import_class()
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
         versions = [other for other in game_ids() if _split(other)[0] == name]
@@ -163,11 +162,11 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
 
 
-def _prefixed(game: str) -> tuple[str, str, str] | None:
-    """Location of the class, name and value of the config field of an id with one of `PREFIXES`; None for others."""
-    for prefix, (location, field) in PREFIXES.items():
+def _prefixed(game: str) -> tuple[Callable[[], type[Game[Any, Any]]], str, str] | None:
+    """Function, name and value of the config field of an id with one of `PREFIXES`; None for others."""
+    for prefix, (import_class, field) in PREFIXES.items():
         if game.startswith(prefix):
-            return location, field, game.removeprefix(prefix)
+            return import_class, field, game.removeprefix(prefix)
     return None
 
 
