@@ -19,7 +19,7 @@ def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
     Raises:
         UsageError: The game's actions cannot be listed.
     """
-    game, reward = episodes[0].pick.game, episodes[0].config.reward
+    game, reward = episodes[0].config.game, episodes[0].config.reward
     states = [episode.episode.state for episode in episodes]
     earned = np.array([list(action_rewards(game, state, reward)) for state in states])
     return float(earned.mean()), float(earned.mean(axis=0).max())

@@ -16,7 +16,7 @@ from vlmgym.evaluation import evaluate
 from vlmgym.policies.base import identity
 from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
-from vlmgym.rollout.turn import EpisodeConfig, start_episode
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.reward import Outcome
 
 
@@ -32,7 +32,7 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
     """
     (game,) = config.make_curriculum().games
     settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)
-    games = [start_episode(settings, FIRST_VALIDATION_SEED + number) for number in range(count)]
+    games = [LiveEpisode(settings, FIRST_VALIDATION_SEED + number) for number in range(count)]
     played: list[list[TurnRecord]] = [[] for _ in games]
     while running := [number for number, live in enumerate(games) if live.observation.end is None]:
         shown = [games[number].observation.images for number in running]

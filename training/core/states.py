@@ -15,7 +15,6 @@ from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import StateConfig, sample_state, split_questions
 from vlmgym.rollout.turn import EpisodeConfig, Observation, Transform
-from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -78,8 +77,7 @@ def start_rollouts(
         snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
         first: Observation | None = None
         for sample_idx in range(group_size):
-            episode = Episode.restore(pick.game, snapshot, reward)
-            rollout = EpisodeRollout(pick, prompt_id, sample_idx, config, episode, first)
+            rollout = EpisodeRollout(pick, prompt_id, sample_idx, config, snapshot, first)
             first = rollout.observation
             yield rollout
 

@@ -14,7 +14,6 @@ from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, Observation
-from vlmgym.sandbox.core.episode import Episode
 
 EpisodeId = tuple[int, int]
 """Index of the initial state (prompt_id) and index within its group (sample_idx)."""
@@ -73,8 +72,8 @@ class RolloutWorker:
             stage = self.curriculum.entries[entry].stages[-1]
             max_turns, prompts = section.validation.max_turns, section.play.prompts
             config = EpisodeConfig(stage.game, section.reward, max_turns, prompts, identity)
-            episode = Episode(stage.game, FIRST_VALIDATION_SEED + number, section.reward)
-            episodes.append(EpisodeRollout(Pick(entry, stage.game, stage.name), prompt_id, 0, config, episode))
+            pick, seed = Pick(entry, stage.game, stage.name), FIRST_VALIDATION_SEED + number
+            episodes.append(EpisodeRollout(pick, prompt_id, 0, config, seed))
         return self._start(episodes)
 
     def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:

@@ -116,7 +116,7 @@ def _respond(
     rewards = [reward.total for reward in found]
     perception = [reward.perception for reward in found if reward.perception is not None]
     # Rewards of 0 and 1 are proportions only where they count successes, not where they happen to be no other.
-    proportions = config.reward.shaping == "sign" or all(isinstance(each.pick.game, Task) for each in episodes)
+    proportions = config.reward.shaping == "sign" or all(isinstance(each.config.game, Task) for each in episodes)
     return ValidationResult(
         responses=len(found),
         reward=float(np.mean(rewards)),

@@ -13,8 +13,7 @@ from vlmgym.api.episode import Episode, episode_configs
 from vlmgym.checks import as_int, check_int
 from vlmgym.errors import UsageError, describe_validation_error, importing, short_repr
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, VALIDATION_STREAM, StateConfig, sample_state, split_questions
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, start_episode
-from vlmgym.sandbox.core.episode import Episode as CoreEpisode
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -166,11 +165,11 @@ def state_config(states: States) -> StateConfig | None:
 def start(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig | None) -> LiveEpisode:
     """Start the episode of a row, counted per game."""
     if states is None:
-        return start_episode(config, _seed(config.game, seed + index, split))
+        return LiveEpisode(config, _seed(config.game, seed + index, split))
     validation = split == "validation"
     stream = seed + VALIDATION_STREAM if validation else seed
     snapshot = sample_state(config.game, stream, index, states, config.reward, validation=validation)
-    return LiveEpisode(config, CoreEpisode.restore(config.game, snapshot, config.reward))
+    return LiveEpisode(config, snapshot)
 
 
 def _seed(game: Game[Any, Any], index: int, split: Split) -> int:

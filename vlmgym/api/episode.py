@@ -15,7 +15,6 @@ from vlmgym.policies.base import storable
 from vlmgym.policies.chat_api import image_url
 from vlmgym.records.episode import GameRecord
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
-from vlmgym.sandbox.core.episode import Episode as CoreEpisode
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images
@@ -93,7 +92,7 @@ class Episode:
             reasoning=reasoning,
             **overrides,
         )
-        self._live = LiveEpisode(config, CoreEpisode(config.game, seed, config.reward))
+        self._live = LiveEpisode(config, seed)
 
     @classmethod
     def of(cls, live: LiveEpisode) -> Episode:
@@ -117,7 +116,7 @@ class Episode:
         game = stored.game.game()
         config = EpisodeConfig(game, stored.reward, stored.max_turns, stored.prompts)
         past = tuple(replace(turn, state=game.from_data(turn.state)) for turn in stored.past)
-        return cls.of(LiveEpisode(config, CoreEpisode.restore(game, stored.episode, stored.reward), past))
+        return cls.of(LiveEpisode(config, stored.episode, past))
 
     def snapshot(self) -> str:
         """Snapshot the episode with its game and config, as one line of JSON."""

@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.records.episode import DifficultyRecord, GameRecord
 from vlmgym.records.run import Estimate, RunRecord, Sha256, SuiteResult, SuiteSummary, Summary
-from vlmgym.rollout.turn import EpisodeConfig, start_episode
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -182,7 +182,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
     described: ObservationType = "image" if game.no_text_observation else "text"
     prompts = (PromptConfig(history=2), PromptConfig(chat=True), PromptConfig(observation=described))
     for seed, longer in enumerate(prompts, first_seed):
-        live = start_episode(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
+        live = LiveEpisode(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
         while not live.done:
             state = live.episode.state
             for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
@@ -192,7 +192,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
             action = game.best_action(state)
             found.update(repr(live.step("" if action is None else game.respond(state, action)).game).encode())
         found.update(game.to_json(live.episode.state).encode())
-        live = start_episode(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
+        live = LiveEpisode(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
         rng = np.random.default_rng(seed)
         while not live.done:
             scored = live.step(_any_response(game, live.episode.state, rng))

@@ -24,7 +24,7 @@ from vlmgym.records.run import Change, RunRecord, Summary, changes, version_chan
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
-from vlmgym.rollout.turn import EpisodeConfig, episode_record, start_episode
+from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import num_workers_for
@@ -157,7 +157,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
     if other:
         return [f"{name} differs from run.json" for name in other]
     config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
-    live = start_episode(config, episode.seed)
+    live = LiveEpisode(config, episode.seed)
     for turn in episode.turns:
         try:
             live.respond(recorded_reply(turn), turn.cost)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vlmgym.curriculum import Pick
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, now
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation, episode_record
-from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.episode import Snapshot
 
 
 class EpisodeRollout(LiveEpisode):
@@ -25,10 +23,10 @@ class EpisodeRollout(LiveEpisode):
         prompt_id: int,
         sample_idx: int,
         config: EpisodeConfig,
-        episode: Episode[Any, Any],
+        start: int | Snapshot,
         observation: Observation | None = None,
     ) -> None:
-        super().__init__(config, episode, observation=observation)
+        super().__init__(config, start, observation=observation)
         self.pick, self.prompt_id, self.sample_idx = pick, prompt_id, sample_idx
         self._started = now()
 

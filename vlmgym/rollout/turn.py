@@ -94,11 +94,17 @@ class LiveEpisode:
     def __init__(
         self,
         config: EpisodeConfig,
-        episode: Episode[Any, Any],
+        start: int | Snapshot | None,
         past: tuple[PastTurn[Any], ...] = (),
         observation: Observation | None = None,
     ) -> None:
-        self.config, self.episode, self.past = config, episode, past
+        """Start an episode with a seed, by default a random one, or continue from a snapshot."""
+        self.config, self.past = config, past
+        self.episode: Episode[Any, Any] = (
+            Episode.restore(config.game, start, config.reward)
+            if isinstance(start, Snapshot)
+            else Episode(config.game, start, config.reward)
+        )
         self.turns: list[TurnRecord] = []
         self.observation = self._observe(config.max_turns) if observation is None else observation
 
@@ -179,17 +185,6 @@ class LiveEpisode:
         return Observation([*map(config.transform, images)], messages)
 
 
-def start_episode(config: EpisodeConfig, seed: int) -> LiveEpisode:
-    """Start the episode with this seed."""
-    return LiveEpisode(config, Episode(config.game, seed, config.reward))
-
-
-def restore_episode(config: EpisodeConfig, state: EpisodeState) -> LiveEpisode:
-    """Restore a state; the episode continues exactly as the original."""
-    episode = Episode.restore(config.game, state.snapshot, config.reward)
-    return LiveEpisode(config, episode, state.past, state.observation)
-
-
 def resume_episode(
     config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
 ) -> tuple[list[TurnRecord], EpisodeState]:
@@ -197,19 +192,19 @@ def resume_episode(
 
     If the replay differs from the record (another version of the game), the episode starts again without turns.
     """
-    live = start_episode(replace(config, transform=None), seed)
+    live = LiveEpisode(replace(config, transform=None), seed)
     for turn in turns:
         replayed = live.respond(recorded_reply(turn), turn.cost)
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
-            return [], start_episode(config, seed).state()
-    return live.turns, LiveEpisode(config, live.episode, live.past).state()
+            return [], LiveEpisode(config, seed).state()
+    return live.turns, LiveEpisode(config, live.episode.snapshot(), live.past).state()
 
 
 def play_reply(
     config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[TurnRecord, EpisodeState]:
     """Take a turn with a model's reply, and draw the next observation."""
-    live = restore_episode(config, state)
+    live = LiveEpisode(config, *state)
     return live.respond(reply, cost), live.state()
 
 
@@ -217,7 +212,7 @@ def play_turns(
     config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Play up to `limit` turns with a policy that responds to the state."""
-    live = restore_episode(config, state)
+    live = LiveEpisode(config, *state)
     episode = live.episode
     while not live.done and len(live.turns) < limit:
         live.respond(Reply(policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))))
