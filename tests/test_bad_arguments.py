@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import vlmgym
 from vlmgym import game_ids, make_game, make_vec
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate
@@ -124,7 +125,7 @@ def test_vector_environment_rejects_invalid_values(name: str, value: Any, envs: 
 EPISODES: dict[str, Callable[[Any], Any]] = {
     "game": lambda value: Episode(value, 0),
     "seed": lambda value: Episode(make_game("2048"), value),
-    "response": lambda value: Episode(make_game("2048"), 0).respond(value),
+    "response": lambda value: vlmgym.Episode("2048", 0).respond(value),
     "snapshot": lambda value: Episode.restore(make_game("2048"), value),
     "environment options": lambda value: GameEnv("2048").reset(options=value),
 }

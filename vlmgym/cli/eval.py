@@ -29,7 +29,7 @@ from vlmgym.records.files import writing
 from vlmgym.records.loggers import check_loggers
 from vlmgym.records.run import RunSummary
 from vlmgym.records.run_folder import RunFolder, ScriptFolder
-from vlmgym.records.store import StoredRun, game_name, open_run, read_config
+from vlmgym.records.store import StoredRun, game_name, open_run
 from vlmgym.rollout.runner import Games, all_games, check_run, total_episodes
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
@@ -119,8 +119,6 @@ def run_evaluation(
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
     console, progress_console = make_console(), make_console(stderr=True)
-    if config.resume is not None:
-        read_config(folder)
     with folder.output.reserved():
         if config.resume is None:
             folder.make_room()

@@ -66,7 +66,6 @@ class Episode(Generic[StateT, ActionT]):
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
         """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
-        check_instance("response", response, str)
         return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:

@@ -317,7 +317,7 @@ class LineTask(Task[TaskStateT, str]):
         return line
 
     def check_line(self, action: str) -> None:
-        """Check that an action is a valid line."""
+        """Check for `score` that an action, which may not come from `parse_answer`, is a valid line."""
         if (fault := self.action_space.fault(action)) is not None:
             raise IllegalAction(self._wrong(action, fault))
 

@@ -199,7 +199,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         states = read_snapshots(states, len(ids))
         seeds = read_seeds(seed, self.num_envs)
         for i, state in zip(ids, states, strict=True):
-            Episode.restore(self.games[i], state)  # raises before any is set
+            Episode.restore(self.games[i], state)  # a worker would raise after others have set theirs
         return self._start(ids, [seeds[i] for i in ids], list(states))
 
     def branch(
