@@ -81,7 +81,14 @@ def test_whole_games_show_the_images_of_a_control(model: Path, monkeypatch: pyte
 def test_page_reports_results_and_what_is_missing(tmp_path: Path) -> None:
     results = tmp_path / "whole_games"
     results.mkdir()
-    games = {"score": [900.0, 950.0], "turns": [100, 100], "played": [99, 100], "actions": [0, None], "perception": 0.9, "format": 1.0}
+    games = {
+        "score": [900.0, 950.0],
+        "turns": [100, 100],
+        "played": [99, 100],
+        "actions": [0, None],
+        "perception": 0.9,
+        "format": 1.0,
+    }
     games |= {"illegal": 0.05, "unparsable": 0.01}
     (results / "2048-policies.json").write_text(json.dumps({"random": {**games, "score": [600.0, 700.0]}}))
     curve = [{"step": step, "perception": 0.5, "reward": 0.1} for step in (1, 2)]
