@@ -20,9 +20,9 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.gallery.items import about, items_of, title_of
+from vlmgym.cli.gallery.items import items_of
 from vlmgym.cli.gallery.poster import draw_levels
-from vlmgym.cli.games import options_of
+from vlmgym.cli.games import about, options_of, title_of
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
@@ -52,7 +52,7 @@ def page(name: str) -> str:
     """Write the page of a game."""
     found = game_class(name)
     game = make_game(name)
-    state = Episode(game, items_of([name])[0].seed).state
+    state = Episode(game, game.shown_seed).state
     best = game.best_action(state)
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [

@@ -7,16 +7,19 @@ import pytest
 from PIL import Image
 
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.gallery.items import GalleryItem, items_of
+from vlmgym.cli.gallery.items import items_of
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
+from vlmgym.sandbox.games.nlvr2.game import Nlvr2
+from vlmgym.sandbox.games.shisensho.game import ShisenSho
+from vlmgym.sandbox.games.swap.game import Swap
 from vlmgym.sandbox.registry import game_class, game_ids
 
 SIZE = 160
-SHOWN = ["2048", "geospot", "nlvr2", "shisensho", "shisensho_images", "swap"]
+SHOWN = ["2048", "geospot", "nlvr2", "shisensho", "swap"]
 
 
 @pytest.fixture(scope="module")
@@ -83,24 +86,26 @@ def test_game_of_a_user_without_oracle(lamps):
     assert 'class="panel example"' not in html
 
 
-def test_text_is_escaped(path):
+def test_text_is_escaped(path, monkeypatch):
     html = write_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
     (item,) = items_of(["nlvr2"])
-    html = write_page([replace(item, title=evil, about=evil, caption=lambda *_: evil)], SIZE)
+    monkeypatch.setattr(Nlvr2, "caption", lambda *_: evil)
+    html = write_page([replace(item, title=evil, about=evil)], SIZE)
+    assert html.count('class="caption"') == 2 * len(LEVELS)
     assert "<b" not in html.replace("<body", "")
 
 
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
-    bad = GalleryItem("folder", "Folder", "shisensho", "", overrides={"tiles": "folder"})
-    monkeypatch.setattr("vlmgym.cli.gallery.items.ITEMS", (*items_of(["swap"]), bad))
-    monkeypatch.setattr("vlmgym.cli.gallery.items.load_games", lambda: ({}, {}))
+    monkeypatch.setattr(ShisenSho, "variants", {"folders": {"tiles": "folder"}})
+    games = {"swap-v0": Swap, "shisensho-v0": ShisenSho}
+    monkeypatch.setattr("vlmgym.cli.gallery.items.load_games", lambda: (games, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--output", str(path), "--size", str(SIZE)])
-    assert "Folder is not shown: shisensho: tiles=folder needs data" in path.read_text()
+    assert "Shisen-Sho with folders is not shown: shisensho: tiles=folder needs data" in path.read_text()
     with pytest.raises(SystemExit):
-        main(["gallery", "folder", "--output", str(path)])
+        main(["gallery", "shisensho", "--output", str(path)])
     assert "tiles=folder needs data" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no game can be drawn: swap: size"):
         gallery(GalleryConfig(output=tmp_path / "none.html", size=5000))

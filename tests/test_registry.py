@@ -220,7 +220,7 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
         assert reason in listed[f"bad{number}-v0"]
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "failed to load" not in listed["2048-v0"]
-    assert {"2048", "bad0-v0"} <= set(listed["gallery"].split())
+    assert {"2048-v0", "bad0-v0"} <= set(listed["gallery"].split())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
 from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
-from vlmgym.cli.gallery.items import title_of
+from vlmgym.cli.games import title_of
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import Criterion, Player

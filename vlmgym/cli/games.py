@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, load_games
 
@@ -37,6 +38,16 @@ class Option:
     levels: tuple[str, ...]
     accepted: str
     description: str
+
+
+def title_of(found: type[Game[Any, Any]]) -> str:
+    """Name of a game in headings."""
+    return found.title or found.name.capitalize()
+
+
+def about(found: type[Game[Any, Any]]) -> str:
+    """First line of the docstring of a game."""
+    return (found.__doc__ or "").strip().partition("\n")[0]
 
 
 def options_of(config: type[GameConfig]) -> list[Option]:
@@ -92,7 +103,7 @@ def games(config: GamesConfig) -> None:
         print_games(config.game)
         return
     loaded, failed = load_games()
-    summaries = {game_id: (found.__doc__ or "").strip().partition("\n")[0] for game_id, found in loaded.items()}
+    summaries = {game_id: about(found) for game_id, found in loaded.items()}
     for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
         print(f"{game_id:<16} {summary}")
     print("\nPublished settings:")

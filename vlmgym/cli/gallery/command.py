@@ -10,12 +10,11 @@ from typing import Annotated
 import tyro
 
 from vlmgym.checks import check_int
-from vlmgym.cli.gallery.items import GalleryItem, items_of
+from vlmgym.cli.gallery.items import GalleryItem, items_of, position
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_file
-from vlmgym.sandbox.core.episode import Episode
 from vlmgym.terminal import make_console
 
 
@@ -26,7 +25,7 @@ class GalleryConfig:
     game: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
     ] = ()
-    """Names or ids of games, or shisensho_images; if empty, all installed games."""
+    """Names or ids of games; if empty, all installed games."""
     output: Path = Path("gallery.html")
     """Output page."""
     poster: Path | None = None
@@ -63,7 +62,7 @@ def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem
     for item in items:
         try:
             game = item.at(size)
-            game.images(Episode(game, item.seed).state)
+            game.images(position(game))
         except UsageError as error:
             left_out.append((item.title, str(error)))
         else:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from vlmgym import __version__
-from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of
+from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of, position
 from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import data_url
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
@@ -36,7 +36,7 @@ def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple
 
 def _item(item: GalleryItem, size: int) -> str:
     game = item.at(size)
-    state = item.position(game)
+    state = position(game)
     title = item.title
     return f"""
 <section id="{escape(item.name)}" class="item">
@@ -47,7 +47,7 @@ def _item(item: GalleryItem, size: int) -> str:
 <article class="panel prompt"><h4>Prompt</h4>
 {_images(game.images(state), f"{title} at level 3")}
 <pre {_scrolling(f"{title}: prompt")}>{escape(game.instructions(state))}</pre></article>
-{"".join(_example(example, title) for example in examples(item, game, state))}
+{"".join(_example(example, title) for example in examples(game, state))}
 </div>
 </section>"""
 
@@ -63,7 +63,8 @@ def _strip(item: GalleryItem, difficulty: Difficulty, size: int) -> str:
 
 
 def _level(item: GalleryItem, level: Level) -> str:
-    caption = "" if item.caption is None else f'<p class="caption">{escape(item.caption(level.game, level.state))}</p>'
+    text = level.game.caption(level.state)
+    caption = f'<p class="caption">{escape(text)}</p>' if text else ""
     overrides = level.overrides or [_default_words(item) if level.level == 3 else "as level 3"]
     return f"""
 <figure class="level {level.difficulty}-{level.level}">

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of
+from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of, position
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.palette import THEMES
@@ -92,7 +92,7 @@ def _png(sheet: Image.Image) -> bytes:
 def _column(item: GalleryItem, side: int, levels: Sequence[int]) -> list[Image.Image]:
     """Draw a game at levels of both difficulties."""
     games = ((level, item.at(side * SCALE, level, level)) for level in levels)
-    return [_images(game, item.position(game, level - 3), side) for level, game in games]
+    return [_images(game, position(game, level - 3), side) for level, game in games]
 
 
 def _images(game: AnyGame, state: Any, side: int) -> Image.Image:

@@ -115,6 +115,11 @@ class GameConfig(BaseModel):
             raise UsageError(f"{difficulty} must be between 1 (easy) and 5 (hard), got {short_repr(level)}")
         return {name: values[level - 1] for name, values in cls.level_values(difficulty).items()}
 
+    @property
+    def unused_fields(self) -> tuple[str, ...]:
+        """Names of config fields without effect, given the values of the others."""
+        return ()
+
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
         """Values at levels 1 to 5 of the fields that a difficulty sets."""

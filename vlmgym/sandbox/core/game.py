@@ -96,6 +96,10 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Skills that the game tests most; suites group scores by them."""
     action_names: ClassVar[tuple[str, ...]] = ()
     """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
+    shown_seed: ClassVar[int] = 7
+    """Seed of the state that the gallery and the documentation show at level 3."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Config fields of other kinds of images by a word for them; the gallery shows each as "TITLE with WORD"."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
     """Measure of the reasoning levels, for games without a spec in benchmarks/calibration. Default: solutions grow."""
 
@@ -170,6 +174,10 @@ class Game(ABC, Generic[StateT, ActionT]):
     @abstractmethod
     def describe(self, state: StateT) -> str:
         """Text description of the image: the ground truth for a response's `<perception>`."""
+
+    def caption(self, state: StateT) -> str:
+        """Text to show below the image in the gallery, such as the question; empty by default."""
+        return ""
 
     @property
     def image_source(self) -> str | None:

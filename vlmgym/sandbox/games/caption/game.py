@@ -106,6 +106,7 @@ class Caption(LineTask[CaptionState]):
     """
 
     name = "caption"
+    shown_seed = 14
     skills = ("perception",)
     Config = CaptionConfig
     State = CaptionState
@@ -197,6 +198,9 @@ class Caption(LineTask[CaptionState]):
 
     def paint(self, state: CaptionState) -> list[ImageArray]:
         return [load_photograph(str(state.photograph), self.config.size).copy()]
+
+    def caption(self, state: CaptionState) -> str:
+        return self.describe(state)
 
     def describe(self, state: CaptionState) -> str:
         return self.solution(state)

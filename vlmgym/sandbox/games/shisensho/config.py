@@ -66,3 +66,7 @@ class ShisenShoConfig(BoardConfig):
     def kinds(self) -> int:
         """Number of kinds of tile on a board."""
         return -(-self.rows * self.columns // self.copies)
+
+    @property
+    def unused_fields(self) -> tuple[str, ...]:
+        return ("variety",) if self.tiles == "shapes" else ("colours", "shapes", "similarity")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -118,6 +118,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     name = "shisensho"
     skills = ("perception", "search")
     title = "Shisen-Sho"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"images": {"tiles": "digits"}}
     cells_in_action = 2
     answer_verbs = ("connect", "join", "match", "remove")
     Config = ShisenShoConfig

@@ -145,6 +145,9 @@ class Vqa(LineTask[VqaState]):
         c = self.config
         return [paint_scene(state.scene or (), c.size, c.similarity, c.theme)]
 
+    def caption(self, state: VqaState) -> str:
+        return state.question
+
     def describe(self, state: VqaState) -> str:
         return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
 
