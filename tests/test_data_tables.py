@@ -21,6 +21,8 @@ from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow
 from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, Lines
+from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
+from vlmgym.sandbox.games.nlvr2.layout import open_nlvr2
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -284,7 +286,7 @@ def test_missing_data_are_an_error(tmp_path, data, why):
 
 def test_osv5m_is_not_downloaded_by_its_hub_id():
     with pytest.raises(UsageError, match="vlmgym data fetch osv5m"):
-        open_table("osv5m/osv5m", "train")
+        open_osv5m("osv5m/osv5m", "train")
 
 
 def test_folders_saved_by_datasets(tmp_path):
@@ -310,7 +312,7 @@ def test_layout_of_nlvr2(tmp_path):
             (tmp_path / place / f"{split}-850-0-img{side}.png").write_bytes(encoded())
         found = {**row, "identifier": row["identifier"].format(split), "directory": 7 if split == "train" else None}
         (tmp_path / f"{split}.json").write_text(json.dumps(found) + "\n" + json.dumps({**found, "identifier": "../x"}))
-        table = open_table(str(tmp_path), split)
+        table = open_nlvr2(str(tmp_path), split)
         assert table[0]["left_image"] == f"{place}/{split}-850-0-img0.png"
         assert table[0]["right_image"] == f"{place}/{split}-850-0-img1.png"
         with pytest.raises(BadRow, match="identifier"):
@@ -321,14 +323,14 @@ def test_layout_of_osv5m(tmp_path):
     (tmp_path / "images" / "test" / "01").mkdir(parents=True)
     (tmp_path / "images" / "test" / "01" / "42.jpg").write_bytes(encoded(form="JPEG"))
     (tmp_path / "test.csv").write_text("id,latitude,longitude\n42,1,2\n43,1,2\n../1,1,2\n")
-    table = open_table(str(tmp_path), "test")
+    table = open_osv5m(str(tmp_path), "test")
     assert table[0]["image"] == "images/test/01/42.jpg"
     assert not (tmp_path / table[1]["image"]).exists()
     with pytest.raises(BadRow, match="alphanumeric"):
         table[2]
     (tmp_path / "test.csv").unlink()
     (tmp_path / "test.jsonl").write_text('{"id": 42, "latitude": 1, "longitude": 2}\n{"latitude": 1, "longitude": 2}\n')
-    table = open_table(str(tmp_path), "test")
+    table = open_osv5m(str(tmp_path), "test")
     assert table[0]["image"] == "images/test/01/42.jpg"
     with pytest.raises(BadRow, match="id is empty"):
         table[1]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from vlmgym.errors import IllegalAction, StateError, UsageError, VlmgymError, short_repr
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
-from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Part, StateT, is_int
+from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
+from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter, Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 from vlmgym.sandbox.rendering.palette import MIDDLE, ThemeName, blend

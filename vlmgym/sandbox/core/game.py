@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import contains
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -24,7 +24,7 @@ from vlmgym.errors import IllegalAction, StateError, UsageError, describe_valida
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.config import Criterion, GameConfig
-from vlmgym.sandbox.core.perception import Perception, compare_grids
+from vlmgym.sandbox.core.perception import Part, Perception, compare_grids
 from vlmgym.sandbox.core.spaces import ImageSpace, sample_value, value_ranges
 
 StateT = TypeVar("StateT")
@@ -47,17 +47,6 @@ class Step(Generic[StateT]):
     reward: float
     terminated: bool
     info: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Part(NamedTuple):
-    """A part of an image and the words for it: a box in pixels of image number `image`."""
-
-    words: str
-    left: int
-    top: int
-    width: int
-    height: int
-    image: int = 0
 
 
 class Game(ABC, Generic[StateT, ActionT]):

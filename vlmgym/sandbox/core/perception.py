@@ -27,6 +27,17 @@ class Perception(NamedTuple):
     exact: float
 
 
+class Part(NamedTuple):
+    """A part of an image and the words for it: a box in pixels of image number `image`."""
+
+    words: str
+    left: int
+    top: int
+    width: int
+    height: int
+    image: int = 0
+
+
 def compare_grids(truth: str, text: str) -> Perception:
     """Compare two grids written as one line per row, cells separated by commas, bars or else spaces.
 

@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.game import OWN_DATA, ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow
+from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow, Table
 from vlmgym.sandbox.datasets.source import Source, map_columns, shuffled
 from vlmgym.sandbox.rendering.degrade import degrade
 
@@ -165,12 +165,16 @@ class Task(Game[TaskStateT, ActionT]):
             raise UsageError(f"{self.name} has no data: set data=...")
         if not self.columns:
             raise UsageError(f"{self.name} does not support user data")
-        table = open_table(self.config.data, self.config.split)
+        table = self.open_data(self.config.data, self.config.split)
         if not len(table):
             raise UsageError(f"{self.config.data} has no rows")
         chosen = map_columns(self.columns, self.optional_fields, self.config.columns, table, self.config.data)
         hosts = frozenset(map(str.lower, self.config.url_hosts)) if self.config.urls else None
         return Source(table, chosen, self.image_fields, hosts)
+
+    def open_data(self, data: str, split: str | None) -> Table:
+        """Open the data. Override to add columns of image paths for a dataset whose layout is known."""
+        return open_table(data, split)
 
     @property
     def question_count(self) -> int | None:

@@ -17,7 +17,6 @@ HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+
 """`owner/name`, optionally with `@revision` and `:config`."""
 CONVERTED = "refs/convert/parquet"
 """Branch with the Hub's Parquet copy of datasets whose loading scripts `datasets` no longer runs."""
-OSV5M = "osv5m/osv5m"
 
 
 def open_hub(name: str, split: str | None) -> Table:
@@ -27,8 +26,6 @@ def open_hub(name: str, split: str | None) -> Table:
     """
     found = HUB_ID.fullmatch(name)
     assert found is not None
-    if found["repo"] == OSV5M:
-        raise UsageError(f"{name} is hundreds of GB of zip files; `vlmgym data fetch osv5m` downloads part of it")
     datasets = library("datasets", f"{name} on the Hub")
     constants = library("huggingface_hub.constants", f"{name} on the Hub")
     repo, config, revision = found["repo"], found["config"], found["revision"]

@@ -135,10 +135,12 @@ class Table(ABC):
     Attributes:
         columns: Column names. For JSON, whose rows may differ, the keys found in the first rows.
         folder: Folder that image paths are relative to and may not leave; None if paths are not allowed.
+        stem: Name of the file without its suffix, such as a split; empty for several files.
     """
 
     columns: tuple[str, ...]
     folder: Path | None
+    stem: str = ""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -163,7 +165,7 @@ class DerivedTable(Table):
     def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[Row], Row]) -> None:
         """Wrap `table`; `derive` computes the values of the columns `added` from a row and may raise `BadRow`."""
         self.columns = (*table.columns, *added)
-        self.folder = table.folder
+        self.folder, self.stem = table.folder, table.stem
         self._table = table
         self._derive = derive
 

@@ -12,7 +12,8 @@ from gymnasium import spaces
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.config import Criterion
-from vlmgym.sandbox.core.game import Part, is_int
+from vlmgym.sandbox.core.game import is_int
+from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 
 VERBS = ("choose", "number", "figure", "ball")

@@ -15,10 +15,11 @@ from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskState
-from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, decimal_of, is_empty, number_of, text_of
+from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, Table, decimal_of, is_empty, number_of, text_of
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
 from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
 from vlmgym.sandbox.games.geospot.reward import compare_places, compute_reward
 
@@ -138,6 +139,9 @@ class Geospot(Task[GeospotState, str]):
         right, up = (int(value) / 1000 * limit for value in rng.integers(-1000, 1001, 2))
         viewport = viewport_around(city.latitude, city.longitude, self.config.span, right, up, crop)
         return state_of(city, (viewport.latitude, viewport.longitude))
+
+    def open_data(self, data: str, split: str | None) -> Table:
+        return open_osv5m(data, split)
 
     def from_row(self, fields: Row) -> GeospotState:
         """Read a place from a data row."""

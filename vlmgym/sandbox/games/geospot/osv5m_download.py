@@ -15,7 +15,7 @@ import numpy as np
 
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
-from vlmgym.sandbox.datasets.hub import OSV5M
+from vlmgym.sandbox.games.geospot.osv5m import OSV5M
 
 SPLITS = ("test", "train")
 IMAGES = "images"

@@ -10,8 +10,8 @@ import numpy as np
 
 from vlmgym.errors import GenerationError, StateError
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Part
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.perception import Part, Perception
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.rotation.drawing import BLACK, extent, faces, paint

@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Part
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.tracking.motion import RADIUS, Frame, can_follow, fits, make_paths

@@ -1,0 +1,40 @@
+"""Folders of OpenStreetView-5M as published (osv5m/osv5m on the Hub)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vlmgym.errors import UsageError, short_repr
+from vlmgym.sandbox.datasets.hub import HUB_ID
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, text_of
+
+OSV5M = "osv5m/osv5m"
+
+
+def open_osv5m(data: str, split: str | None) -> Table:
+    """Open any table; if it is one of OpenStreetView-5M in a folder, add the paths of its images.
+
+    The name of the table is the split, as in `images/SPLIT/NN/ID.jpg`.
+    """
+    found = HUB_ID.fullmatch(data)
+    if found is not None and found["repo"] == OSV5M and not Path(data).expanduser().exists():
+        raise UsageError(f"{data} is hundreds of GB of zip files; `vlmgym data fetch osv5m` downloads part of it")
+    table = open_table(data, split)
+    folder, columns = table.folder, set(table.columns)
+    if folder is None or not table.stem or not columns >= {"id", "latitude", "longitude"} or "image" in columns:
+        return table
+    images = folder / "images" / table.stem
+    if not images.is_dir():
+        return table
+    shards = sorted(path for path in images.iterdir() if path.is_dir())
+    return DerivedTable(table, ("image",), lambda row: _image_path(row, folder, images, shards))
+
+
+def _image_path(row: Row, folder: Path, images: Path, shards: list[Path]) -> Row:
+    """Find the image of a row in one of the numbered folders."""
+    name = text_of(row, "id")
+    if not name.isalnum():
+        raise BadRow(f"id must be alphanumeric, got {short_repr(name)}")
+    found = next((shard / f"{name}.jpg" for shard in shards if (shard / f"{name}.jpg").is_file()), None)
+    return {"image": str((found or images / f"{name}.jpg").relative_to(folder))}

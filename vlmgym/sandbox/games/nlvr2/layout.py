@@ -1,0 +1,38 @@
+"""Folders of NLVR2 as published (github.com/lil-lab/nlvr)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vlmgym.errors import short_repr
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, is_empty
+
+COLUMNS = ("left_image", "right_image")
+
+
+def open_nlvr2(data: str, split: str | None) -> Table:
+    """Open any table; if it is one of NLVR2 in a folder, add the paths of both images."""
+    table = open_table(data, split)
+    folder, columns = table.folder, set(table.columns)
+    if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
+        return table
+    return DerivedTable(table, COLUMNS, lambda row: _image_paths(row, folder))
+
+
+def _image_paths(row: Row, folder: Path) -> Row:
+    """Find both images of a row.
+
+    They are in the folder or in `images`, directly or in a folder named by the split; training images are in folders
+    numbered by `directory`.
+    """
+    parts = str(row.get("identifier")).split("-")
+    if len(parts) != 4 or not all(part.isalnum() for part in parts):
+        raise BadRow(f"identifier must be split-set-pair-sentence, got {short_repr(row.get('identifier'))}")
+    split, pair = parts[0], "-".join(parts[:3])
+    folders = [f"{split}/", f"images/{split}/"]
+    if not is_empty(row.get("directory")):
+        folders = [f"{parent}{row['directory']}/" for parent in folders] + folders
+    paths = [f"{parent}{pair}-img{{}}.png" for parent in (*folders, "images/", "")]
+    found = next((path for path in paths if (folder / path.format(0)).is_file()), paths[0])
+    return {column: found.format(side) for side, column in enumerate(COLUMNS)}
