@@ -150,7 +150,7 @@ def test_comparison_of_text_with_images_names_the_perception_gap(
             **{"policy": "random", "report": False, **OPTIONS, **options, "output_dir": tmp_path / name}
         )
         run_evaluation(["2048"], config)
-    gap = "the policy is the same, so the difference of scores is the perception gap"
+    gap = "the policy is the same, so the difference in score is the perception gap"
     for name, named in (("image", True), ("both", False), ("other", False), ("history", False)):
         runs = tmp_path / "text", tmp_path / name
         found = compare(CompareConfig(runs=runs, labels=("text", name), page=False, workers=0))

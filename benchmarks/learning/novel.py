@@ -35,7 +35,7 @@ def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: 
 
 @lru_cache(maxsize=8)
 def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
-    """Hash the images of the first states of a stream.
+    """Hash the images of the initial states of a stream.
 
     Args:
         args: Options of the run.

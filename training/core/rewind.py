@@ -19,7 +19,7 @@ FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Move all that was written after a step to a new folder of the run and return it; None if there is nothing.
+    """Move everything written after a step to a new folder of the run and return it; None if there is nothing.
 
     Metrics are copied, since their file also has earlier steps, which the trainer keeps.
     """

@@ -107,7 +107,7 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts: list[str]) -> Iterator[str]:
-    """Compare the limits with the longest prompt among first states of all stages."""
+    """Compare the limits with the longest prompt among initial states of all stages."""
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured

@@ -75,7 +75,7 @@ class VlmgymTrainer(RayPPOTrainer):
         step = int(checkpoint.name.removeprefix("global_step_"))
         if (aside := set_aside(self.folder, step)) is None:
             return
-        print(f"resuming after step {step}; later steps are in {aside}")
+        print(f"resuming after step {step}; later steps were moved to {aside}")
         tracker = self.folder / CHECKPOINT_TRACKER
         if tracker.exists():
             shutil.copy2(tracker, aside / tracker.name)

@@ -104,8 +104,8 @@ class SftConfig(Options):
     lr: PositiveFloat = 3e-3
     """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
     accuracy: Fraction = 0.4
-    """Fraction of answers by the expert.
-    The others are random, which leaves the right answer to be learned from rewards."""
+    """Fraction of answers from the expert.
+    The rest are random, so that the right answer has to be learned from rewards."""
     expert: Expert = "greedy"
     """Source of right answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
     random_turns: NonNegativeInt = 0

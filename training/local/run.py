@@ -41,8 +41,8 @@ RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
     *("rollout.batch_size", "processes"),
 )
-"""Options about memory and time, which may also change. They affect results only by rounding, except that another
-kind of device samples other tokens."""
+"""Memory and speed options, which may also change. They affect results only by rounding, except that a different kind
+of device samples different tokens."""
 GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
 """Options that select games; the games themselves are compared instead."""
 

@@ -125,7 +125,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
             trainer.load(checkpoint)
             console.print(f"resuming after step {trainer.step}")
             if run.checkpoint is not None and (aside := set_aside(run.folder, trainer.step)) is not None:
-                console.print(f"later steps are in {aside}", soft_wrap=True)
+                console.print(f"later steps were moved to {aside}", soft_wrap=True)
         policy, episodes = trainer.policy_record(), config.steps * config.batch_size
         begin_rollout_records(run.rollouts, trainer.curriculum, policy, config.play, config.reward, episodes)
         with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:

@@ -6,7 +6,7 @@
 #     bash training/scripts/g0.sh 2048
 #
 # The first argument is a game: 2048, shisensho, shisensho_cifar10, swap, or all (2048, Shisen-Sho and Swap together).
-# OUT is checkpoints/vlmgym/g0_GAME. Other variables and settings are those of easyr1.sh:
+# OUT is checkpoints/vlmgym/g0_GAME. Other variables and settings are as in easyr1.sh:
 set -euo pipefail
 easyr1=$(dirname -- "${BASH_SOURCE[0]}")/easyr1.sh
 case ${1:-} in

@@ -50,8 +50,8 @@ def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConf
     """Make the games of a checkpoint, or its full curriculum.
 
     Raises:
-        UsageError: Another option changes the games, training showed no true images, or fewer questions were kept for
-            validation than are played.
+        UsageError: Another option changes the games, the model was trained on grey images, or fewer questions were
+            kept for validation than are played.
     """
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --strict, --config"

@@ -111,8 +111,8 @@ def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
         reason = "the fastest here"
     else:
         reason = (
-            f"as fast as the fastest ({best[0]} workers, {best[1]} environments) to within {1 - TIE_RATIO:.0%}, with "
-            "fewer processes or environments"
+            f"within {1 - TIE_RATIO:.0%} of the fastest ({best[0]} workers, {best[1]} environments), with fewer "
+            "processes or environments"
         )
     return Recommendation(workers, envs, reason)
 

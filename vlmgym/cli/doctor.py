@@ -21,7 +21,7 @@ EXTRAS = {
     "data": "data in Parquet, at URLs and on the Hugging Face Hub",
     "cloud": "data in Amazon S3 and Google Cloud Storage",
     "tasks": "built-in photographs and handwritten digits",
-    "atari": "Atari games, under the licence GPL-2.0",
+    "atari": "Atari games (GPL-2.0)",
     "transformers": "models in this process",
     "train": "training on one machine",
     "trl": "training with TRL",

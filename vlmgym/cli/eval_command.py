@@ -36,7 +36,7 @@ class EvalCommand(EvalConfig):
     curriculum: Path | None = None
     """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
     suite: str | None = None
-    """Suite to play instead of games (docs/suites.md), with its settings; or all, for every game at the given ones."""
+    """Suite to play instead of games, with its settings (docs/suites.md), or all: every game, with your settings."""
     private_salt: Path | None = None
     """With --suite, play private seeds derived from the salt in this file (docs/suites.md)."""
     as_trained: Path | None = None

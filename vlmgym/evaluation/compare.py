@@ -173,7 +173,7 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
         notes.append(f"{name} is {before} in {labels[0]} and {after} in {labels[1]}")
     seen = [{before, after} for name, before, after in changed if name == "observation"]
     if seen == [{"image", "text"}] and len(changed) == 1 and first.policy == second.policy:
-        notes.append("the policy is the same, so the difference of scores is the perception gap")
+        notes.append("the policy is the same, so the difference in score is the perception gap")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
     return notes

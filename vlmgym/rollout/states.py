@@ -40,7 +40,7 @@ class StateConfig:
     """Distribution of initial states."""
 
     moves: tuple[int, int] = (0, 0)
-    """Minimum and maximum number of moves made before the state, drawn uniformly. 0 0 gives first states."""
+    """Minimum and maximum number of moves made before the state, drawn uniformly. 0 0 gives initial states."""
     mover: Mover = "random-legal"
     """Policy that makes these moves. If the game would end, the state before the last move is used."""
     informative: bool = False
