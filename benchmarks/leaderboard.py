@@ -22,7 +22,7 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
-from vlmgym.evaluation.leaderboard.entry import Entry
+from vlmgym.evaluation.leaderboard.entry import LeaderboardEntry
 from vlmgym.evaluation.submission.pack import PackConfig, pack
 from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.files import replace_file
@@ -73,7 +73,7 @@ def _play(policy: str, root: Path, config: Config) -> Path:
     return folder
 
 
-def _page(suite: str, entries: Sequence[Entry], page: Path) -> str:
+def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
     head = ["", *(entry.label for entry in entries)]
     skills = [[skill, *(_words(entry.skills.get(skill)) for entry in entries)] for skill in entries[0].skills]
     games = [[game, *(_words(entry.games.get(game)) for entry in entries)] for game in entries[0].games]

@@ -69,7 +69,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         monkeypatch.setattr(f"vlmgym.{function}", lambda given, *_: given)
     for command in COMMANDS.values():
-        if command.action != "evaluate":
+        if command.action != "run_eval":
             monkeypatch.setattr(f"{command.module}.{command.action}", lambda _: None)
     monkeypatch.chdir(tmp_path)
     (curriculum, _) = blocks(ROOT / "docs" / "curricula.md", "toml")

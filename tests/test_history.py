@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.core.states import PlayConfig, start_rollouts
+from training.core.states import MultiTurnConfig, start_rollouts
 from vlmgym import Episode, make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
@@ -59,8 +59,8 @@ def test_runs_record_the_history_of_each_game(tmp_path: Path) -> None:
 def test_training_on_whole_episodes_repeats_them() -> None:
     alone = Curriculum.of([make_game("pairs", size=128)])
     picks = alone.picks(alone.begin(), 0, range(1))
-    (episode,) = start_rollouts(picks, 0, 1, PlayConfig(max_turns=3), StateConfig(moves=(0, 0)), RewardConfig())
+    (episode,) = start_rollouts(picks, 0, 1, MultiTurnConfig(max_turns=3), StateConfig(moves=(0, 0)), RewardConfig())
     episode.respond(Reply("<answer>(0, 0)</answer>"))
     assert len(episode.observation.images) == 2
     assert "Your earlier turns" in episode.observation.prompt
-    assert [PlayConfig(max_turns=turns).past_turns(16) for turns in (1, 3, 40)] == [0, 2, 16]
+    assert [MultiTurnConfig(max_turns=turns).past_turns(16) for turns in (1, 3, 40)] == [0, 2, 16]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import benchmarks.calibration.__main__ as calibration
 from training.core.records import begin_rollout_records, write_rollout_records
-from training.core.states import PlayConfig
+from training.core.states import MultiTurnConfig
 from vlmgym import make_game
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.eval import evaluate_script
@@ -114,7 +114,7 @@ def runs(tmp_path_factory):
 
 def write_rollouts(out: Path) -> None:
     curriculum = Curriculum.of([make_game("2048", size=64)])
-    begin_rollout_records(out, curriculum, PolicyRecord(name="x"), PlayConfig(), RewardConfig(), 1)
+    begin_rollout_records(out, curriculum, PolicyRecord(name="x"), MultiTurnConfig(), RewardConfig(), 1)
     write_rollout_records(out, "step_000001", ["{}"])
 
 

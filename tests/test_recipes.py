@@ -40,12 +40,12 @@ def test_dry_run_of_g0(game: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("game", GAMES)
 def test_dry_run_of_g1(game: str, tmp_path: Path) -> None:
-    variables = {"OUT": str(tmp_path), "EPISODES": "7", "TEACHER": "--policy openai --model teacher", "MODEL": "base"}
+    variables = {"OUT": str(tmp_path), "EPISODES": "7", "EXPERT": "--policy openai --model expert", "MODEL": "base"}
     done = run("g1.sh", game, "data.seed=2", "--dry-run", **variables)
     play, export, sft, rl = map(shlex.split, done.stdout.splitlines())
     assert play[1:3] == ["eval", game.partition("_")[0] if game != "all" else "2048"]
     assert ("tiles=cifar10" in play, "swap" in play) == (game == "shisensho_cifar10", game in ("swap", "all"))
-    assert " ".join(play).count("--policy openai --model teacher --episodes 7") == 1
+    assert " ".join(play).count("--policy openai --model expert --episodes 7") == 1
     assert play[-2:] == ["--output-dir", f"{tmp_path}/episodes"]
     assert export[1:3] == ["export", f"{tmp_path}/episodes"]
     assert sft[1] == "MODEL=base"
@@ -93,19 +93,19 @@ def test_cold_start_on_cifar10(tmp_path: Path) -> None:
     assert all("a photograph" in row["messages"][0]["content"] for row in llamafactory_rows(tmp_path / "out" / "data"))
 
 
-def test_only_right_turns_of_a_teacher_are_kept(tmp_path: Path) -> None:
-    """The teacher repeats the oracle's moves, but misreads the board in every second turn."""
+def test_only_right_turns_of_an_expert_are_kept(tmp_path: Path) -> None:
+    """The expert repeats the oracle's moves, but misreads the board in every second turn."""
     variables = {"EPISODES": "1", "STAGES": "data"}
     assert run("g1.sh", "shisensho", OUT=str(tmp_path / "oracle"), **variables).returncode == 0
-    teacher = tmp_path / "teacher.py"
-    teacher.write_text(
+    expert = tmp_path / "expert.py"
+    expert.write_text(
         "import json, pathlib\n"
         f"rows = pathlib.Path({str(tmp_path / 'oracle' / 'data' / 'data.jsonl')!r}).read_text().splitlines()\n"
         "responses = [json.loads(row)['messages'][-1]['content'] for row in rows]\n"
         "def policy(images, prompts):\n"
         "    return [responses[p.turn].replace('>', '>red heart, ' if p.turn % 2 else '>', 1) for p in prompts]\n"
     )
-    done = run("g1.sh", "shisensho", OUT=str(tmp_path / "out"), TEACHER=f"--policy {teacher}:policy", **variables)
+    done = run("g1.sh", "shisensho", OUT=str(tmp_path / "out"), EXPERT=f"--policy {expert}:policy", **variables)
     assert done.returncode == 0, done.stderr
     assert [row["turn"] for row in llamafactory_rows(tmp_path / "out" / "data")] == [*range(1, 19, 2)]
 

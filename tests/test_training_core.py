@@ -21,7 +21,7 @@ from training.core.advantages import (
     normalise_groups,
 )
 from training.core.expert import expert_response
-from training.core.states import PlayConfig, blank, check_validation_size, start_rollouts
+from training.core.states import MultiTurnConfig, blank, check_validation_size, start_rollouts
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
@@ -189,7 +189,7 @@ def picks_of(game: Game[Any, Any], count: int) -> dict[int, Pick]:
 
 def test_episodes_of_a_group_share_state_and_randomness() -> None:
     game = make_game("2048", **SMALL)
-    states, play = StateConfig(moves=(0, 9)), PlayConfig(max_turns=3)
+    states, play = StateConfig(moves=(0, 9)), MultiTurnConfig(max_turns=3)
     episodes = list(start_rollouts(picks_of(game, 2), 0, 3, play, states, SIGN))
     ids = [(episode.prompt_id, episode.sample_idx) for episode in episodes]
     assert ids == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
@@ -208,7 +208,7 @@ def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
     picks = picks_of(make_game("2048", **SMALL), 3)
 
     def played(max_turns: int) -> list[EpisodeRollout]:
-        play = PlayConfig(max_turns=max_turns, history=2, history_images=1)
+        play = MultiTurnConfig(max_turns=max_turns, history=2, history_images=1)
         episodes = list(start_rollouts(picks, 0, 1, play, StateConfig(moves=(0, 9)), SIGN, transform=blank))
         for episode in episodes:
             for move in ("up", "left"):
@@ -228,7 +228,7 @@ def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
 
 def test_terminated_episodes_are_not_truncated() -> None:
     picks = picks_of(make_game("vqa", size=96), 1)
-    (episode,) = start_rollouts(picks, 0, 1, PlayConfig(), StateConfig(), RewardConfig())
+    (episode,) = start_rollouts(picks, 0, 1, MultiTurnConfig(), StateConfig(), RewardConfig())
     episode.respond(Reply("<answer>1</answer>"))
     assert episode.done
     assert not episode.truncated

@@ -9,7 +9,7 @@ from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.image_reader import ReadingResults, read_levels
 from benchmarks.calibration.play import Measures, play
 from benchmarks.calibration.spec import Spec
-from vlmgym.sandbox.core.config import LEVELS, Player
+from vlmgym.sandbox.core.config import LEVELS, CalibrationPlayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Samples:
     episodes: int
     images: int
 
-    def episodes_of(self, spec: Spec, player: Player) -> int:
+    def episodes_of(self, spec: Spec, player: CalibrationPlayer) -> int:
         """Episodes of a player per level."""
         return max(2, round(self.episodes * (spec.oracle_share if player == "oracle" else 1)))
 
@@ -43,7 +43,7 @@ class Calibration:
 
     spec: Spec
     samples: Samples
-    plays: Mapping[int, Mapping[Player, Measures]]
+    plays: Mapping[int, Mapping[CalibrationPlayer, Measures]]
     play_elsewhere: Mapping[int, Estimate]
     readings: ReadingResults
 
@@ -68,7 +68,7 @@ def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = la
         progress: Called with the current step.
     """
     chosen = spec.criterion
-    plays: dict[int, dict[Player, Measures]] = {}
+    plays: dict[int, dict[CalibrationPlayer, Measures]] = {}
     for level in LEVELS:
         progress(f"reasoning {level}")
         game = spec.at(reasoning=level)

@@ -14,9 +14,9 @@ from benchmarks.calibration.reader import HELD_OUT
 from benchmarks.calibration.spec import Spec
 from benchmarks.markdown import table, wrapped
 from vlmgym.cli.games import format_value
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty, Player
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, CalibrationPlayer, Difficulty
 
-PLAYERS: Mapping[Player, str] = {
+PLAYERS: Mapping[CalibrationPlayer, str] = {
     "random": "Random (all actions)",
     "random-legal": "Random legal",
     "naive": "Naive",

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.spec import AnyGame, Spec
-from vlmgym.sandbox.core.config import Player
+from vlmgym.sandbox.core.config import CalibrationPlayer
 from vlmgym.sandbox.core.episode import Episode
 
 Measures = Mapping[str, Estimate]
@@ -24,7 +24,7 @@ CHANCE = 1
 """Seed stream of random play, separate from the episode's."""
 
 
-def play(spec: Spec, game: AnyGame, player: Player, episodes: int, seed: int = 0) -> Measures:
+def play(spec: Spec, game: AnyGame, player: CalibrationPlayer, episodes: int, seed: int = 0) -> Measures:
     """Play episodes and average their measures.
 
     Measures are `score`; `turns` and `ended` (reached the game's end) in games of several turns; numeric metrics of the
@@ -34,7 +34,7 @@ def play(spec: Spec, game: AnyGame, player: Player, episodes: int, seed: int = 0
     Args:
         spec: Calibration spec of the game.
         game: The game at one level.
-        player: Player.
+        player: Player to measure.
         episodes: Number of episodes.
         seed: Seed of the first episode; the others count up.
     """
@@ -54,7 +54,7 @@ class _Play:
     """An episode of one player."""
 
     def __init__(
-        self, spec: Spec, game: AnyGame, player: Player, seed: int, known: Callable[[Any], Any] | None
+        self, spec: Spec, game: AnyGame, player: CalibrationPlayer, seed: int, known: Callable[[Any], Any] | None
     ) -> None:
         self._game, self._player, self._known = game, player, known
         self._effort, self._turns = spec.effort, spec.turns[player]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.core.config import Criterion, Player
+from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 
@@ -97,7 +97,9 @@ class Spec:
     reading: ReadingSpec
     effort: Effort | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    turns: Mapping[Player, int] = field(default_factory=lambda: {"random": 100, "random-legal": 100, "oracle": 100})
+    turns: Mapping[CalibrationPlayer, int] = field(
+        default_factory=lambda: {"random": 100, "random-legal": 100, "oracle": 100}
+    )
     naive: Naive | None = None
     facts: Callable[[AnyGame, Any], Mapping[str, float]] | None = None
     oracle_share: float = 0.1

@@ -12,7 +12,7 @@ from benchmarks.calibration.task_specs import TASKS
 from vlmgym.cli.games import title_of
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
-from vlmgym.sandbox.core.config import Criterion, Player
+from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.games.game2048 import expectimax as game2048
@@ -115,7 +115,7 @@ def _spec_of_class(name: str) -> Spec:
     """Derive the spec of a game that defines none: cells or parts are read, and the class has the criterion."""
     found = game_class(name)
     chosen = found.criterion
-    players: Sequence[Player] = ("random", "random-legal", "oracle")
+    players: Sequence[CalibrationPlayer] = ("random", "random-legal", "oracle")
     listed = make_game(name).legal_actions(Episode(make_game(name), 0).state) is not None
     turns = 1 if issubclass(found, Task) else TURNS
     words = f"{chosen.measure}, {chosen.player}"

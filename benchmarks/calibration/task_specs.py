@@ -10,12 +10,12 @@ import numpy as np
 
 from benchmarks.calibration.spec import AnyGame, Naive, ReadingSpec, Spec
 from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
-from vlmgym.sandbox.core.config import Criterion, Player
+from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, format_place, place_of
 
-ONE_TURN: Mapping[Player, int] = {"random": 1, "oracle": 1, "questions": 1}
-WITH_NAIVE: Mapping[Player, int] = {"random": 1, "naive": 1, "oracle": 1}
+ONE_TURN: Mapping[CalibrationPlayer, int] = {"random": 1, "oracle": 1, "questions": 1}
+WITH_NAIVE: Mapping[CalibrationPlayer, int] = {"random": 1, "naive": 1, "oracle": 1}
 TRAINING_QUESTIONS = 300
 """Questions that the blind player is trained on."""
 KNOWN_CITIES = 100

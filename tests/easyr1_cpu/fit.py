@@ -20,7 +20,7 @@ import ray  # noqa: E402
 
 from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
-from training.easyr1.check import check_run  # noqa: E402
+from training.easyr1.check import preflight  # noqa: E402
 from training.easyr1.config import read_config  # noqa: E402
 from training.easyr1.launch import build_trainer, start_ray  # noqa: E402
 
@@ -43,7 +43,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
     )
     for run in runs:
         config = read_config(run)
-        assert check_run(config, machine=False)[0] == []
+        assert preflight(config, machine=False)[0] == []
         trainer = build_trainer(config, CpuWorker)
         trainer.init_workers()
         trainer.fit()

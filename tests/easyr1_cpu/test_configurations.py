@@ -20,7 +20,7 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from training.easyr1 import critics, machine
-from training.easyr1.check import STREAM, check_checkpoint, check_run
+from training.easyr1.check import STREAM, check_checkpoint, preflight
 from training.easyr1.config import RunConfig, read_config
 from training.easyr1.launch import fetch_model
 from training.easyr1.prompt_stream import PromptStream
@@ -67,7 +67,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
         write_cifar10(tmp_path)
         config.vlmgym["overrides"] = {"data": str(tmp_path)}  # as DATA=
     config.worker.actor.model.model_path = str(qwen3)
-    problems, facts = check_run(config, machine=False)
+    problems, facts = preflight(config, machine=False)
     assert problems == []
     assert "prompts have up to" in facts[0]
     assert not [fact for fact in facts if "warning" in fact]
@@ -113,7 +113,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
 )
 def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) -> None:
     config = config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={qwen3}", *settings])
-    problems, _ = check_run(config, machine=False)
+    problems, _ = preflight(config, machine=False)
     assert any(words in problem for problem in problems), problems
 
 
@@ -125,9 +125,9 @@ def test_size_of_the_validation_split(tmp_path: Path, qwen3: Path) -> None:
     config = config_of("rl_nlvr2")
     config.worker.actor.model.model_path = str(qwen3)
     config.vlmgym["games"] = [{"game": "vqa", "overrides": {"data": str(tmp_path / "rows.jsonl")}}]
-    assert any("keeps 4 of 40 questions" in problem for problem in check_run(config, machine=False)[0])
+    assert any("keeps 4 of 40 questions" in problem for problem in preflight(config, machine=False)[0])
     config.vlmgym["validation"] = {"episodes": 4, "max_turns": 1}
-    assert check_run(config, machine=False)[0] == []
+    assert preflight(config, machine=False)[0] == []
 
 
 def test_machine(qwen3: Path, tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_machine(qwen3: Path, tmp_path: Path) -> None:
     config = config_of("rl_2048", settings=[QUICK])
     config.worker.actor.model.model_path = str(qwen3)
     config.trainer.save_checkpoint_path = str(tmp_path / "file" / "out")
-    problems, facts = check_run(config)
+    problems, facts = preflight(config)
     for words in (f"trainer.n_gpus_per_node=4, but this machine has {torch.cuda.device_count()}", "cannot be created"):
         assert any(words in problem for problem in problems), (words, problems)
     assert "billion parameters need at least" in facts[0]
     config.vlmgym["rollout_workers"] += 4
-    needed = [float(re.findall(r"need at least ([\d.]+) GiB", fact)[0]) for fact in (facts[0], check_run(config)[1][0])]
+    needed = [float(re.findall(r"need at least ([\d.]+) GiB", fact)[0]) for fact in (facts[0], preflight(config)[1][0])]
     assert needed[1] == pytest.approx(needed[0] + 4), "1 GiB for each rollout worker"
     config.worker.rollout.dtype = "auto"
-    assert any("must be bf16, fp16 or fp32, got auto" in problem for problem in check_run(config)[0])
+    assert any("must be bf16, fp16 or fp32, got auto" in problem for problem in preflight(config)[0])
 
 
 def test_memory_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_invalid_models(qwen3: Path, tmp_path: Path, written: str | None, words:
     (folder / "config.json").unlink()
     if written is not None:
         (folder / "config.json").write_text(written)
-    problems, _ = check_run(config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={folder}"]))
+    problems, _ = preflight(config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={folder}"]))
     assert len([problem for problem in problems if words in problem]) == 1
 
 
@@ -210,7 +210,7 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     config = config_of("rl_2048")
     config.worker.actor.model.model_path = "nobody/nothing"
-    assert any("HF_HUB_OFFLINE is set" in problem for problem in check_run(config, machine=False)[0])
+    assert any("HF_HUB_OFFLINE is set" in problem for problem in preflight(config, machine=False)[0])
     with pytest.raises(UsageError, match="cannot download the model nobody/nothing"):
         fetch_model("nobody/nothing")
     fetch_model(str(qwen3))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.easyr1_cpu.test_configurations import config_of
-from training.easyr1.check import check_run
+from training.easyr1.check import preflight
 from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
@@ -19,7 +19,7 @@ def test_builtin_curricula_on_the_command_line(qwen3: Path, name: str) -> None:
     settings = [f"vlmgym.curriculum={name}", f"worker.actor.model.model_path={qwen3}"]
     config = config_of("rl_swap", settings=settings)
     assert Section.read(config.vlmgym).make_curriculum() == Curriculum.read(Path(name))
-    problems, facts = check_run(config, machine=False)
+    problems, facts = preflight(config, machine=False)
     assert problems == []
     assert any("schedule of the curriculum" in fact for fact in facts)
     assert any("score of a single response" in fact for fact in facts) == (name == "2048")
@@ -38,7 +38,7 @@ def test_games_and_curricula_on_the_command_line_replace_each_other() -> None:
 def test_check_prints_the_schedule_of_a_curriculum(qwen3: Path) -> None:
     config = config_of("ppo_geospot", settings=["vlmgym.curriculum=geospot-vlm-gym", "trainer.max_steps=5"])
     config.worker.actor.model.model_path = config.worker.critic.model.model_path = str(qwen3)
-    problems, (_, title, _, *lines) = check_run(config, machine=False)
+    problems, (_, title, _, *lines) = preflight(config, machine=False)
     assert problems == []
     assert "1,024 states per step" in title
     assert [line.split()[1:3] for line in lines[:5]] == [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT
 from tests.easyr1_cpu.test_configurations import write_cifar10
-from training.easyr1.check import check_run
+from training.easyr1.check import preflight
 from training.easyr1.config import RunConfig, read_config
 from training.easyr1.section import Section
 from training.local.options import read_config as read_local_config
@@ -30,7 +30,7 @@ def test_configurations_have_no_problems(qwen3: Path, tmp_path: Path, game: str,
         write_cifar10(tmp_path)
         config.vlmgym["games"][0]["overrides"]["data"] = str(tmp_path)
     config.worker.actor.model.model_path = str(qwen3)
-    assert check_run(config, machine=False)[0] == []
+    assert preflight(config, machine=False)[0] == []
     reward = Section.read(config.vlmgym).reward
     assert (reward.game_weight, reward.format_weight, reward.perception_weight) == (1, 1, "g1" in recipe)
 

@@ -40,7 +40,7 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
         if after == board:
             values.append(-1.0)
         elif depth == 1:
-            values.append(float(expectimax.evaluate(exponents_of(after))[0]))
+            values.append(float(expectimax.heuristic_values(exponents_of(after))[0]))
         else:
             empty = [(r, c) for r, row in enumerate(after) for c, tile in enumerate(row) if tile == 0]
             mean = 0.0

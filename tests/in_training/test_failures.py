@@ -17,7 +17,7 @@ import torch
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
 from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
 from training.core.records import make_trained_record
-from training.core.states import PlayConfig
+from training.core.states import MultiTurnConfig
 from training.local.checkpoint import last_checkpoint, save_checkpoint
 from training.local.encoding import TrainSample
 from training.local.errors import TrainingError
@@ -132,7 +132,7 @@ def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> 
     curriculum = Curriculum.of([GAME])
     start = curriculum.begin()
     trained = make_trained_record(
-        curriculum, start, PlayConfig(), StateConfig(), RewardConfig(), trainer="local grpo", step=1
+        curriculum, start, MultiTurnConfig(), StateConfig(), RewardConfig(), trainer="local grpo", step=1
     )
     args: Any = (tmp_path, 1, actor, optimizer, start, {}, trained)
     weights = (model / "model.safetensors").stat().st_size

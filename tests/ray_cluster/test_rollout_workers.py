@@ -18,7 +18,7 @@ import ray
 
 from training.easyr1.rollout_worker import EpisodeResult
 from training.easyr1.section import Section
-from training.easyr1.worker_pool import WorkerPool
+from training.easyr1.worker_pool import RolloutWorkerPool
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError, WorkerError
 from vlmgym.policies.base import Reply
@@ -65,7 +65,7 @@ def test_workers_play_the_same_episodes_as_one_process() -> None:
 
     def play(workers: int) -> tuple[list[Any], list[EpisodeResult]]:
         section = make_section(workers)
-        with closing(WorkerPool(section, Encoder(), 0, "tiny")) as pool:
+        with closing(RolloutWorkerPool(section, Encoder(), 0, "tiny")) as pool:
             results: list[Any] = pool.start(picks_of(section, rows), copies)
             places = [(row, copy) for row in rows for copy in range(copies)]
             for turn in range(3):
@@ -85,5 +85,5 @@ def test_workers_play_the_same_episodes_as_one_process() -> None:
 )
 def test_errors_of_workers(failure: str, error: type[Exception], message: str) -> None:
     section = make_section(1)
-    with closing(WorkerPool(section, Encoder(failure), 0, "tiny")) as pool, pytest.raises(error, match=message):
+    with closing(RolloutWorkerPool(section, Encoder(failure), 0, "tiny")) as pool, pytest.raises(error, match=message):
         pool.start(picks_of(section, [0]), 1)

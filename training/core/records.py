@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training.core.states import PlayConfig
+from training.core.states import MultiTurnConfig
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
 from vlmgym.records.output_folder import OutputFolder
@@ -18,7 +18,12 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 
 def begin_rollout_records(
-    folder: Path, curriculum: Curriculum, policy: PolicyRecord, play: PlayConfig, reward: RewardConfig, episodes: int
+    folder: Path,
+    curriculum: Curriculum,
+    policy: PolicyRecord,
+    play: MultiTurnConfig,
+    reward: RewardConfig,
+    episodes: int,
 ) -> None:
     """Create a run folder of rollouts for `vlmgym report`; raise `UsageError` for foreign files in it."""
     config = RunRecord(
@@ -47,7 +52,7 @@ def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> No
 def make_trained_record(
     curriculum: Curriculum,
     progress: Progress,
-    play: PlayConfig,
+    play: MultiTurnConfig,
     states: StateConfig,
     reward: RewardConfig,
     **sampling_and_trainer: Any,

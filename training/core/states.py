@@ -25,7 +25,7 @@ the gate that decides whether it has succeeded."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayConfig(PromptConfig):
+class MultiTurnConfig(PromptConfig):
     """Length of training episodes, and contents of their prompts."""
 
     max_turns: int = 1
@@ -60,7 +60,7 @@ def start_rollouts(
     picks: Mapping[int, Pick],
     seed: int,
     group_size: int,
-    play: PlayConfig,
+    play: MultiTurnConfig,
     states: StateConfig,
     reward: RewardConfig,
     *,

@@ -26,11 +26,11 @@ def main(args: list[str]) -> None:
     if find_spec("verl") is None:
         raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
     without_vllm.install()  # the check reports if it is missing
-    from training.easyr1.check import check_run
+    from training.easyr1.check import preflight
     from training.easyr1.config import read_config
 
     config = read_config([arg for arg in args if arg != "--check"])
-    problems, facts = check_run(config)
+    problems, facts = preflight(config)
     for fact in facts:
         print(fact)
     if problems:

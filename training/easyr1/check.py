@@ -34,7 +34,7 @@ STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
 """Files of a checkpoint: the state of `PromptStream`, and of each process (trainer.save_model_only: only the first)."""
 
 
-def check_run(config: RunConfig, machine: bool = True) -> tuple[list[str], list[str]]:
+def preflight(config: RunConfig, machine: bool = True) -> tuple[list[str], list[str]]:
     """Return problems and facts of a configuration and of the machine; raise `UsageError` for an invalid `vlmgym`."""
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()

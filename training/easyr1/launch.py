@@ -19,7 +19,7 @@ from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.prompts import PromptEncoder, load_processors
 from training.easyr1.section import Section
 from training.easyr1.trainer import VlmgymTrainer
-from training.easyr1.worker_pool import WorkerPool
+from training.easyr1.worker_pool import RolloutWorkerPool
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
@@ -82,7 +82,9 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
     trainer = VlmgymTrainer(
         section=section,
         curriculum=curriculum,
-        workers=WorkerPool(section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)),
+        workers=RolloutWorkerPool(
+            section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)
+        ),
         config=config,
         tokenizer=tokenizer,
         processor=processor,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.core.states import PlayConfig
+from training.core.states import MultiTurnConfig
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.curriculum.file import with_data
 from vlmgym.errors import UsageError, describe_validation_error
@@ -44,7 +44,7 @@ class Section(_Part):
     games: tuple[EntryFile, ...] = ()
     curriculum: str | None = None
     overrides: dict[str, Any] = {}
-    play: PlayConfig = PlayConfig()
+    play: MultiTurnConfig = MultiTurnConfig()
     states: StateConfig = StateConfig()
     reward: RewardConfig = RewardConfig()
     validation: Validation = Validation()

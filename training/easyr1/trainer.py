@@ -33,7 +33,7 @@ from training.easyr1.prompt_stream import PromptStream
 from training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, StepResult
 from training.easyr1.section import Section
 from training.easyr1.trained import trained_record
-from training.easyr1.worker_pool import WorkerPool
+from training.easyr1.worker_pool import RolloutWorkerPool
 from vlmgym.curriculum import Curriculum
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.files import replace_file, writing
@@ -48,7 +48,9 @@ class VlmgymTrainer(RayPPOTrainer):
 
     train_dataloader: PromptStream
 
-    def __init__(self, *, section: Section, curriculum: Curriculum, workers: WorkerPool, **arguments: Any) -> None:
+    def __init__(
+        self, *, section: Section, curriculum: Curriculum, workers: RolloutWorkerPool, **arguments: Any
+    ) -> None:
         """Create the trainer; see `RayPPOTrainer` for further arguments."""
         validates = section.validation.episodes > 0
         super().__init__(**arguments, reward_fn=None, val_reward_fn=workers if validates else None)

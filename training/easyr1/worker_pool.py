@@ -13,7 +13,7 @@ from vlmgym.workers.process import receive_value
 from vlmgym.workers.ray import RayWorker
 
 
-class WorkerPool:
+class RolloutWorkerPool:
     """One rollout worker in this process, or several Ray actors that share the episodes."""
 
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from training.core.expert import Expert
-from training.core.states import PlayConfig, blank
+from training.core.states import MultiTurnConfig, blank
 from training.tiny_vlm import TinySize
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, describe_validation_error
@@ -270,7 +270,7 @@ class TrainConfig(GameOptions, Options):
     """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
     tiny: TinySize = field(default_factory=TinySize)
-    play: PlayConfig = field(default_factory=PlayConfig)
+    play: MultiTurnConfig = field(default_factory=MultiTurnConfig)
     states: StateConfig = field(default_factory=StateConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)

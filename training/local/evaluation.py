@@ -17,8 +17,7 @@ from training.local.config import TrainConfig
 from training.local.validation import validate, validation_episodes
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import VlmgymError
-from vlmgym.evaluation import EvalConfig, evaluate_to_folder
-from vlmgym.evaluation import evaluate as play
+from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
@@ -72,7 +71,7 @@ def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
     return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
 
 
-def evaluate(
+def evaluate_actor(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
 ) -> dict[str, Any]:
     """Evaluate the model on validation states and whole episodes of the games at their last stages.
@@ -99,12 +98,12 @@ def evaluate(
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play in the whole episodes of `evaluate`, for comparison, as in `result.json`."""
+    """Score random play in the whole episodes of `evaluate_actor`, for comparison, as in `result.json`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
     for games in split_by_id(last_games(curriculum)):
         for name, game in games.items():
-            records = play(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+            records = evaluate(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
             found[name] = score_summary(records)
     return found
 

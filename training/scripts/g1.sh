@@ -8,14 +8,14 @@
 # The first argument is a game: 2048, shisensho, shisensho_cifar10, swap, or all (2048, Shisen-Sho and Swap together).
 # Each stage writes its result to OUT. A later run continues with the first unfinished stage.
 #
-#     data  OUT/episodes, OUT/data   a teacher's turns with legal moves, exact format and right <perception>
+#     data  OUT/episodes, OUT/data   an expert's turns with legal moves, exact format and right <perception>
 #     sft   OUT/sft                  the model after supervised fine-tuning with LLaMA-Factory (sft.sh)
 #     rl    OUT/rl                   EasyR1's checkpoints and rollouts (easyr1.sh)
 #
 # OUT          checkpoints/vlmgym/g1_GAME
 # STAGES       stages to run ("data sft rl")
 # EPISODES     episodes per game (200)
-# TEACHER      policy that plays them, as options of vlmgym eval (--policy oracle)
+# EXPERT       policy that plays them, as options of vlmgym eval (--policy oracle)
 # DATA         local copy of CIFAR-10 (downloaded from the Hub)
 # LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli)
 #
@@ -76,9 +76,9 @@ if wanted data && ! [ -e "$out/data" ]; then
     place=--output-dir
     if [ -e "$out/episodes" ]; then place=--resume; fi
     # shellcheck disable=SC2206  # words are options
-    teacher=(${TEACHER:---policy oracle})
+    expert=(${EXPERT:---policy oracle})
     # a total of 1 requires correct format and perception
-    run "$root/.venv/bin/vlmgym" eval "${play[@]}" "${teacher[@]}" --episodes "$episodes" --videos 0 --no-report \
+    run "$root/.venv/bin/vlmgym" eval "${play[@]}" "${expert[@]}" --episodes "$episodes" --videos 0 --no-report \
         --reward.game-weight 0 --reward.format-weight 0.5 --reward.perception-weight 0.5 \
         --reward.perception-mode exact $place "$out/episodes"
     run "$root/.venv/bin/vlmgym" export "$out/episodes" --format sharegpt --min-reward 1 --output-dir "$out/data"

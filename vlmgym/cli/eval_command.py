@@ -66,7 +66,7 @@ def _reject_settings_of_suite(words: Sequence[str]) -> None:
         raise UsageError(f"{given[0]} is fixed by the suite: remove it")
 
 
-def evaluate(chosen: Any) -> None:
+def run_eval(chosen: Any) -> None:
     """Run `vlmgym eval` with options of such a type."""
     # Imported here because --help and errors in options need none of this.
     from vlmgym.cli.as_trained import trained_games

@@ -30,7 +30,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "eval": Command("vlmgym.cli.eval_command", "EvalCommand", "evaluate"),
+    "eval": Command("vlmgym.cli.eval_command", "EvalCommand", "run_eval"),
     "play": Command("vlmgym.cli.play", "PlayConfig", "play"),
     "bench": Command("vlmgym.cli.bench", "BenchConfig", "bench"),
     "bench-model": Command("vlmgym.cli.bench_prompt", "BenchModelConfig", "bench_images_or_prompt"),

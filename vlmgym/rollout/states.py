@@ -55,7 +55,7 @@ class StateConfig:
             raise UsageError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
 
 
-class Split(NamedTuple):
+class QuestionSplit(NamedTuple):
     """Seeds of the questions of a finite dataset."""
 
     validation: range
@@ -63,7 +63,7 @@ class Split(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split | None:
+def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
     """Split the questions of a finite dataset; return None if questions are generated.
 
     Of N questions, validation gets the questions selected by the first N x fraction seeds, counting from 1,000,000, so
@@ -76,7 +76,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Split |
     if count is None:
         return None
     middle, end = FIRST_VALIDATION_SEED + int(count * validation_fraction), FIRST_VALIDATION_SEED + count
-    split = Split(_drop_bad_tail(game, FIRST_VALIDATION_SEED, middle), _drop_bad_tail(game, middle, end))
+    split = QuestionSplit(_drop_bad_tail(game, FIRST_VALIDATION_SEED, middle), _drop_bad_tail(game, middle, end))
     if not (split.validation and split.training):
         raise UsageError(
             f"{game.name} has {count:,} questions, too few to keep a fraction of {validation_fraction:g} for "

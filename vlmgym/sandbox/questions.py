@@ -200,12 +200,12 @@ class Questions(LineTask[QuestionState]):
 
     def _after(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask about a cell after a move that uses no randomness, half of the time about one that changes."""
-        action, chance = self._random_legal(state, rng), np.random.default_rng(0)
-        before, unused = self._grid(state), repr(chance.bit_generator.state)
+        action, move_rng = self._random_legal(state, rng), np.random.default_rng(0)
+        before, unused = self._grid(state), repr(move_rng.bit_generator.state)
         if before is None or action is None or self.game.partially_observable:
             return None
-        after = self._grid(self.game.step(state, action, chance).state)
-        if after is None or repr(chance.bit_generator.state) != unused:
+        after = self._grid(self.game.step(state, action, move_rng).state)
+        if after is None or repr(move_rng.bit_generator.state) != unused:
             return None
         changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
         where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)

@@ -11,7 +11,7 @@ import tyro
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import WorkerOptions
-from vlmgym.evaluation.leaderboard.entry import Entry, make_entry, ranked
+from vlmgym.evaluation.leaderboard.entry import LeaderboardEntry, make_entry, ranked
 from vlmgym.evaluation.leaderboard.page import leaderboard_page
 from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.submission.check import check_submission
@@ -47,7 +47,7 @@ class LeaderboardConfig(WorkerOptions):
             raise UsageError("name the folders of one or more runs")
 
 
-def leaderboard(config: LeaderboardConfig) -> list[Entry]:
+def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
     """Write the page, and return the entries, best first."""
     check_own_file(config.output)
     runs = [open_run(folder) for folder in config.run]
@@ -64,7 +64,7 @@ def leaderboard(config: LeaderboardConfig) -> list[Entry]:
     if name is None or len(names) > 1:
         found = ", ".join(f"{run.folder.folder} is of {run.config.suite or 'no suite'}" for run in runs)
         raise UsageError(f"all runs must be of the same suite: {found}")
-    suite, entries = read_suite(name), list[Entry]()
+    suite, entries = read_suite(name), list[LeaderboardEntry]()
     for number, run in enumerate(runs):
         metadata = find_metadata(run.folder.folder)
         problems, games = _verified(run, metadata is not None, config, salt)

@@ -15,7 +15,7 @@ from vlmgym.statistics import mean_and_stderr
 
 
 @dataclass(frozen=True)
-class Entry:
+class LeaderboardEntry:
     """A run on the leaderboard.
 
     Attributes:
@@ -82,7 +82,7 @@ class Entry:
 
 def make_entry(
     run: StoredRun, games: Mapping[str, Summary], problems: int | None, metadata: Metadata | None = None
-) -> Entry:
+) -> LeaderboardEntry:
     """Make the entry of a run of a suite from the summary of each game, and from its metadata if it is a submission."""
     config, suite = run.config, suite_summary(run.config, games)
     if config.suite is None or suite is None or suite.score is None:
@@ -94,7 +94,7 @@ def make_entry(
     turns = max(1, sum(summary.turns for summary in found))
     tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
     own = metadata is None and config.private_salt is None and run.folder.report.exists()
-    return Entry(
+    return LeaderboardEntry(
         config=config,
         metadata=metadata,
         policy=describe_policy(config, games),
@@ -112,7 +112,7 @@ def make_entry(
     )
 
 
-def ranked(entries: Sequence[Entry]) -> list[Entry]:
+def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
     """Sort entries, best first, and add the perception gap of runs that were repeated with text.
 
     Runs of all games come first, then runs of fewer games, then runs with problems.
@@ -127,7 +127,7 @@ def ranked(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(found, key=lambda entry: (bool(entry.problems), entry.has_fewer_games, -entry.mean[0]))
 
 
-def perception_gap(text: Entry, image: Entry) -> Estimate | None:
+def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate | None:
     """Estimate the score with text minus the score with images, over the episodes that both runs have."""
     gaps = []
     for game, baseline in read_suite(text.config.suite or "").games.items():
@@ -138,6 +138,6 @@ def perception_gap(text: Entry, image: Entry) -> Estimate | None:
     return mean_with_error(gaps) if gaps else None
 
 
-def _settings(entry: Entry) -> tuple[object, ...]:
+def _settings(entry: LeaderboardEntry) -> tuple[object, ...]:
     """Return everything that runs with images and with text must have in common."""
     return entry.label, entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")

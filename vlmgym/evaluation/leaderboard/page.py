@@ -11,7 +11,7 @@ from string import Template
 from urllib.parse import quote
 
 from vlmgym import __version__
-from vlmgym.evaluation.leaderboard.entry import Entry
+from vlmgym.evaluation.leaderboard.entry import LeaderboardEntry
 from vlmgym.evaluation.report.document import asset, content_policy
 from vlmgym.evaluation.suite import Suite, format_estimate
 from vlmgym.records.run import Estimate
@@ -21,7 +21,7 @@ WIDTH = 180
 
 
 def leaderboard_page(
-    name: str, suite: Suite, entries: Sequence[Entry], folder: Path, private_salt: str | None = None
+    name: str, suite: Suite, entries: Sequence[LeaderboardEntry], folder: Path, private_salt: str | None = None
 ) -> str:
     """Build the page of a suite in a folder, to which links are relative; `private_salt` as in `RunRecord`."""
     seeds = f"seeds {suite.seed} to {suite.seed + suite.episodes - 1}"
@@ -48,17 +48,17 @@ def leaderboard_page(
     )
 
 
-def _columns(entries: Sequence[Entry]) -> list[str]:
+def _columns(entries: Sequence[LeaderboardEntry]) -> list[str]:
     measured = ["perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "verification"]
     stated = ["policy", "sampling", "submitter", "provider", "weights", "date"]
     return ["model", "prompt", "score", *_skills(entries), *measured, *stated]
 
 
-def _skills(entries: Sequence[Entry]) -> list[str]:
+def _skills(entries: Sequence[LeaderboardEntry]) -> list[str]:
     return sorted({skill for entry in entries for skill in entry.skills})
 
 
-def _cells(entry: Entry, skills: Sequence[str], folder: Path) -> list[str]:
+def _cells(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> list[str]:
     count, stated = entry.problems, entry.metadata
     verified = {None: "not checked", 0: "verified", 1: "1 difference"}.get(count, f"{count} differences")
     texts = ["", "", ""] if stated is None else [stated.submitter, stated.provider, stated.weights]
@@ -77,7 +77,7 @@ def _cells(entry: Entry, skills: Sequence[str], folder: Path) -> list[str]:
     ]
 
 
-def _link(entry: Entry, folder: Path, name: str, address: str = "") -> str:
+def _link(entry: LeaderboardEntry, folder: Path, name: str, address: str = "") -> str:
     """Link a name to the report of an entry, if there is one, or to an episode in it."""
     if entry.report is None:
         return escape(name)
@@ -112,7 +112,7 @@ def _bar(value: Estimate) -> str:
     )
 
 
-def _profile(entry: Entry, folder: Path) -> str:
+def _profile(entry: LeaderboardEntry, folder: Path) -> str:
     """Show the skills and games of an entry; games link to their first episodes."""
     names = {name: escape(name) for name in entry.skills}
     names |= {

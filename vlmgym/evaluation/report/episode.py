@@ -61,8 +61,8 @@ def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
     """Build the viewer data of an episode; `texts` are deduplicated prompts and descriptions."""
     game = _installed_game(episode.game)
     texts = _Texts()
-    positions = [] if game is None else recorded_states(game, episode)
-    truths = [None if game is None else game.describe(position) for position in positions]
+    states = [] if game is None else recorded_states(game, episode)
+    truths = [None if game is None else game.describe(state) for state in states]
     turns = [
         _turn(turn, game, truth, texts) for turn, truth in zip(episode.turns, truths or [None] * len(episode.turns))
     ]
@@ -70,7 +70,7 @@ def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
         "turns": turns,
         "final": texts.number(truths[-1]) if truths else None,
         "texts": list(map(shown, texts)),
-        "images": episode_images(game, positions) if game is not None and with_images else None,
+        "images": episode_images(game, states) if game is not None and with_images else None,
         "installed": game is not None,
         "maxTurns": episode.max_turns,
         "facts": _facts(episode),

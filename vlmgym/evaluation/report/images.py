@@ -107,12 +107,12 @@ def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any
     numbers: dict[str, int] = {}
     shown: list[int] = []
     for state in states:
-        position = game.to_json(state)
-        if position not in numbers:
-            numbers[position] = len(frames)
+        state_json = game.to_json(state)
+        if state_json not in numbers:
+            numbers[state_json] = len(frames)
             if isinstance(game, BoardGame) and type(game).draw is BoardGame.draw:
                 frames.append([sheet.add_board(game, state, cuts[0])])
             else:
                 frames.append([sheet.add(image, cut) for image, cut in zip(game.images(state), cuts, strict=True)])
-        shown.append(numbers[position])
+        shown.append(numbers[state_json])
     return {"tiles": sheet.tiles, "cuts": [asdict(cut) for cut in cuts], "frames": frames, "shown": shown}

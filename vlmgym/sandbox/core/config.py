@@ -20,7 +20,7 @@ PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None":
 """Python spellings of values that JSON spells differently."""
 
 
-Player = Literal["random", "random-legal", "naive", "oracle", "questions"]
+CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questions"]
 """Scripted player of benchmarks/calibration; `questions` only counts facts about initial states."""
 
 
@@ -37,7 +37,7 @@ class Criterion:
         why: Definition, continuing a sentence; by default the same.
     """
 
-    player: Player
+    player: CalibrationPlayer
     measure: str
     log: bool = False
     rises: bool = False

@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.game import OWN_DATA, ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, Row, RowRef, SkippedRow, Table
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, RowRef, SkippedRow, Table
 from vlmgym.sandbox.datasets.source import Source, map_columns, shuffled
 from vlmgym.sandbox.rendering.degrade import degrade
 
@@ -145,7 +145,7 @@ class Task(Game[TaskStateT, ActionT]):
     def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
         """Return the reward of an answer and facts for `Step.info`; raise `IllegalAction` if it is out of range."""
 
-    def from_row(self, fields: Row) -> TaskStateT:
+    def from_row(self, fields: DataRow) -> TaskStateT:
         """Build a question from a row of user data; the caller sets `row` and `skipped`.
 
         `fields` are the values of `columns` without the images; strings if read from CSV, None if missing. Helpers to

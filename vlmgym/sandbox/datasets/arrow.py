@@ -10,7 +10,7 @@ from typing import Any
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.cache import cached_file
 from vlmgym.sandbox.datasets.extra import library, one_line
-from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, Table, unique_columns
 
 BATCH_BYTES = 1 << 23
 """Approximate size of a batch in an Arrow file."""
@@ -34,7 +34,7 @@ class ArrowTable(Table):
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         return _ArrowRow(self, index)
 
     def values(self, column: str) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.arrow import open_parquet
 from vlmgym.sandbox.datasets.hub import HUB_ID, download_tables, open_hub, open_saved
-from vlmgym.sandbox.datasets.rows import DerivedTable, Row, Table
+from vlmgym.sandbox.datasets.rows import DataRow, DerivedTable, Table
 from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, file_version
 
 METADATA = "metadata"
@@ -123,5 +123,5 @@ class ImageFolder(Table):
     def __len__(self) -> int:
         return len(self._paths)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         return {"image": self._paths[index], "label": self._paths[index].partition("/")[0]}

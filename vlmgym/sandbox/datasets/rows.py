@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt
 
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 
-Row = Mapping[str, Any]
+DataRow = Mapping[str, Any]
 """The values of a row by column name."""
 
 DECIMAL = r"[+\-\u2212]?(?:[0-9]{1,15}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:[eE]-[0-9]{1,3})?\.?"
@@ -51,7 +51,7 @@ class SkippedRow:
     reason: str
 
 
-def content_hash(fields: Row, images: Iterable[bytes]) -> str:
+def content_hash(fields: DataRow, images: Iterable[bytes]) -> str:
     """Hash the fields and encoded images of a row to 32 hexadecimal digits."""
     content = [fields, [hashlib.sha256(image).hexdigest() for image in images]]
     text = json.dumps(content, sort_keys=True, default=repr)  # repr also distinguishes b"1" from "1"
@@ -67,7 +67,7 @@ def is_empty(value: Any) -> bool:
     )
 
 
-def text_of(fields: Row, name: str) -> str:
+def text_of(fields: DataRow, name: str) -> str:
     """Read a field as a stripped string.
 
     Numbers are converted; an integral float becomes an integer, because pandas stores integers with gaps as floats.
@@ -89,7 +89,7 @@ def text_of(fields: Row, name: str) -> str:
     return text
 
 
-def number_of(fields: Row, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+def number_of(fields: DataRow, name: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Read a field as a finite number; strings are parsed by `decimal_of`."""
     value = _value(fields, name)
     try:
@@ -109,7 +109,7 @@ def decimal_of(text: str) -> float | None:
     return float(text.rstrip(".").replace("\u2212", "-")) if _DECIMAL.fullmatch(text) else None
 
 
-def truth_of(fields: Row, name: str) -> bool:
+def truth_of(fields: DataRow, name: str) -> bool:
     """Read a field as a boolean: true or false in upper or lower case, 1 or 0."""
     value = _value(fields, name)
     word = str(value).strip().casefold()
@@ -122,7 +122,7 @@ def truth_of(fields: Row, name: str) -> bool:
     raise BadRow(f"{name} must be true or false, got {short_repr(value)}")
 
 
-def _value(fields: Row, name: str) -> Any:
+def _value(fields: DataRow, name: str) -> Any:
     value = fields.get(name)
     if is_empty(value):
         raise BadRow(f"{name} is empty")
@@ -147,7 +147,7 @@ class Table(ABC):
         """Number of rows."""
 
     @abstractmethod
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Read the row at an index from 0 to `len - 1`."""
 
     def values(self, column: str) -> Iterator[Any]:
@@ -162,7 +162,7 @@ class Table(ABC):
 class DerivedTable(Table):
     """A table with additional columns computed from the others, such as a path that follows from an id."""
 
-    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[Row], Row]) -> None:
+    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[DataRow], DataRow]) -> None:
         """Wrap `table`; `derive` computes the values of the columns `added` from a row and may raise `BadRow`."""
         self.columns = (*table.columns, *added)
         self.folder, self.stem = table.folder, table.stem
@@ -172,7 +172,7 @@ class DerivedTable(Table):
     def __len__(self) -> int:
         return len(self._table)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         row = self._table[index]
         return {**row, **self._derive(row)}
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, content_hash, is_empty
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, Table, content_hash, is_empty
 
 ID = "id"
 """Optional field of every task. Only the first row with an id is good."""
@@ -26,7 +26,7 @@ MAX_COMPARED = 200_000
 class Example:
     """The fields and decoded images (RGB) of a row, with a hash of both. Fields without a column are None."""
 
-    fields: Row
+    fields: DataRow
     images: tuple[Image.Image, ...]
     digest: str
 
@@ -119,7 +119,7 @@ def map_columns(
     return columns
 
 
-def _lookup(row: Row, column: str) -> Any:
+def _lookup(row: DataRow, column: str) -> Any:
     """Read a column, following keys and list indices after dots; None if something is missing."""
     if column in row:
         return row[column]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import StateError, UsageError, short_repr
-from vlmgym.sandbox.datasets.rows import BadRow, Row, Table, unique_columns
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, Table, unique_columns
 
 MAX_CSV_VALUE = 1 << 26  # characters; a value may be an image as a data URL
 MAX_JSON_ARRAY = 1 << 28  # bytes; an array is loaded into memory, unlike JSON lines
@@ -84,7 +84,7 @@ class CsvTable(Table):
     def __len__(self) -> int:
         return len(self._lines) - 1
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         values = self._values(index + 1)
         if len(values) != len(self.columns):
             raise BadRow(f"the line has {len(values)} values for {len(self.columns)} columns")
@@ -120,7 +120,7 @@ class JsonTable(Table):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         value = self._rows[index]
         try:
             value = json.loads(value) if isinstance(value, bytes) else value

@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState
-from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, is_empty, text_of
 from vlmgym.sandbox.datasets.source import shuffled
 from vlmgym.sandbox.games.caption.keywords import (
     Keyword,
@@ -145,7 +145,7 @@ class Caption(LineTask[CaptionState]):
         name = tuple(PHOTOGRAPHS)[index]
         return CaptionState(keywords=PHOTOGRAPHS[name].keywords, photograph=name)
 
-    def from_row(self, fields: Row) -> CaptionState:
+    def from_row(self, fields: DataRow) -> CaptionState:
         if not is_empty(fields["keywords"]):
             keywords = _keywords(fields["keywords"])
         elif not is_empty(fields["captions"]):

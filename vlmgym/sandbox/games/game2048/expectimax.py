@@ -98,7 +98,7 @@ class _Tree:
         self._nodes += boards.shape[2]
         children = np.count_nonzero(boards == 0) * len(self._new_tiles)
         deeper = depth < MAX_DEPTH and children * _EXPECTED_MOVES * boards[..., 0].size <= self._budget
-        values = self._new_tile(boards, depth) if deeper else evaluate(boards)
+        values = self._new_tile(boards, depth) if deeper else heuristic_values(boards)
         if self._goal is not None:
             values[boards.max(axis=(0, 1)) >= self._goal] = GOAL_VALUE / depth
         return values
@@ -134,7 +134,7 @@ def slide_all(boards: Boards) -> Boards:
     return moved
 
 
-def evaluate(boards: Boards) -> Values:
+def heuristic_values(boards: Boards) -> Values:
     """Evaluate boards heuristically: (rows, columns, boards) -> (boards,)."""
     block = max(1, _CELLS_PER_BLOCK // boards[..., 0].size)
     starts = range(0, boards.shape[2], block)

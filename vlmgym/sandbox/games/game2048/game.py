@@ -20,8 +20,8 @@ from vlmgym.sandbox.games.game2048.expectimax import search
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 from vlmgym.sandbox.rendering.palette import MIDDLE, blend
 
-Row = tuple[int, ...]
-Board = tuple[Row, ...]
+Line = tuple[int, ...]
+Board = tuple[Line, ...]
 
 PROMPT_V1 = """\
 The image shows a 2048 board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
@@ -222,12 +222,12 @@ class _Prospects(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 18)
-def _line_prospects(line: Row) -> _Prospects:
+def _line_prospects(line: Line) -> _Prospects:
     slid, reversed_line = _slide_left(line)[0], line[::-1]
     return _Prospects(slid.count(0) - line.count(0), slid != line, _slide_left(reversed_line)[0] != reversed_line)
 
 
-def _prospects(lines: Iterable[Row]) -> _Prospects:
+def _prospects(lines: Iterable[Line]) -> _Prospects:
     merges, to_start, to_end = zip(*map(_line_prospects, lines))
     return _Prospects(sum(merges), any(to_start), any(to_end))
 
@@ -239,7 +239,7 @@ def _in_words(lines: Board, start: str, end: str) -> str:
 
 
 @lru_cache(maxsize=1 << 18)
-def _slide_left(row: Row) -> tuple[Row, int]:
+def _slide_left(row: Line) -> tuple[Line, int]:
     from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv  # imports pygame
 
     exponents = np.array([[tile.bit_length() - 1 if tile else 0 for tile in row]], dtype=np.uint8)

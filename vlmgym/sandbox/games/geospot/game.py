@@ -15,7 +15,7 @@ from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskState
-from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, Row, Table, decimal_of, is_empty, number_of, text_of
+from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, DataRow, Table, decimal_of, is_empty, number_of, text_of
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
@@ -143,7 +143,7 @@ class Geospot(Task[GeospotState, str]):
     def open_data(self, data: str, split: str | None) -> Table:
         return open_osv5m(data, split)
 
-    def from_row(self, fields: Row) -> GeospotState:
+    def from_row(self, fields: DataRow) -> GeospotState:
         """Read a place from a data row."""
         latitude = number_of(fields, "latitude", -90, 90)
         longitude = number_of(fields, "longitude", -180, 180)

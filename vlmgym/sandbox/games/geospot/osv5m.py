@@ -7,7 +7,7 @@ from pathlib import Path
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.datasets.hub import HUB_ID
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, DerivedTable, Table, text_of
 
 OSV5M = "osv5m/osv5m"
 
@@ -31,7 +31,7 @@ def open_osv5m(data: str, split: str | None) -> Table:
     return DerivedTable(table, ("image",), lambda row: _image_path(row, folder, images, shards))
 
 
-def _image_path(row: Row, folder: Path, images: Path, shards: list[Path]) -> Row:
+def _image_path(row: DataRow, folder: Path, images: Path, shards: list[Path]) -> DataRow:
     """Find the image of a row in one of the numbered folders."""
     name = text_of(row, "id")
     if not name.isalnum():

@@ -22,7 +22,7 @@ class Fields(NamedTuple):
     coordinates: float
 
 
-class Stage(NamedTuple):
+class RewardStage(NamedTuple):
     """A stage of a curriculum."""
 
     begin: int
@@ -35,19 +35,19 @@ class Stage(NamedTuple):
 
 _SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
 
-CURRICULA: Mapping[Preset, tuple[Stage, ...]] = {
+CURRICULA: Mapping[Preset, tuple[RewardStage, ...]] = {
     # Episodes, weights and scales of the code of vlm-gym (github.com/sdan/vlm-gym), where coordinates weigh
     # max(city, region / 2); stage 1 is twice as tolerant, because the README says that stage 2 tightens it.
     "vlm-gym": (
-        Stage(0, Fields(1.0, 0.0, 0.0, 0.0), Fields(*(2 * scale for scale in _SCALES))),
-        Stage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
-        Stage(300, Fields(0.3, 0.4, 0.0, 0.2), _SCALES),
-        Stage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
-        Stage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
+        RewardStage(0, Fields(1.0, 0.0, 0.0, 0.0), Fields(*(2 * scale for scale in _SCALES))),
+        RewardStage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
+        RewardStage(300, Fields(0.3, 0.4, 0.0, 0.2), _SCALES),
+        RewardStage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
+        RewardStage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
     ),
     # Steps, parts and tolerances of mixtrain (mixtrain.ai/docs/examples/vlm-rl-training).
     "mixtrain": tuple(
-        Stage(step, Fields(*weights), Fields(tolerance, tolerance, tolerance, tolerance))
+        RewardStage(step, Fields(*weights), Fields(tolerance, tolerance, tolerance, tolerance))
         for step, tolerance, weights in (
             (0, 500.0, (0.3, 0.0, 0.0, 0.0)),
             (100, 200.0, (0.3, 0.0, 0.0, 0.0)),

@@ -55,7 +55,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class GymStep:
     """Effect of one action."""
 
     state: GymState
@@ -85,7 +85,7 @@ class LiveEnvs:
             if state.key not in self._running:
                 self._keep(state.key, self._reset(seed))
 
-    def step(self, state: GymState, action: Action) -> Result:
+    def step(self, state: GymState, action: Action) -> GymStep:
         """Play an action in a state that has not ended, which leaves an environment in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
@@ -93,7 +93,7 @@ class LiveEnvs:
                 reward, info = self._act(running, action)
             after = GymState(state.seed, Moves(self._actions.codes[action], state.actions), running.end)
             self._keep(after.key, running)
-            return Result(after, reward, info)
+            return GymStep(after, reward, info)
 
     def end(self, state: GymState) -> End | None:
         """Return how the episode has ended in a state, or None.

@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, is_int
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskState, accuracy
-from vlmgym.sandbox.datasets.rows import Row, Table, text_of, truth_of
+from vlmgym.sandbox.datasets.rows import DataRow, Table, text_of, truth_of
 from vlmgym.sandbox.games.nlvr2.layout import open_nlvr2
 from vlmgym.sandbox.games.nlvr2.statements import STATEMENTS
 from vlmgym.sandbox.games.scenes.config import SceneConfig
@@ -127,7 +127,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     def open_data(self, data: str, split: str | None) -> Table:
         return open_nlvr2(data, split)
 
-    def from_row(self, fields: Row) -> Nlvr2State:
+    def from_row(self, fields: DataRow) -> Nlvr2State:
         return Nlvr2State(kind="", statement=text_of(fields, "statement"), truth=truth_of(fields, "label"))
 
     def legal_actions(self, state: Nlvr2State) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vlmgym.errors import short_repr
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, DerivedTable, Row, Table, is_empty
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, DerivedTable, Table, is_empty
 
 COLUMNS = ("left_image", "right_image")
 
@@ -20,7 +20,7 @@ def open_nlvr2(data: str, split: str | None) -> Table:
     return DerivedTable(table, COLUMNS, lambda row: _image_paths(row, folder))
 
 
-def _image_paths(row: Row, folder: Path) -> Row:
+def _image_paths(row: DataRow, folder: Path) -> DataRow:
     """Find both images of a row.
 
     They are in the folder or in `images`, directly or in a folder named by the split; training images are in folders

@@ -14,7 +14,7 @@ from PIL import Image
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.extra import library
-from vlmgym.sandbox.datasets.rows import Row, Table
+from vlmgym.sandbox.datasets.rows import DataRow, Table
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"test": ("test_batch.bin",), "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6))}
@@ -41,7 +41,7 @@ class LabelledImages(Table):
     def __len__(self) -> int:
         return len(self._labels)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         buffer = io.BytesIO()
         Image.fromarray(np.ascontiguousarray(self._images[index])).save(buffer, "PNG")
         return {"image": buffer.getvalue(), "label": self._names[self._labels[index]]}

@@ -34,7 +34,7 @@ NODE_BUDGET = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClearingPlan:
     """Pairs of cells to remove in order, the number of tiles left, and of search nodes, 0 if all moves were safe."""
 
     moves: tuple[Pair, ...]
@@ -42,7 +42,7 @@ class Plan:
     nodes: int
 
 
-def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> Plan:
+def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> ClearingPlan:
     """Plan moves that clear a board.
 
     A search visits up to `budget` nodes. The first tries to clear the board; if it fails, others remove as many tiles
@@ -50,7 +50,7 @@ def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> Plan:
     """
     solver = _Solver(board, turns, budget)
     moves = tuple(solver.moves())
-    return Plan(moves, solver.tiles.bit_count(), solver.nodes)
+    return ClearingPlan(moves, solver.tiles.bit_count(), solver.nodes)
 
 
 def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:

@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_ce
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.games.solitaire.cards import DECK, RANKS, card_words, draw_card, ink_of, rank_of
-from vlmgym.sandbox.games.solitaire.solver import Plan, fits, longest_plan
+from vlmgym.sandbox.games.solitaire.solver import LongestPlan, fits, longest_plan
 from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import THEMES
 
@@ -190,7 +190,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         if any(EMPTY in column[: sum(map(bool, column))] for column in zip(*state.board)):
             raise StateError("a card lies below an empty cell")
 
-    def _plan(self, state: SolitaireState) -> Plan:
+    def _plan(self, state: SolitaireState) -> LongestPlan:
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
 

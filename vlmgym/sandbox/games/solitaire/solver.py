@@ -9,7 +9,7 @@ from typing import NamedTuple
 RANK_COUNT = 13
 
 
-class Plan(NamedTuple):
+class LongestPlan(NamedTuple):
     """Columns to play from, in order, and the number of positions searched; `exact` if no longer plan exists."""
 
     columns: tuple[int, ...]
@@ -23,7 +23,7 @@ def fits(rank: int, base: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> Plan:
+def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> LongestPlan:
     """Search depth-first for a plan that plays the most cards.
 
     Args:
@@ -51,13 +51,13 @@ def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) ->
             if len(path) > len(best):
                 best = tuple(path)
                 if len(best) == total:
-                    return Plan(best, searched, True)
+                    return LongestPlan(best, searched, True)
             waiting.append(_moves(columns, heights, key[1]))
             continue
         waiting.pop()
         if path:
             heights[path.pop()] += 1
-    return Plan(best, searched, searched < nodes)
+    return LongestPlan(best, searched, searched < nodes)
 
 
 def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:

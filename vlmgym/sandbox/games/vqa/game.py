@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy
-from vlmgym.sandbox.datasets.rows import BadRow, Row, is_empty, text_of
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, is_empty, text_of
 from vlmgym.sandbox.games.scenes.config import SceneConfig
 from vlmgym.sandbox.games.scenes.description import (
     LINE_FORMAT,
@@ -118,7 +118,7 @@ class Vqa(LineTask[VqaState]):
         made = QUESTIONS[pick(rng, tuple(QUESTIONS))](rng, self.config, self.config.relations)
         return VqaState(type=made.type, question=made.text, answers=(made.answer,), scene=made.scene)
 
-    def from_row(self, fields: Row) -> VqaState:
+    def from_row(self, fields: DataRow) -> VqaState:
         given = fields["answer"]
         items = list(given) if isinstance(given, list | tuple) else [given]
         values = [item.get("answer") if isinstance(item, Mapping) else item for item in items]
