@@ -95,7 +95,7 @@ def documentation(docstring: str) -> Iterator[str]:
         yield f"## {title}"
         parts = inspect.cleandoc(body).split("\n\n")
         if title == "Arguments":
-            parts = ["- " + item for part in parts for item in re.split(r"\n(?=`)", part)]
+            parts = ["- " + item for part in parts for item in re.split(r"\n(?=`\w+`: )", part)]
         yield "\n\n".join(" ".join(part.split()) for part in parts)
 
 

@@ -70,7 +70,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     Reward:
         The score is 1 - (presses needed now) / (presses needed at first), but at least 0: 1 if all lamps are off. The
-        reward of a turn is its change, 0 for an illegal or unparsable answer.
+        reward of a turn is the change in score, 0 for an illegal or unparsable answer.
 
     Episode end:
         All lamps are off. Metrics: solved, presses needed.

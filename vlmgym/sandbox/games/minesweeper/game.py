@@ -101,8 +101,8 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         `MultiDiscrete([rows, columns])`: row and column of a hidden cell, from 0.
 
     Reward:
-        The fraction of the cells without a mine that were hidden at the start and are opened by the action; 0 for a
-        mine and for an illegal or unparsable answer.
+        The fraction of the initially hidden cells without a mine that the action opens; 0 for a mine and for an illegal
+        or unparsable answer.
 
     Episode end:
         A mine is opened, or all other cells are open. Metrics: fraction of cells opened, solved.

@@ -79,7 +79,7 @@ class Nlvr2(Task[Nlvr2State, int]):
     Description:
         Without `data`, the images are two generated scenes of coloured shapes. The statement is about the presence of
         objects, their count, a comparison of counts, a spatial relation, or two such clauses. Half of the statements
-        are true, also among those with the same wording.
+        are true, even among statements with the same wording.
 
     Observation:
         Two RGB images: left, right.

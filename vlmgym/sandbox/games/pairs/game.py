@@ -72,9 +72,9 @@ class Pairs(BoardGame[PairsState, Cell]):
     """Turn over cards to find pairs, remembering the cards of earlier images.
 
     Description:
-        All cards start face down. Each turn turns over one card. The second card of two stays face up, with the first,
-        if they are partners; otherwise both are turned face down when the next card is chosen. Images show only the
-        cards that are face up, so prompts repeat as many earlier turns as there are cards.
+        All cards start face down. Each turn flips one card. If the second of two cards matches the first, both stay
+        face up; otherwise both are flipped back when the next card is chosen. Images show only the cards that are face
+        up, so prompts repeat one earlier turn per card.
 
     Observation:
         The cards as an RGB image.
@@ -86,11 +86,11 @@ class Pairs(BoardGame[PairsState, Cell]):
         1 / number of pairs for each pair found; 0 otherwise.
 
     Episode end:
-        All pairs are found, or `patience` turns per card are used up. Metrics: fraction of pairs found, cards turned
-        over for each pair found.
+        All pairs are found, or `patience` turns per card are used up. Metrics: fraction of pairs found, cards flipped
+        per pair found.
 
     Oracle:
-        Remembers all cards seen, and never uses others.
+        Remembers the cards it has seen, and uses no others.
     """
 
     name = "pairs"

@@ -75,8 +75,8 @@ class Parking(BoardGame[ParkingState, Move]):
     """Move vehicles out of the way of the red car.
 
     Description:
-        Each turn, one vehicle moves one cell forwards or backwards in its row or column. A lot is made from a solved
-        one by random moves, so it can be solved.
+        Each turn, one vehicle moves one cell forwards or backwards in its row or column. Lots are made by random moves
+        from a solved lot, so they can always be solved.
 
     Observation:
         The lot as an RGB image. Vehicles are marked with letters from A, the red car.
@@ -91,7 +91,7 @@ class Parking(BoardGame[ParkingState, Move]):
         The red car is at the right end of its row. Metrics: solved, cells to the exit.
 
     Oracle:
-        A shortest solution, or none if the search exceeds 100,000 lots, which no level needs.
+        A shortest solution; none if the search exceeds 100,000 lots, which happens at no level.
     """
 
     name = "parking"

@@ -52,7 +52,7 @@ class RotationState(ChoiceState):
 
 
 class Rotation(ChoiceTask[RotationState]):
-    """Find the figure that is the same as another one, only rotated.
+    """Find the rotated copy of a figure.
 
     Description:
         A figure is a random connected set of squares or cubes that differs from its mirror image. One choice is the

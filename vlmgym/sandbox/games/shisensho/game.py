@@ -87,7 +87,7 @@ class ShisenShoState:
 
 
 class ShisenSho(BoardGame[ShisenShoState, Pair]):
-    """Remove pairs of equal tiles that a path with few turns connects.
+    """Remove pairs of equal tiles connected by a path with few turns.
 
     Description:
         Shisen-Sho is also known as Four Rivers. A path runs along rows and columns, has at most `turns` turns, and

@@ -68,14 +68,14 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         can slide that way.
 
     Reward:
-        The score is 1 - (distance of all tiles from their goals now) / (at first), but at least 0: 1 if solved. The
-        reward of a turn is its change, 0 for an illegal or unparsable answer.
+        The score is 1 - (total distance of the tiles from their goals) / (initial distance), but at least 0: 1 if
+        solved. The reward of a turn is the change in score, 0 for an illegal or unparsable answer.
 
     Episode end:
         The tiles are in order. Metrics: solved, distance left.
 
     Oracle:
-        A shortest solution, or none if the search exceeds 40,000 boards, as for a few boards of level 5.
+        A shortest solution; none if the search exceeds 40,000 boards, as on a few boards at level 5.
     """
 
     name = "sliding"

@@ -70,8 +70,8 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
 
     Description:
         The player moves one cell per turn. Moving into a box pushes it one cell further, if the cell behind it is free.
-        Boxes cannot be pulled, so a wrong push can make the room unsolvable; the episode then goes on. Rooms are made
-        by pulling boxes from their targets at random, so each one can be solved.
+        Boxes cannot be pulled, so a wrong push can make the room unsolvable; the episode then continues. Rooms are
+        made by pulling boxes from their targets at random, so they can always be solved.
 
     Observation:
         The room as an RGB image.
@@ -87,7 +87,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         All boxes are on targets. Metrics: solved, boxes on targets, pushes.
 
     Oracle:
-        A shortest solution, or none if the search exceeds 500,000 rooms, which no level needs.
+        A shortest solution; none if the search exceeds 500,000 rooms, which happens at no level.
     """
 
     name = "sokoban"

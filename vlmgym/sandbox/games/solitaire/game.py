@@ -73,7 +73,7 @@ class SolitaireState:
 
 
 class Solitaire(BoardGame[SolitaireState, Cell]):
-    """Play all cards onto the base card, as in the patience Black Hole.
+    """Play all cards onto the base card, as in the patience game Black Hole.
 
     Description:
         All cards are visible. The lowest card of a column can be played if its rank is adjacent to the base card's;
@@ -92,7 +92,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         No card can be played. Metrics: fraction of cards played, solved.
 
     Oracle:
-        Plays on towards the most cards, found by a search of up to 20,000 positions.
+        Plays towards the largest number of cards that a search of up to 20,000 positions finds.
     """
 
     name = "solitaire"

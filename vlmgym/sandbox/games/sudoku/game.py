@@ -88,8 +88,8 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     """Fill a grid so that each row, column and box contains every number once.
 
     Description:
-        Puzzles have exactly one solution. Unless `search` is set, it can be found by two rules: a cell for which one
-        number is left, and a number for which a row, column or box has one cell left.
+        Puzzles have exactly one solution. Unless `search` is set, two rules are enough to find it: only one number fits
+        a cell, or only one cell of a row, column or box fits a number.
 
     Observation:
         The grid as an RGB image, with boxes shaded alternately.

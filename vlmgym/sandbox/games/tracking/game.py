@@ -73,7 +73,7 @@ class TrackingState(ChoiceState):
 
 
 class Tracking(ChoiceTask[TrackingState]):
-    """Follow equal balls over several images.
+    """Follow identical balls across several images.
 
     Description:
         Identical balls move between images. A ball is always closer to its own last position than to any other ball's,
