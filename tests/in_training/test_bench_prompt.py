@@ -9,8 +9,7 @@ import pytest
 from tests.api_server import ApiServer
 from tests.in_training.tiny import make_checkpoint
 from tests.test_bench_model import streamed
-from vlmgym.cli.bench_model import BenchModelConfig
-from vlmgym.cli.bench_prompt import bench_prompt
+from vlmgym.cli.bench_model import BenchModelConfig, bench_model
 
 
 def test_server_and_transformers_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,12 +25,14 @@ def test_server_and_transformers_side_by_side(tmp_path: Path, capsys: pytest.Cap
             against=str(tmp_path / "model"),
             device="cpu",
         )
-        speeds = bench_prompt(config)
-    local = speeds.transformers
-    assert local is not None
+        speeds = bench_model(config)
+    assert len(server.requests) == 1 + 3, "a warm-up and the runs"
+    (local,) = speeds.transformers
     assert local.steady_tokens_per_second is not None
-    assert local.completion_tokens == 12
-    whole, after_first = 12 / local.tokens_per_second.mean, 11 / local.steady_tokens_per_second.mean
+    assert (speeds.server[0].requests, local.requests, local.completion_tokens) == (3, 3, 12)
+    whole, after_first = 12 / local.request_tokens_per_second.mean, 11 / local.steady_tokens_per_second.mean
     assert whole == pytest.approx(local.first_token.mean + after_first, rel=0.3)
     assert 0 < local.first_token.mean < whole
-    assert "ratio" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "ratio" in out
+    assert "±" in out

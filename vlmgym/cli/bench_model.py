@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 
 MOVES = 20
 """Upper bound of the number of random moves before a state."""
+MEASURES = (
+    ("first token (s)", "first_token", ".3f"),
+    ("request (s)", "latency", ".3f"),
+    ("tok/s of a request", "request_tokens_per_second", ",.1f"),
+    ("tok/s after the first token", "steady_tokens_per_second", ",.1f"),
+    ("tok/s of all requests", "tokens_per_second", ",.1f"),
+    ("req/s", "requests_per_second", ",.1f"),
+)
+"""Rows of the table: label, field of `Speed` and format."""
+Question = Callable[[], tuple[list[ImageArray], str]]
+"""Returns images and a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,24 +120,88 @@ class BenchModelConfig(GameOptions):
             return asked
         return replace(asked, extra_body=json.dumps({**asked.extra_fields, "ignore_eos": True}))
 
+    @property
+    def levels(self) -> list[int]:
+        """Concurrency levels in order; a prompt is sent once at a time."""
+        return sorted(set(self.concurrency)) if self.prompt is None else [1]
+
+    def more(self, requests: int, begun: float) -> bool:
+        """Whether a measurement that began at this time continues after a number of requests in sequence."""
+        if self.prompt is not None:
+            return requests < self.runs
+        return not requests or time.perf_counter() < begun + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Mean, sample standard deviation, median and 95th percentile over requests."""
+
+    mean: float
+    stdev: float
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Statistic:
+        """Compute them; the standard deviation of a single value is 0."""
+        stdev = statistics.stdev(values) if len(values) > 1 else 0.0
+        return cls(statistics.fmean(values), stdev, statistics.median(values), float(np.quantile(values, 0.95)))
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Measurements at a number of concurrent requests, or with batches of that size.
 
-    Times are medians in seconds, except the 95th percentile of the first token (None without streaming). Rates are of
-    all requests together, at full concurrency. Tokens are means per request, images included.
+    Attributes:
+        concurrency: Number of concurrent requests.
+        requests: Number of requests measured.
+        first_token: Seconds to the first token.
+        latency: Seconds of a request.
+        request_tokens_per_second: Response tokens of a request over its time.
+        steady_tokens_per_second: Response tokens of a request after the first over the time after the first. None if
+            a response has fewer than two tokens, or no text.
+        tokens_per_second: Response tokens of all requests over time, at full concurrency.
+        requests_per_second: Requests over time, at full concurrency.
+        prompt_tokens: Mean tokens of a prompt, images included.
+        completion_tokens: Mean tokens of a response.
     """
 
     concurrency: int
     requests: int
-    first_token: float | None
-    first_token_p95: float | None
-    latency: float
+    first_token: Statistic
+    latency: Statistic
+    request_tokens_per_second: Statistic
+    steady_tokens_per_second: Statistic | None
     tokens_per_second: float
     requests_per_second: float
     prompt_tokens: float
     completion_tokens: float
+
+    @classmethod
+    def of(cls, concurrency: int, timed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
+        """Summarise requests; rates over the time from `begin` to `end` count requests that end later in part."""
+        tokens = sum(one.completion_tokens * _share(one.first, one.ended, begin, end) for one in timed)
+        steady = all(one.completion_tokens > 1 and one.ended > one.first for one in timed)
+        rates = [(one.completion_tokens - 1) / (one.ended - one.first) for one in timed] if steady else []
+        return cls(
+            concurrency=concurrency,
+            requests=len(timed),
+            first_token=Statistic.of([one.first - one.sent for one in timed]),
+            latency=Statistic.of([one.ended - one.sent for one in timed]),
+            request_tokens_per_second=Statistic.of([one.completion_tokens / (one.ended - one.sent) for one in timed]),
+            steady_tokens_per_second=Statistic.of(rates) if steady else None,
+            tokens_per_second=tokens / (end - begin),
+            requests_per_second=sum(_share(one.sent, one.ended, begin, end) for one in timed) / (end - begin),
+            prompt_tokens=statistics.fmean(one.prompt_tokens for one in timed),
+            completion_tokens=statistics.fmean(one.completion_tokens for one in timed),
+        )
+
+
+def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
+    """Return the fraction of an interval inside a window."""
+    if end <= begin:
+        return float(window_begin <= end <= window_end)
+    return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,30 +217,6 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
 
     Failed requests are not retried, which would distort the results.
     """
-    console = console or Console()
-    game = config.make_game(config.game)
-    policy, load = prepare(config)
-    levels = sorted(set(config.concurrency))
-    server: list[Speed] = []
-    transformers: list[Speed] = []
-    seeds = itertools.count()
-    model = load() if load else None
-    # Alternate between the two, so that other load affects both equally.
-    for concurrency in track(levels, "concurrency levels", console=Console(stderr=True), transient=True):
-        server.append(run_async(_measure_server(policy, game, seeds, concurrency, config.seconds)))
-        if model is not None:
-            transformers.append(_measure_local(model, config, game, concurrency))
-    speeds = ModelSpeeds(tuple(server), tuple(transformers))
-    _print(speeds, config, console)
-    if config.output is not None:
-        record = GameRecord.of(game).model_dump(mode="json")
-        found = {"game": record, "seconds": config.seconds, "speeds": asdict(speeds)}
-        write_own_json(config.output, describe(config) | found)
-    return speeds
-
-
-def prepare(config: BenchModelConfig) -> tuple[OpenAIPolicy, Callable[[], LocalModel] | None]:
-    """Create the policy and the function that loads transformers' model; check the output file."""
     policy, load = OpenAIPolicy(config.server()), None
     if config.against is not None:
         local_model, checkpoint = import_local_model("--against"), resolve_checkpoint(config.against, "transformers")
@@ -174,22 +225,36 @@ def prepare(config: BenchModelConfig) -> tuple[OpenAIPolicy, Callable[[], LocalM
         check_own_file(config.output)
         if not config.output.absolute().parent.is_dir():
             raise UsageError(f"cannot write {config.output}: the folder {config.output.parent} does not exist")
-    return policy, load
+    asked: dict[str, Any] = {"prompt": config.prompt, "runs": config.runs}
+    questions: Iterator[Question] = itertools.repeat(lambda: ([], config.prompt or ""))
+    if config.prompt is None:
+        game = config.make_game(config.game)
+        asked = {"game": GameRecord.of(game).model_dump(mode="json"), "seconds": config.seconds}
+        questions = (partial(_draw, game, seed) for seed in itertools.count())
+    model = load() if load else None
+    server: list[Speed] = []
+    transformers: list[Speed] = []
+    # Alternate between the two, so that other load affects both equally.
+    for concurrency in track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True):
+        server.append(run_async(_measure_server(policy, config, questions, concurrency)))
+        if model is not None:
+            transformers.append(_measure_local(model, config, questions, concurrency))
+    speeds = ModelSpeeds(tuple(server), tuple(transformers))
+    _print(speeds, config, console or Console())
+    if config.output is not None:
+        options = config.server()
+        found = {
+            "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "server": {"base_url": options.address, "model": options.model, "extra_body": options.extra_fields},
+            "max_tokens": config.max_tokens,
+            "ignore_eos": config.ignore_eos,
+            "against": config.against,
+        }
+        write_own_json(config.output, found | asked | {"speeds": asdict(speeds)})
+    return speeds
 
 
-def describe(config: BenchModelConfig) -> dict[str, Any]:
-    """Describe what was measured, and when, for the output file."""
-    server = config.server()
-    return {
-        "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "server": {"base_url": server.address, "model": server.model, "extra_body": server.extra_fields},
-        "max_tokens": config.max_tokens,
-        "ignore_eos": config.ignore_eos,
-        "against": config.against,
-    }
-
-
-def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
+def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
     """Return images and prompt of a state after random moves."""
     rng = np.random.default_rng(seed)
     state = game.start(rng)
@@ -202,111 +267,96 @@ def _question(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
 
 
 async def _measure_server(
-    policy: OpenAIPolicy, game: Game[Any, Any], seeds: Iterator[int], concurrency: int, seconds: float
+    policy: OpenAIPolicy, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
 ) -> Speed:
-    """Keep `concurrency` requests in flight for `seconds`."""
+    """Keep `concurrency` requests in flight."""
 
-    def encoded(seed: int) -> tuple[list[str], str]:
-        images, prompt = _question(game, seed)
+    def encoded(question: Question) -> tuple[list[str], str]:
+        images, prompt = question()
         return [image_url("png", image) for image in images], prompt
 
-    async def send(until: float) -> list[StreamTiming]:
-        streamed: list[StreamTiming] = []
-        while not streamed or time.perf_counter() < until:
-            shown, prompt = await asyncio.to_thread(encoded, next(seeds))
-            streamed.append(await policy.stream(shown, prompt))
-        return streamed
+    async def send(begun: float | None) -> list[StreamTiming]:
+        timed: list[StreamTiming] = []
+        while not timed or (begun is not None and config.more(len(timed), begun)):
+            images, prompt = await asyncio.to_thread(encoded, next(questions))
+            timed.append(await policy.stream(images, prompt))
+        return timed
 
     await policy.begin_run()
     try:
-        await run_all(send(0.0) for _ in range(concurrency))  # warm up connections and caches
+        await run_all(send(None) for _ in range(concurrency))  # warm up connections and caches
         begun = time.perf_counter()
-        streams = await run_all(send(begun + seconds) for _ in range(concurrency))
+        streams = await run_all(send(begun) for _ in range(concurrency))
     finally:
         await policy.end_run()
-    end = min(streamed[-1].ended for streamed in streams)  # full concurrency until here
-    return _speed(concurrency, list(itertools.chain(*streams)), begun, end)
+    end = min(timed[-1].ended for timed in streams)  # full concurrency until here
+    return Speed.of(concurrency, list(itertools.chain(*streams)), begun, end)
 
 
-def _speed(concurrency: int, streamed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
-    """Compute rates over a window; requests that end later count in part."""
-    tokens = requests = 0.0
-    for one in streamed:
-        requests += _share(one.sent, one.ended, begin, end)
-        tokens += one.completion_tokens * _share(one.first, one.ended, begin, end)
-    waits = sorted(one.first - one.sent for one in streamed)
-    return Speed(
-        concurrency=concurrency,
-        requests=len(streamed),
-        first_token=statistics.median(waits),
-        first_token_p95=float(np.quantile(waits, 0.95)),
-        latency=statistics.median(one.ended - one.sent for one in streamed),
-        tokens_per_second=tokens / (end - begin),
-        requests_per_second=requests / (end - begin),
-        prompt_tokens=statistics.fmean(one.prompt_tokens for one in streamed),
-        completion_tokens=statistics.fmean(one.completion_tokens for one in streamed),
-    )
+def _measure_local(
+    model: LocalModel, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
+) -> Speed:
+    """Generate batches, the first as a warm-up."""
+    _generate(model, config, [next(questions) for _ in range(concurrency)])
+    timed: list[StreamTiming] = []
+    begun = time.perf_counter()
+    while config.more(len(timed) // concurrency, begun):
+        timed += _generate(model, config, [next(questions) for _ in range(concurrency)])
+    return Speed.of(concurrency, timed, begun, timed[-1].ended)
 
 
-def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
-    """Return the fraction of an interval inside a window."""
-    if end <= begin:
-        return float(window_begin <= end <= window_end)
-    return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
-
-
-def _measure_local(model: Any, config: BenchModelConfig, game: Game[Any, Any], concurrency: int) -> Speed:
-    """Generate batches for `seconds`."""
+def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Question]) -> list[StreamTiming]:
+    """Time one batch of transformers."""
     from vlmgym.policies.local_model import GenerationRequest
+    from vlmgym.policies.openai_client import StreamTiming
 
-    seeds = itertools.count()
-    times: list[float] = []
-    replies: list[Any] = []
-    while sum(times[1:]) < config.seconds or len(times) < 2:  # the first is a warm-up
-        shown = [_question(game, next(seeds)) for _ in range(concurrency)]
-        batch = [GenerationRequest(images, prompt) for images, prompt in shown]
-        begun = time.perf_counter()
-        answered = model.generate(batch, config.max_tokens, temperature=0.0, ignore_eos=config.ignore_eos)
-        times.append(time.perf_counter() - begun)
-        for reply in answered:
-            if isinstance(reply, InfrastructureError):
-                raise reply
-        replies = answered if len(times) == 1 else [*replies, *answered]
-    counted = replies[concurrency:]
-    tokens = [reply.completion_tokens for reply in counted]
-    return Speed(
-        concurrency=concurrency,
-        requests=len(counted),
-        first_token=None,
-        first_token_p95=None,
-        latency=statistics.median(times[1:]),
-        tokens_per_second=sum(tokens) / sum(times[1:]),
-        requests_per_second=len(counted) / sum(times[1:]),
-        prompt_tokens=statistics.fmean(reply.prompt_tokens for reply in counted),
-        completion_tokens=statistics.fmean(tokens),
+    requests = [GenerationRequest(*question()) for question in batch]
+    tokens: list[float] = []
+    sent = time.perf_counter()
+    replies = model.generate(
+        requests,
+        config.max_tokens,
+        temperature=0.0,
+        ignore_eos=config.ignore_eos,
+        on_token=lambda: tokens.append(time.perf_counter()),
     )
+    timed = []
+    for reply in replies:
+        if isinstance(reply, InfrastructureError):
+            raise reply
+        timed.append(StreamTiming(sent, tokens[0], tokens[-1], reply.prompt_tokens or 0, reply.completion_tokens or 0))
+    return timed
 
 
 def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> None:
     prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
     response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
-    title = f"{config.model}, images of {config.game}: {prompt:,.0f} tokens in, {response:,.0f} out"
-    columns = ["concurrency", "first token (95%)", "request", "tok/s", "req/s"]
-    caption = "Times in seconds: median (95th percentile)."
+    shown = "one prompt" if config.prompt is not None else f"images of {config.game}"
+    title = f"{config.model}, {shown}: {prompt:,.0f} tokens in, {response:,.0f} out"
+    caption = "Medians (95th percentiles)."
+    if config.prompt is not None:
+        caption = f"Means ± standard deviations of {config.runs} runs, one at a time."
     if speeds.transformers:
-        columns += ["transformers", "ratio"]
-        caption += " transformers: tok/s at equal batch size; ratio: server / transformers."
-    table = Table(*columns, title=title, caption=caption)
-    for i, speed in enumerate(speeds.server):
-        row = [
-            str(speed.concurrency),
-            f"{speed.first_token:.3f} ({speed.first_token_p95:.3f})",
-            f"{speed.latency:.3f}",
-            f"{speed.tokens_per_second:,.0f}",
-            f"{speed.requests_per_second:,.1f}",
-        ]
-        if speeds.transformers:
-            other = speeds.transformers[i].tokens_per_second
-            row += [f"{other:,.0f}", f"{speed.tokens_per_second / other:.1f}"]
-        table.add_row(*row)
+        caption += " transformers: at equal batch size; ratio: server / transformers, of means."
+    levels = (str(speed.concurrency) for speed in speeds.server)
+    table = Table("concurrency", *levels, title=title, caption=caption)
+    for label, name, form in MEASURES:
+        server, *others = ([getattr(s, name) for s in side] for side in (speeds.server, speeds.transformers) if side)
+        table.add_row(label, *(_cell(value, form, config) for value in server))
+        for other in others:
+            table.add_row("  transformers", *(_cell(value, form, config) for value in other))
+            table.add_row("  ratio", *map(_ratio, server, other))
     console.print(table)
+
+
+def _cell(value: Statistic | float | None, form: str, config: BenchModelConfig) -> str:
+    if not isinstance(value, Statistic):
+        return "-" if value is None else format(value, form)
+    if config.prompt is None:
+        return f"{value.median:{form}} ({value.p95:{form}})"
+    return f"{value.mean:{form}} ± {value.stdev:{form}}"
+
+
+def _ratio(*values: Statistic | float | None) -> str:
+    one, two = (value.mean if isinstance(value, Statistic) else value for value in values)
+    return "-" if one is None or two is None else f"{one / two:.2f}"

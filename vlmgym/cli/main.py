@@ -33,7 +33,7 @@ COMMANDS = {
     "eval": Command("vlmgym.cli.eval_command", "EvalCommand", "run_eval"),
     "play": Command("vlmgym.cli.play", "PlayConfig", "play"),
     "bench": Command("vlmgym.cli.bench", "BenchConfig", "bench"),
-    "bench-model": Command("vlmgym.cli.bench_prompt", "BenchModelConfig", "bench_images_or_prompt"),
+    "bench-model": Command("vlmgym.cli.bench_model", "BenchModelConfig", "bench_model"),
     "report": Command("vlmgym.evaluation.report.command", "ReportConfig", "report"),
     "rescore": Command("vlmgym.evaluation.rescore", "RescoreConfig", "rescore"),
     "compare": Command("vlmgym.evaluation.compare", "CompareConfig", "compare"),

@@ -206,7 +206,7 @@ class _Stopped(StoppingCriteria):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
         if self._on_token is not None:
-            input_ids.tolist()  # waits until the GPU has the token
+            input_ids[:, -1].tolist()  # waits until the GPU has the token
             self._on_token()
         return torch.full((len(input_ids),), self._event.is_set(), device=input_ids.device)
 
