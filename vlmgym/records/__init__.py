@@ -1,0 +1,1 @@
+"""Records of episodes and runs, and their folders."""
