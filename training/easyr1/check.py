@@ -42,8 +42,7 @@ def preflight(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
     if sizes := list(_batches(config, section)):
         return [*problems, *sizes], facts  # the other checks divide by these sizes
     try:
-        for problem in check_machine(config, section, facts) if machine else ():
-            problems.append(problem)
+        problems += check_machine(config, section, facts) if machine else ()
         problems += _prompts(config, section, curriculum, facts)
         games, option = [entry.stages[-1].game for entry in curriculum.entries], "vlmgym.validation.episodes"
         check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)

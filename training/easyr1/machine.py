@@ -140,6 +140,5 @@ def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tup
     unused = config.algorithm.disable_kl or config.worker.actor.model.lora.rank > 0
     if not unused and (ref.fsdp.enable_cpu_offload or ref.offload.offload_params):
         host += itemsize(ref.fsdp.torch_dtype or "bf16") * actor
-    engine = itemsize(rollout.dtype or "bf16") * actor / rollout.tensor_parallel_size
-    host = host / trainer.nnodes + engine * trainer.n_gpus_per_node  # vLLM's weights while it sleeps
-    return host, update / gpus, checkpoint
+    engine = itemsize(rollout.dtype or "bf16") * actor / rollout.tensor_parallel_size  # vLLM's weights while it sleeps
+    return host / trainer.nnodes + engine * trainer.n_gpus_per_node, update / gpus, checkpoint
