@@ -46,20 +46,7 @@ if not is_command():  # some commands need no games, and the first one imports N
     from vlmgym.sandbox import game_ids, make_game, register_game  # registers the games with Gymnasium
 
 if TYPE_CHECKING:
-    from vlmgym.api import (
-        Episode,
-        Outcome,
-        RewardConfig,
-        Row,
-        Scored,
-        StateConfig,
-        dataset_card,
-        make_dataset,
-        make_episodes,
-        reward_fn,
-        score,
-        to_hf_dataset,
-    )
+    from vlmgym.api import *
     from vlmgym.sandbox.envs.vector.make import make_vec
 
 
