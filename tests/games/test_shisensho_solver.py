@@ -60,10 +60,10 @@ def states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
 def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
     game, state = drawn
     found = plan(state.board, game.config.turns)
-    assert found.tiles_left == fewest_left(game, state, {})
+    fewest = fewest_left(game, state, {})
     for action in found.moves:
         state = game.step(state, action, RNG).state
-    assert tiles_left(state.board) == found.tiles_left
+    assert tiles_left(state.board) == fewest
     assert game.ended(state) is not None
 
 
@@ -91,7 +91,6 @@ def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, in
         state = game.start(np.random.default_rng(seed))
         found = plan(state.board, game.config.turns)
         moves, end = play_oracle(game, state)
-        assert found.tiles_left == 0
         assert tuple(moves) == found.moves
         assert game.ended(end) == "cleared"
 

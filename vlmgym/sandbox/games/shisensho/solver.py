@@ -35,10 +35,9 @@ NODE_BUDGET = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClearingPlan:
-    """Pairs of cells to remove in order, the number of tiles left, and of search nodes, 0 if all moves were safe."""
+    """Pairs of cells to remove in order, and the number of search nodes, 0 if all moves were safe."""
 
     moves: tuple[Pair, ...]
-    tiles_left: int
     nodes: int
 
 
@@ -50,7 +49,7 @@ def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> ClearingPlan:
     """
     solver = _Solver(board, turns, budget)
     moves = tuple(solver.moves())
-    return ClearingPlan(moves, solver.tiles.bit_count(), solver.nodes)
+    return ClearingPlan(moves, solver.nodes)
 
 
 def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
@@ -65,7 +64,7 @@ class _Solver:
         self.nodes = 0
         self._finder = path_finder(len(board), len(board[0]), turns)
         self._groups = self._finder.groups(board)
-        self.tiles: Bitboard = sum(1 << square for group in self._groups for square in group)
+        self._tiles: Bitboard = sum(1 << square for group in self._groups for square in group)
         self._budget = budget
         self._seen: set[Bitboard] = set()
         self._line: list[SquarePair] = []
@@ -76,13 +75,13 @@ class _Solver:
         """Yield the moves of a plan, and remove their tiles from the board."""
         branches: list[SquarePair] = []
         while True:
-            safe = (pairs[0] for group in self._groups if (pairs := self._safe_pairs(self.tiles, group)))
+            safe = (pairs[0] for group in self._groups if (pairs := self._safe_pairs(self._tiles, group)))
             if (pair := next(safe, None)) is None:
-                branches = branches or self._branches(self.tiles)
+                branches = branches or self._branches(self._tiles)
                 if not branches:
                     return
                 pair = branches.pop(0)
-            self.tiles ^= 1 << pair[0] | 1 << pair[1]
+            self._tiles ^= 1 << pair[0] | 1 << pair[1]
             yield self._finder.cell(pair[0]) + self._finder.cell(pair[1])
 
     def _branches(self, tiles: Bitboard) -> list[SquarePair]:
