@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,21 @@ def read_curve(path: Path) -> list[dict[str, float]]:
             except ValueError:
                 break
     return rows
+
+
+class CurvePlot:
+    """An image of the curves, drawn at most once per `DRAW_INTERVAL`."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        """`write` replaces the image."""
+        self._write = write
+        self._drawn = time.monotonic()
+
+    def update(self, rows: Sequence[Mapping[str, float]], final: bool = False) -> None:
+        """Draw rows if the last drawing is old, or at the end of the run."""
+        if rows and (final or time.monotonic() > self._drawn + DRAW_INTERVAL):
+            self._drawn = time.monotonic()
+            self._write(draw_curves(rows))
 
 
 def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from verl.utils.logger.logger import Logger
 
-from training.core.plots import DRAW_INTERVAL, draw_curves, read_curve
+from training.core.plots import CurvePlot, read_curve
 from vlmgym.records.files import replace_file
 from vlmgym.records.output_folder import OutputFolder
 
@@ -34,7 +33,7 @@ class RunLog(Logger):
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
         self._output.claim(self.path, self.image)
         self.rows = read_curve(self.path)
-        self._drawn = time.monotonic()
+        self._plot = CurvePlot(lambda png: replace_file(self.image, png))
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
         """Log metrics of a step; repeated calls for a step are merged."""
@@ -42,20 +41,15 @@ class RunLog(Logger):
         row = {"step": step, **same, **{name: float(value) for name, value in data.items()}}
         self.rows = [*(row for row in self.rows if row["step"] < step), row]
         replace_file(self.path, (json.dumps(row).encode() + b"\n" for row in self.rows))
-        if time.monotonic() > self._drawn + DRAW_INTERVAL:
-            self.draw()
+        self._plot.update(self._plotted())
 
-    def draw(self) -> None:
-        """Draw the curves."""
-        self._drawn = time.monotonic()
-        drawn = [
+    def finish(self) -> None:
+        """Draw the final curves."""
+        self._plot.update(self._plotted(), final=True)
+
+    def _plotted(self) -> list[dict[str, float]]:
+        return [
             {"step": row["step"], **{PANELS[name]: value for name, value in row.items() if name in PANELS}}
             for row in self.rows
             if any(name in row for name in PANELS)
         ]
-        if drawn:
-            replace_file(self.image, draw_curves(drawn))
-
-    def finish(self) -> None:
-        """Draw the final curves."""
-        self.draw()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from training.core.plots import DRAW_INTERVAL, draw_curves, read_curve
+from training.core.plots import CurvePlot, read_curve
 from training.local.run import TrainingRun
 from vlmgym.records.files import LineLog, writing
 from vlmgym.records.loggers import begin_wandb
@@ -33,14 +32,14 @@ class Curves:
         with writing(folder):
             self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
         self._wandb = wandb
-        self._drawn = time.monotonic()
+        self._plot = CurvePlot(lambda png: self._output.write(self.image, png))
 
     def __enter__(self) -> Curves:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Draw the final image and close the files."""
-        self.draw()
+        self._plot.update(self.rows, final=True)
         self._tensorboard.close()
         self._log.__exit__(None, None, None)
 
@@ -53,14 +52,7 @@ class Curves:
                 self._tensorboard.add_scalar(name, value, int(row["step"]))
         if self._wandb is not None:
             self._wandb.log(dict(row))
-        if time.monotonic() > self._drawn + DRAW_INTERVAL:
-            self.draw()
-
-    def draw(self) -> None:
-        """Draw `curve.png`."""
-        self._drawn = time.monotonic()
-        if self.rows:
-            self._output.write(self.image, draw_curves(self.rows))
+        self._plot.update(self.rows)
 
 
 def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:
