@@ -7,39 +7,28 @@ import sys
 import pytest
 
 from tests.commands import BARE, SMALL, names, policy_file, process
-from vlmgym.evaluation import RunFolder, read_run
+from vlmgym.evaluation import RunFolder
 
 USAGE = [
     (["nonsense"], "unknown game 'nonsense'; the games are 2048-v0, "),
-    (["2048", "2048-v0"], "a game is listed twice"),
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--games", "swap", "--games", "2048"], "a game is listed twice"),
-    (["2048", "--policy", "best"], "unknown policy 'best'"),
-    (["2048", "--policy", "nowhere:f"], "cannot load 'nowhere'"),
     (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
     (["2048", "--model=x"], "--model is not an option of the random policy: choose --policy openai (or vllm, tr"),
     (["2048", "--tensor_parallel_size", "2"], "the random policy: choose --policy vllm"),
     (["2048", "--policy", "f.py:g", "--timeout", "nan"], "timeout must be a positive number of seconds"),
     (["2048", "--perception", "6"], "perception must be between 1 (easy) and 5 (hard), got 6"),
-    (["2048", "--config", "speed=3"], "unknown config field 'speed'"),
     (["2048", "--config", "perception=3"], "set perception by --perception, not by --config"),
-    (["2048", "--config", "rows=3", "--config", "rows=4"], "rows is set twice"),
-    (["shisensho", "--config", "tiles=cifar10", "data=missing"], "missing"),
     (["2048", "--size", "320", "--config", "size=640"], "--size and --config set different sizes"),
     (["shisensho", "--config", "rows=5", "columns=5"], "rows x columns must be even, got 5 x 5"),
-    (["2048", "--budget-cost", "2"], "budget_cost requires price_in and price_out"),
     (["2048", "--budget-tokens", "5"], "random does not count tokens"),
     (["2048", "--output-dir", "a", "--resume", "b"], "a resumed run continues in its own folder"),
     (["2048", "--resume", "nowhere"], "nowhere is not a run: cannot read"),
-    (["2048", "--output-dir", "earlier"], "earlier contains files that vlmgym did not write ('run.json')"),
 ]
 
 
 @pytest.mark.parametrize(("args", "message"), USAGE)
 def test_usage_error_is_reported_in_one_sentence_and_writes_nothing(tmp_path, run, args, message):
-    earlier = tmp_path / "earlier" / "run.json"
-    earlier.parent.mkdir()
-    earlier.write_text("an earlier run")
     (tmp_path / "leaves.py").write_text("raise SystemExit(0)")
     before = names(tmp_path)
     done = run("eval", *args)
@@ -48,7 +37,6 @@ def test_usage_error_is_reported_in_one_sentence_and_writes_nothing(tmp_path, ru
     assert message in done.err
     assert done.err_lines == 1
     assert [name for name in names(tmp_path) if name != "__pycache__"] == before
-    assert earlier.read_text() == "an earlier run"
 
 
 UNPARSED = [
@@ -58,7 +46,6 @@ UNPARSED = [
     (["eval", "2048", "--episode", "3"], "--episodes"),
     (["eval", "--episodes", "many"], "parsing --episodes: expected an integer, got 'many'"),
     (["eval", "--reward.illegal", "x"], "parsing --reward.illegal: expected a number, got 'x'"),
-    (["eval", "--output-dir", ""], "error: a path must not be empty; for the current folder, write ."),
     (["eval", "--policy"], "--policy"),
 ]
 """Arguments, and words of vlmgym; where tyro writes the message, only the name of the option."""
@@ -91,15 +78,6 @@ def test_policy_that_exits_or_hangs_ends_the_process(tmp_path, body, message):
     assert "Traceback" not in stderr
 
 
-def test_lone_surrogates_and_control_characters_are_recorded(tmp_path, run):
-    policy = policy_file(tmp_path, r"return ['\ud800 <answer>\ud800</answer> \0 </script>' for _ in prompts]")
-    options = ["--videos", "0", "--history", "2", "--policy", policy, "--output-dir", "here"]
-    assert run("eval", "2048", *SMALL, *options).code == 0
-    turn = read_run(tmp_path / "here").episodes[0].turns[0]
-    assert turn.response == "\\ud800 <answer>\\ud800</answer> \0 </script>"
-    assert turn.outcome == "unparsable"
-
-
 def test_folder_of_a_running_run_is_rejected(tmp_path, run):
     (tmp_path / "link").symlink_to(tmp_path / "here")
     with RunFolder(tmp_path / "here").output.reserved():
@@ -107,7 +85,6 @@ def test_folder_of_a_running_run_is_rejected(tmp_path, run):
             done = run("eval", "2048", *BARE, "--output-dir", folder)
             assert done.code == 1
             assert "another run is writing" in done.err
-    assert run("eval", "2048", *BARE, "--output-dir", "here").code == 0
 
 
 def test_policy_may_change_the_working_directory(tmp_path, run):

@@ -108,31 +108,38 @@ def test_missing_server():
     assert records[0].end_reason.startswith("no response after 2 requests, last error: connection failed")
 
 
-@pytest.mark.parametrize("status", [400, 422])
-def test_rejected_request_is_not_retried(status):
-    def behaviour(request):
-        return refusal(status, "the image is too large") if request.number == 3 else well_behaved(request)
+MOVED = Answer(307, b"", {"Location": "https://example.org/"})
 
-    records, server = play(behaviour, episodes=3, turns=2, concurrency=1)
-    assert [(record.status, len(record.turns)) for record in records] == [
-        ("turn limit", 2),
-        ("error", 1),
-        ("turn limit", 2),
-    ]
-    assert records[1].end_reason == f"the server rejected the request (HTTP {status}: the image is too large)"
-    assert len(server.requests) == 6
+
+@pytest.mark.parametrize(
+    ("number", "answer", "reason"),
+    [
+        (3, refusal(400, "the image is too large"), "rejected the request (HTTP 400: the image is too large)"),
+        (0, refusal(403, "flagged"), "rejected the request (HTTP 403: flagged)"),
+        (3, refusal(404), "HTTP 404"),  # after the first success, these are temporary
+        (3, MOVED, "HTTP 307"),
+    ],
+)
+def test_rejected_request_ends_only_its_episode(number, answer, reason):
+    records, server = play(first([GOOD] * number + [answer]), episodes=3, turns=2, concurrency=1)
+    expected = [("turn limit", 2)] * 3
+    expected[number // 2] = ("error", number % 2)
+    assert [(record.status, len(record.turns)) for record in records] == expected
+    lost = records[number // 2]
+    assert lost.score is None
+    assert reason in lost.end_reason
+    assert len(server.requests) == 5 + number % 2
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (refusal(401, "bad key"), r"rejects the API key \(HTTP 401: bad key\)"),
         (refusal(404, "no model tiny"), r"unknown model or URL \(HTTP 404: no model tiny\)"),
         (as_json({"detail": "Not Found"}, 404), r"HTTP 404: Not Found"),
         (Answer(308, b"", {"Location": "https://example.org/v1"}), "redirects to https://example.org/v1"),
     ],
 )
-def test_wrong_key_model_or_url_ends_the_run(answer, message):
+def test_wrong_model_or_url_ends_the_run(answer, message):
     with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
         evaluate(GAME, policy(server), 5, max_turns=2, concurrency=1, workers=0)
     assert len(server.requests) == 1
@@ -140,41 +147,15 @@ def test_wrong_key_model_or_url_ends_the_run(answer, message):
 
 def test_rejected_key_ends_the_run_and_keeps_episodes():
     kept = []
-    with pytest.raises(PolicyError, match="rejects the API key"):
+    with pytest.raises(PolicyError, match=r"rejects the API key \(HTTP 401: bad key\)"):
         play(
-            lambda request: refusal(401) if request.number == 5 else well_behaved(request),
+            lambda request: refusal(401, "bad key") if request.number == 5 else well_behaved(request),
             episodes=5,
             turns=2,
             concurrency=1,
             hooks=Hooks(on_episode=kept.append),
         )
     assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
-
-
-@pytest.mark.parametrize("answer", [refusal(404), Answer(307, b"", {"Location": "https://example.org/"})])
-def test_temporary_404_or_redirect_costs_an_episode(answer):
-    records, _ = play(first([GOOD, answer]), episodes=3, turns=2, concurrency=1)
-    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
-    assert f"HTTP {answer.status}" in records[0].end_reason
-
-
-def test_flagged_prompt_ends_only_its_episode():
-    flagged = image_url("png", GAME.draw(Episode(GAME, 0).state))
-
-    def behaviour(request):
-        return refusal(403, "flagged") if shows(request, flagged) else well_behaved(request)
-
-    records, _ = play(behaviour, episodes=3, turns=2, concurrency=1)
-    assert [record.status for record in records] == ["error", "turn limit", "turn limit"]
-    assert (records[0].score, records[0].end_reason) == (None, "the server rejected the request (HTTP 403: flagged)")
-    part = [records[0], records[2]]  # an interrupted run, without one more episode
-    resumed, server = play(behaviour, episodes=3, turns=2, concurrency=1, resume=part)
-    assert [(record.status, record.attempt) for record in resumed] == [
-        ("error", 2),
-        ("turn limit", 1),
-        ("turn limit", 1),
-    ]
-    assert len(server.requests) == 3
 
 
 def test_retry_after_delays_all_requests():

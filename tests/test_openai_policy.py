@@ -165,8 +165,8 @@ SURROGATES = "\ud800 \udc00\ud83d"
 HTML = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
-@pytest.mark.parametrize(("text", "recorded"), [(CONTROL, CONTROL), (HTML, HTML), (SURROGATES, r"\ud800 \udc00\ud83d")])
-def test_strange_responses_are_recorded_verbatim(text, recorded, run, tmp_path):
+def test_strange_responses_are_recorded_verbatim(run, tmp_path):
+    text, recorded = CONTROL + HTML + SURROGATES, CONTROL + HTML + r"\ud800 \udc00\ud83d"
     with ApiServer(lambda _: completion(text, reasoning=text)).running() as server:
         options = ["--policy", "openai", "--model", "m", "--base-url", server.url, "--output-dir", "o"]
         done = run("eval", "2048", *options, *BARE, "--episodes", 1)
