@@ -71,7 +71,7 @@ def test_import_keeps_signal_handlers() -> None:
 
 
 def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
-    options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", "random", "--workers", "2"]
+    options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", "random", "--workers", "1"]
     options += ["--concurrency", "4", "--videos", "0", "--no-report"]
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--output-dir", "o"]
     process = subprocess.Popen([*IN_BACKGROUND, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)

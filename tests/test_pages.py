@@ -36,10 +36,13 @@ def folder(tmp_path_factory):
 def test_pages_are_accessible_and_fit_the_window(folder, browser, name, scheme, width):
     with browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800}) as opened:
         watched = Watched(opened)
+        watched.visit(folder / name)
+        opened.evaluate(AXE)
         for address in ADDRESSES[name]:
-            watched.visit(folder / name, address)
+            opened.evaluate("address => location.hash = address", address)
+            if "/" in address:
+                expect(opened.locator(".what")).to_contain_text(address[1:].partition("/")[0])
             opened.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-            opened.evaluate(AXE)
             violations = opened.evaluate("axe.run().then(({ violations }) => violations)")
             assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in violations] == []
             assert opened.evaluate("document.documentElement.scrollWidth") == width

@@ -66,6 +66,7 @@ MISSING = {
 """Commands that end with an error about a missing package."""
 SHORT = {
     r"vlmgym eval |/eval_\w+\.py": {"--episodes": 2, "--max-turns": 4, "--videos": 1},
+    r"vlmgym eval (?!--curriculum)|/eval_\w+\.py": {"--size": 160},
     r"vlmgym (eval|report|verify|export|compare) |/eval_\w+\.py": {"--workers": 0},
     r"vlmgym bench-model (?!.*--prompt)": {"--seconds": 1},
 }

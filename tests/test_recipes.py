@@ -55,21 +55,29 @@ def test_dry_run_of_g1(game: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_stages_leave_their_results_and_are_not_repeated(tmp_path: Path) -> None:
-    command = tmp_path / "llamafactory-cli"
+@pytest.fixture(scope="module")
+def fine_tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a run with the oracle's data and a fine-tuned checkpoint."""
+    folder = tmp_path_factory.mktemp("recipe")
+    command = folder / "llamafactory-cli"
     command.write_text(LLAMAFACTORY)
     command.chmod(0o755)
-    out = tmp_path / "g1 shisensho"
+    out = folder / "g1 shisensho"
     variables = {"OUT": str(out), "EPISODES": "1", "STAGES": "data sft", "LLAMAFACTORY": str(command)}
     done = run("g1.sh", "shisensho", **variables)
     assert done.returncode == 0, done.stderr
+    return variables
+
+
+def test_stages_leave_their_results_and_are_not_repeated(fine_tuned: dict[str, str]) -> None:
+    out = Path(fine_tuned["OUT"])
     rows = llamafactory_rows(out / "data")
     assert len(rows) == 18, "all pairs of a board of 6 x 6"
     for row in rows:
         (response,) = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
         assert re.fullmatch(r"<perception>.+</perception>\n<think>.+</think>\n<answer>.+</answer>", response, re.DOTALL)
-    assert run("g1.sh", "shisensho", **variables).returncode == 0
-    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert run("g1.sh", "shisensho", **fine_tuned).returncode == 0
+    (call,) = (out.parent / "calls").read_text().splitlines()
     assert call.startswith(f"train {ROOT}/training/sft/sft.yaml model_name_or_path=Qwen/Qwen2.5-VL-7B-Instruct ")
     assert f"dataset_dir={out}/data media_dir={out}/data dataset=data output_dir={out}/sft" in call
 
@@ -93,19 +101,18 @@ def test_cold_start_on_cifar10(tmp_path: Path) -> None:
     assert all("a photograph" in row["messages"][0]["content"] for row in llamafactory_rows(tmp_path / "out" / "data"))
 
 
-def test_only_right_turns_of_an_expert_are_kept(tmp_path: Path) -> None:
+def test_only_right_turns_of_an_expert_are_kept(fine_tuned: dict[str, str], tmp_path: Path) -> None:
     """The expert repeats the oracle's moves, but misreads the board in every second turn."""
-    variables = {"EPISODES": "1", "STAGES": "data"}
-    assert run("g1.sh", "shisensho", OUT=str(tmp_path / "oracle"), **variables).returncode == 0
     expert = tmp_path / "expert.py"
     expert.write_text(
         "import json, pathlib\n"
-        f"rows = pathlib.Path({str(tmp_path / 'oracle' / 'data' / 'data.jsonl')!r}).read_text().splitlines()\n"
+        f"rows = pathlib.Path({fine_tuned['OUT']!r}, 'data', 'data.jsonl').read_text().splitlines()\n"
         "responses = [json.loads(row)['messages'][-1]['content'] for row in rows]\n"
         "def policy(images, prompts):\n"
         "    return [responses[p.turn].replace('>', '>red heart, ' if p.turn % 2 else '>', 1) for p in prompts]\n"
     )
-    done = run("g1.sh", "shisensho", OUT=str(tmp_path / "out"), EXPERT=f"--policy {expert}:policy", **variables)
+    variables = {"OUT": str(tmp_path / "out"), "STAGES": "data", "EXPERT": f"--policy {expert}:policy"}
+    done = run("g1.sh", "shisensho", **fine_tuned | variables)
     assert done.returncode == 0, done.stderr
     assert [row["turn"] for row in llamafactory_rows(tmp_path / "out" / "data")] == [*range(1, 19, 2)]
 

@@ -372,7 +372,7 @@ def test_real_installation_into_an_active_environment(machine: Machine) -> None:
         shutil.copy(ROOT / name, machine.clone)
     shutil.copytree(ROOT / "vlmgym", machine.clone / "vlmgym", ignore=shutil.ignore_patterns("__pycache__"))
     conda = machine.root / "conda env"
-    subprocess.run([sys.executable, "-m", "venv", str(conda)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(conda)], check=True, timeout=120)
     (packages,) = conda.glob("lib/python3*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     outer = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}

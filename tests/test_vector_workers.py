@@ -74,14 +74,14 @@ def test_bug_in_a_game_closes_the_environments(make_envs, workers):
 
 
 def test_interrupt_closes_the_environments(make_envs):
-    envs = make_envs("2048", 2, 2, size=64)
+    envs = make_envs("2048", 1, 1, size=64)
     envs.reset(seed=0)
-    os.kill(worker_process(envs, 1).pid, signal.SIGSTOP)
+    os.kill(worker_process(envs, 0).pid, signal.SIGSTOP)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        envs.step([0, 0])
+        envs.step([0])
     with pytest.raises(UsageError, match="closed"):
-        envs.step([0, 0])
+        envs.step([0])
 
 
 @pytest.mark.parametrize("when", ["between", "during"])
@@ -129,20 +129,20 @@ def test_hanging_worker(make_envs):
 
 @pytest.mark.parametrize("call", ["send", "call"])
 def test_worker_that_does_not_read(make_envs, call):
-    envs = make_envs("2048", 2, 2, size=64, timeout=60)
+    envs = make_envs("2048", 1, 1, size=64, timeout=60)
     envs.reset(seed=0)
     envs.timeout = 0.5
-    process = worker_process(envs, 1)
+    process = worker_process(envs, 0)
     os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 1 to 1\) timed out"):
-        envs.send([Response("x" * 8_000_000)] * 2) if call == "send" else envs.set_attr("note", "x" * 8_000_000)
+    with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 0 to 0\) timed out"):
+        envs.send([Response("x" * 8_000_000)]) if call == "send" else envs.set_attr("note", "x" * 8_000_000)
     assert not process.is_alive()
     with pytest.raises(UsageError, match="closed"):
-        envs.step([0, 0])
+        envs.step([0])
 
 
 def test_large_messages(make_envs):
-    envs = make_envs("2048", 2, 2, size=64)
+    envs = make_envs("2048", 2, 1, size=64)
     envs.reset(seed=0)
     *_, info = envs.step([Response("x" * 8_000_000)] * 2)
     assert info["outcome"].tolist() == ["unparsable"] * 2
@@ -158,7 +158,7 @@ class BecomesLock:
 
 
 def test_unpicklable_objects_are_rejected(make_envs):
-    envs = make_envs("2048", 2, 2, size=64)
+    envs = make_envs("2048", 2, 1, size=64)
     envs.reset(seed=0)
     with pytest.raises(UsageError, match="cannot send an object to a worker"):
         envs.call("prompt", lambda: 0)
@@ -175,7 +175,7 @@ import os, sys, time
 from vlmgym import make_vec
 
 if __name__ == "__main__":
-    envs = make_vec("2048", 4, 2, size=64)
+    envs = make_vec("2048", 1, 1, size=64)
     envs.reset(seed=0)
     print(*(worker._worker.process.pid for worker in envs._group.workers), flush=True)
     {then}
@@ -200,7 +200,7 @@ def test_workers_end_with_their_parent(tmp_path, then, how, code):
     if how is not None:
         os.killpg(parent.pid, how) if how is signal.SIGINT else parent.send_signal(how)
     _, errors = parent.communicate(timeout=30)
-    assert len(pids) == 2
+    assert len(pids) == 1
     assert parent.returncode == code
     assert "leaked" not in errors
     assert gone(pids)
