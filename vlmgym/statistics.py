@@ -27,37 +27,34 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(variance / len(values))
 
 
-def confidence_interval(
-    values: Sequence[float], level: float = LEVEL, *, unit_interval: bool
-) -> tuple[float, float] | None:
+def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tuple[float, float] | None:
     """Compute the confidence interval of a mean: Wilson for proportions (all values 0 or 1), otherwise Student's t.
 
     None for fewer than two values, and for equal values that are not proportions.
 
     Args:
         values: The sample.
-        level: Confidence level.
         unit_interval: True if values are within [0, 1] by definition. Otherwise, values that happen to be all 0 or 1
             are not treated as a share.
     """
     if len(values) < 2:
         return None
     if unit_interval and set(values) <= {0.0, 1.0}:
-        return wilson(round(sum(values)), len(values), level)
+        return wilson(round(sum(values)), len(values))
     if len(set(values)) == 1:
         return None
     from scipy.stats import t  # half a second to import
 
     mean, error = mean_and_stderr(values)
-    margin = float(t.ppf(0.5 + level / 2, len(values) - 1)) * (error or 0.0)
+    margin = float(t.ppf(0.5 + LEVEL / 2, len(values) - 1)) * (error or 0.0)
     return mean - margin, mean + margin
 
 
-def wilson(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+def wilson(count: int, total: int) -> tuple[float, float]:
     """Compute Wilson's score interval of `count / total`; `total` must be at least 1."""
     from scipy.stats import binomtest  # half a second to import
 
-    interval = binomtest(count, total).proportion_ci(level, method="wilson")
+    interval = binomtest(count, total).proportion_ci(LEVEL, method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -119,7 +116,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
 
 def share(count: int, pairs: int) -> Share:
     """Compute a share of at least one pair."""
-    return Share(count=count, share=count / pairs, interval=wilson(count, pairs, LEVEL))
+    return Share(count=count, share=count / pairs, interval=wilson(count, pairs))
 
 
 def _bootstrap(

@@ -212,7 +212,7 @@ class ModelSpeeds:
     transformers: tuple[Speed, ...] = ()
 
 
-def bench_model(config: BenchModelConfig, console: Console | None = None) -> ModelSpeeds:
+def bench_model(config: BenchModelConfig) -> ModelSpeeds:
     """Measure a server, print a table and write the output file.
 
     Failed requests are not retried, which would distort the results.
@@ -240,7 +240,7 @@ def bench_model(config: BenchModelConfig, console: Console | None = None) -> Mod
         if model is not None:
             transformers.append(_measure_local(model, config, questions, concurrency))
     speeds = ModelSpeeds(tuple(server), tuple(transformers))
-    _print(speeds, config, console or Console())
+    _print(speeds, config)
     if config.output is not None:
         options = config.server()
         found = {
@@ -328,7 +328,7 @@ def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Quest
     return timed
 
 
-def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> None:
+def _print(speeds: ModelSpeeds, config: BenchModelConfig) -> None:
     prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
     response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
     shown = "one prompt" if config.prompt is not None else f"images of {config.game}"
@@ -346,7 +346,7 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig, console: Console) -> N
         for other in others:
             table.add_row("  transformers", *(_cell(value, form, config) for value in other))
             table.add_row("  ratio", *map(_ratio, server, other))
-    console.print(table)
+    Console().print(table)
 
 
 def _cell(value: Statistic | float | None, form: str, config: BenchModelConfig) -> str:

@@ -13,13 +13,13 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.testing.states import TURNS, AnyGame, Seeds, choose, legal_actions
 
 
-def transcript(game: AnyGame, seed: int, turns: int = TURNS) -> list[dict[str, Any]]:
+def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
     """Play random actions, legal and illegal, and return everything that the seed determines."""
     chooser = np.random.default_rng([seed, 1])
     episode: Episode[Any, Any] = Episode(game, seed)
     shown = [_facts(game, episode.state)]
     infos: list[Mapping[str, Any]] = []
-    for turn in range(turns):
+    for turn in range(TURNS):
         if episode.ended is not None:
             break
         action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)

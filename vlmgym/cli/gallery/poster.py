@@ -17,6 +17,10 @@ from vlmgym.sandbox.rendering.palette import THEMES
 THEME = THEMES["light"]
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56
 """Sizes in pixels: margin, gap between games, gap between images of a game, title height."""
+SIDE, LEVEL_SIDE = 200, 160
+"""Pixels of the side of an image, in a poster of games and in one of levels."""
+ACROSS = 8
+"""Maximum number of games side by side."""
 LABELS = 84
 """Width of the level column in pixels."""
 SCALE = 2
@@ -25,16 +29,11 @@ RADIUS = 8
 """Corner radius in pixels."""
 
 
-def draw_poster(
-    items: Sequence[GalleryItem], side: int = 200, levels: Sequence[int] = LEVELS, across: int = 8
-) -> bytes:
-    """Draw games at levels of both difficulties as a PNG with 256 colours.
-
-    `side` is in pixels; each level has a row, with at most `across` games side by side.
-    """
+def draw_poster(items: Sequence[GalleryItem], levels: Sequence[int] = LEVELS) -> bytes:
+    """Draw games at levels of both difficulties as a PNG with 256 colours, one row per level."""
     bands = [
-        _joined([_column(item, side, levels) for item in items[start : start + across]], items[start:], side, levels)
-        for start in range(0, len(items), across)
+        _joined([_column(item, levels) for item in items[start : start + ACROSS]], items[start:], levels)
+        for start in range(0, len(items), ACROSS)
     ]
     sheet = Image.new("RGB", (max(band.width for band in bands), sum(band.height for band in bands)), THEME.page)
     top = 0
@@ -44,8 +43,9 @@ def draw_poster(
     return _png(sheet)
 
 
-def draw_levels(item: GalleryItem, side: int = 160) -> bytes:
+def draw_levels(item: GalleryItem) -> bytes:
     """Draw the five levels of both difficulties of a game as a PNG: one row each, from easy to hard."""
+    side = LEVEL_SIDE
     rows = [[_images(one.game, one.state, side) for one in levels_of(item, d, side * SCALE)] for d in DIFFICULTIES]
     wide = rows[0][0].width + GAP
     page = Canvas(LABELS + wide * len(LEVELS) + GAP, GAP + (side + GAP) * len(rows), THEME.page)
@@ -59,22 +59,22 @@ def draw_levels(item: GalleryItem, side: int = 160) -> bytes:
 
 
 def _joined(
-    columns: Sequence[Sequence[Image.Image]], items: Sequence[GalleryItem], side: int, levels: Sequence[int]
+    columns: Sequence[Sequence[Image.Image]], items: Sequence[GalleryItem], levels: Sequence[int]
 ) -> Image.Image:
     """Join the columns of games, with their titles above and the levels on the left."""
     widths = [column[0].width for column in columns]
     labels = LABELS if len(levels) > 1 else 0
     lefts = [MARGIN + labels + sum(widths[:i]) + i * GAP for i in range(len(widths))]
-    tops = [MARGIN + HEAD + i * (side + GAP) for i in range(len(levels))]
+    tops = [MARGIN + HEAD + i * (SIDE + GAP) for i in range(len(levels))]
     right = MARGIN + labels + sum(widths) + GAP * (len(widths) - 1)
-    page = Canvas(right + MARGIN, tops[-1] + side + MARGIN, THEME.page)
+    page = Canvas(right + MARGIN, tops[-1] + SIDE + MARGIN, THEME.page)
     for item, left, width in zip(items, lefts, widths):
         page.text(item.title, left + width / 2, MARGIN + HEAD * 0.4, _fitting(item.title, width), THEME.label)
     for level, top in zip(levels if labels else (), tops):
-        page.text(str(level), MARGIN + LABELS * 0.4, top + side / 2, 34, THEME.label)
+        page.text(str(level), MARGIN + LABELS * 0.4, top + SIDE / 2, 34, THEME.label)
         words = {LEVELS[0]: "easy", 3: "default", LEVELS[-1]: "hard"}.get(level)
         if words:
-            page.text(words, MARGIN + LABELS * 0.4, top + side / 2 + 36, 10, THEME.label)
+            page.text(words, MARGIN + LABELS * 0.4, top + SIDE / 2 + 36, 10, THEME.label)
     sheet = Image.fromarray(page.pixels())
     for column, left in zip(columns, lefts):
         for image, top in zip(column, tops):
@@ -89,10 +89,10 @@ def _png(sheet: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _column(item: GalleryItem, side: int, levels: Sequence[int]) -> list[Image.Image]:
+def _column(item: GalleryItem, levels: Sequence[int]) -> list[Image.Image]:
     """Draw a game at levels of both difficulties."""
-    games = ((level, item.at(side * SCALE, level, level)) for level in levels)
-    return [_images(game, position(game, level - 3), side) for level, game in games]
+    games = ((level, item.at(SIDE * SCALE, level, level)) for level in levels)
+    return [_images(game, position(game, level - 3), SIDE) for level, game in games]
 
 
 def _images(game: AnyGame, state: Any, side: int) -> Image.Image:

@@ -7,6 +7,9 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+SPARES = 3
+"""Maximum number of earlier copies whose memory is kept."""
+
 
 class BufferPool:
     """Copies arrays into the memory of earlier copies that are no longer referenced.
@@ -15,10 +18,8 @@ class BufferPool:
     change the flags or type of the underlying array.
     """
 
-    def __init__(self, spares: int = 3) -> None:
-        """Keep the memory of up to `spares` earlier copies."""
+    def __init__(self) -> None:
         self._spares: list[NDArray[np.uint8]] = []
-        self._most = spares
 
     def copy(self, source: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return an independent copy."""
@@ -26,7 +27,7 @@ class BufferPool:
             if self._spares[i].shape == source.shape and _references(self._spares, i) == _UNUSED:
                 np.copyto(self._spares[i], source)
                 return self._spares[i][...]
-        self._spares = [*self._spares[1 - self._most :], source.copy()]
+        self._spares = [*self._spares[1 - SPARES :], source.copy()]
         return self._spares[-1][...]
 
 

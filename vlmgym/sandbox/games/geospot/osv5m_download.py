@@ -8,7 +8,6 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -23,13 +22,13 @@ MAX_BYTES = 1 << 36
 """Maximum total size in bytes of the images in an archive, which has 50,000 of them."""
 
 
-def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], None] = print) -> Path:
+def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
     """Download a split, or its first shards, and write a table of the rows whose images are present.
 
     Each shard is downloaded, extracted and removed before the next one; complete shards are skipped.
 
     `out` receives the images in `images/SPLIT/NN/`, `SPLIT.csv` as on the Hub, and the returned `osv5m-SPLIT.csv`, a
-    table of all images that are present, including earlier downloads. `say` is called with progress messages.
+    table of all images that are present, including earlier downloads.
 
     Raises:
         UsageError: There is no such split, or an archive is rejected.
@@ -41,7 +40,7 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
     images = out / IMAGES / split
     try:
         images.mkdir(parents=True, exist_ok=True)
-        say(f"listing {OSV5M}")
+        print(f"listing {OSV5M}")
         is_shard = re.compile(rf"{IMAGES}/{split}/[0-9]+\.zip").fullmatch
         names = sorted(filter(is_shard, hub.HfApi().list_repo_files(OSV5M, repo_type="dataset")))
         if not names:
@@ -51,16 +50,16 @@ def fetch_osv5m(out: Path, split: str, shards: int | None, say: Callable[[str], 
         for number, name in enumerate(chosen, 1):
             shard = images / Path(name).stem
             if shard.is_dir():
-                say(f"shard {number} of {len(chosen)} is complete")
+                print(f"shard {number} of {len(chosen)} is complete")
                 continue
-            say(f"shard {number} of {len(chosen)}: downloading {name}")
+            print(f"shard {number} of {len(chosen)}: downloading {name}")
             archive = Path(hub.hf_hub_download(OSV5M, name, repo_type="dataset", local_dir=out))
             unfinished = images / f".{shard.name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             unzip_images(archive, unfinished)
             os.replace(unfinished, shard)
             archive.unlink()
-        return _write_table(table, images, out, say)
+        return _write_table(table, images, out)
     except download_failures() as error:
         raise InfrastructureError(f"downloading OSV-5M failed: {one_line(error)}; run it again to continue") from None
 
@@ -81,7 +80,7 @@ def unzip_images(archive: Path, folder: Path) -> None:
         raise UsageError(f"{archive} is not a valid zip file ({error}): delete it and download it again") from None
 
 
-def _write_table(table: Path, images: Path, out: Path, say: Callable[[str], None]) -> Path:
+def _write_table(table: Path, images: Path, out: Path) -> Path:
     """Copy the rows whose images are present, with the column `image` added."""
     shards = sorted(path for path in images.iterdir() if path.name.isdecimal())
     found = [np.array(sorted(_ids(shard)), np.int64) for shard in shards]
@@ -111,7 +110,7 @@ def _write_table(table: Path, images: Path, out: Path, say: Callable[[str], None
                 writer.writerow([*row, f"{(shard / name).relative_to(out)}.jpg"])
                 copied += 1
     os.replace(unfinished, written)
-    say(f"{copied} of {rows} rows have an image; {ids.size} images are present")
+    print(f"{copied} of {rows} rows have an image; {ids.size} images are present")
     return written
 
 
