@@ -90,19 +90,14 @@ class Share(BaseModel):
     interval: tuple[float, float]
 
 
-def difference(first: float, second: float) -> float:
-    """Return first - second, the sign convention of all comparisons."""
-    return first - second
-
-
 def difference_name(first: str, second: str) -> str:
-    """Name the difference of two labelled runs."""
+    """Name the difference of two labelled runs; all comparisons subtract the second."""
     return f"{first} - {second}"
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
     """Compute the mean difference of at least one pair, with a deterministic bootstrap interval."""
-    differences = np.array([difference(a, b) for a, b in zip(first, second, strict=True)])
+    differences = np.subtract(first, second, dtype=float)
     interval, method = _bootstrap(differences)
     return PairedDifference(
         pairs=len(differences),

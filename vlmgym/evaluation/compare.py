@@ -27,7 +27,6 @@ from vlmgym.statistics import (
     RESAMPLES,
     PairedDifference,
     Share,
-    difference,
     difference_name,
     paired_difference,
     share,
@@ -215,7 +214,7 @@ def _compare(
         values = [(a[name], b[name]) for a, b in facts if name in a and name in b]
         if values:
             metrics[name] = paired_difference(*map(list, zip(*values)))
-    differences = [difference(a["score"], b["score"]) for a, b in facts]
+    differences = [a["score"] - b["score"] for a, b in facts]
     return GameComparison(
         pairs=len(facts),
         left_out=left_out,

@@ -27,7 +27,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.registry import game_class
-from vlmgym.statistics import difference, difference_name
+from vlmgym.statistics import difference_name
 from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200
@@ -166,7 +166,7 @@ def _page_data(
 
 def _difference(cells: Sequence[Mapping[str, Any] | None]) -> float | None:
     scores = [cell["score"] for cell in cells if cell is not None and cell["score"] is not None]
-    return difference(scores[0], scores[1]) if len(scores) == 2 else None
+    return scores[0] - scores[1] if len(scores) == 2 else None
 
 
 def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
