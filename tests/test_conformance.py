@@ -10,11 +10,14 @@ import pytest
 
 import vlmgym.testing
 from vlmgym import game_ids, make_game
-from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules, run_check, states
+from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules, run_check, states, values
+from vlmgym.testing.images import check_environment
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
 """Golden episodes show that all games are the same in other processes."""
+LEVEL_CHECKS = [check for check in QUICK_CHECKS if check is not check_environment]
+"""The environment around a game is the same at all levels."""
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},
@@ -26,8 +29,10 @@ OTHER_FIELDS: dict[str, dict[str, Any]] = {
 def short_episodes() -> Iterator[None]:
     """Check fewer states and actions of each episode, as there are many games."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(states, "TURNS", 4)
-        patch.setattr(states, "ACTIONS", 100)
+        for module in (states, rules, values):
+            patch.setattr(module, "TURNS", 4)
+        for module in (states, rules):
+            patch.setattr(module, "ACTIONS", 100)
         patch.setattr(rules, "ORACLE_TURNS", 4)
         yield
 
@@ -35,14 +40,16 @@ def short_episodes() -> Iterator[None]:
 @pytest.mark.parametrize("level", [1, 5])
 @pytest.mark.parametrize("game", game_ids())
 def test_game_keeps_the_contract(game: str, level: int) -> None:
-    for check in QUICK_CHECKS if level == 5 else (*CLASS_CHECKS, *QUICK_CHECKS):
-        run_check(check, make_game(game, level, level, size=160), seeds=(level,))
+    made = make_game(game, level, level, size=160)
+    for check in LEVEL_CHECKS if level == 5 else (*CLASS_CHECKS, *QUICK_CHECKS):
+        run_check(check, made, seeds=(level,))
 
 
 @pytest.mark.parametrize("game", OTHER_FIELDS)
 def test_game_with_other_config_fields(game: str) -> None:
-    for check in QUICK_CHECKS:
-        run_check(check, make_game(game, size=320, origin=1, coordinates=True, theme="dark", **OTHER_FIELDS[game]))
+    made = make_game(game, size=320, origin=1, coordinates=True, theme="dark", **OTHER_FIELDS[game])
+    for check in LEVEL_CHECKS:
+        run_check(check, made)
 
 
 def test_example_game_keeps_the_contract(lamps: ModuleType) -> None:
