@@ -111,7 +111,7 @@ def drawn_rows(game: Any, count: int, *, validation: bool) -> set[int]:
 
 @pytest.mark.parametrize("order", ["rows", "shuffled"])
 def test_validation_rows_are_never_trained_on(tmp_path: Path, order: str) -> None:
-    game = make_game("vqa", data=write_table(tmp_path, 40), order=order)
+    game = make_game("vqa", data=write_table(tmp_path, 40), order=order, size=64)
     validation, training = drawn_rows(game, 100, validation=True), drawn_rows(game, 200, validation=False)
     assert (len(validation), len(training)) == (8, 32)
     assert not validation & training
