@@ -53,7 +53,7 @@ not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 
 ![perception and reward over training]({name}_training.png)
 
-Perception accuracy and reward on single states during training. {start}: checks on 64 states; RL: a moving average over
+Perception accuracy and reward per response during training. {start}: checks on 64 states; RL: a moving average over
 the responses of {window} steps.
 """
 MISSING = """
