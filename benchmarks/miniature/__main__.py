@@ -3,11 +3,11 @@
     .venv-train/bin/python -m benchmarks.miniature                          # all games and seeds: hours
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
 
-Every arm takes the same number of updates after its start. G0 starts from demonstrations on grey images, which teach
-only the response format, the others from demonstrations of play. All models play whole games on the same held-out
-seeds. Each result is a small file in `--results`. A run with a result is neither trained nor played again, on any
-machine, so the command can be stopped and continued, and parts of it can run in parallel. Writes
-docs/learning/whole_games.md and its images.
+Every arm takes the same number of steps after its start. G0 starts from demonstrations on grey images, the others from
+demonstrations of play. All models play whole games on the same held-out seeds. Each result is a small file in
+`--results`. A run with a result is neither trained nor played again, on any machine, so the command can be stopped and
+continued, and parts of it can run in parallel. Writes a page and its images next to that folder, by default
+docs/learning/whole_games.md.
 """
 
 from __future__ import annotations
@@ -45,8 +45,15 @@ class Options:
     """Folder of results."""
 
     def __post_init__(self) -> None:
-        if unknown := [name for name in self.games if name not in GAMES]:
-            raise UsageError(f"unknown game {unknown[0]!r}, choose from: {', '.join(GAMES)}")
+        for name, given, known in (
+            ("game", self.games, [*GAMES]),
+            ("seed", self.seeds, [cell.seed for cell in cells()]),
+            ("run", self.runs, [cell.run for cell in cells()]),
+        ):
+            for value in given or ():
+                if value not in known:
+                    choices = ", ".join(repr(each) for each in dict.fromkeys(known))
+                    raise UsageError(f"unknown {name} {value!r}, choose from: {choices}")
         if self.episodes < 2:
             raise UsageError(f"episodes must be at least 2, got {self.episodes}")
 
@@ -62,8 +69,7 @@ def main(args: Sequence[str] | None = None) -> None:
         and (options.runs is None or cell.run in options.runs)
     ]
     if not chosen:
-        runs = ", ".join(repr(run) for run in dict.fromkeys(cell.run for cell in cells()))
-        raise UsageError(f"no game has these --runs with these --seeds, choose runs from: {runs}; seeds: 0, 1 and 2")
+        raise UsageError("none of these --games has these --runs with these --seeds")
     torch.set_num_threads(1)
     for folder in (options.output_dir, options.results):
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +79,7 @@ def main(args: Sequence[str] | None = None) -> None:
     for cell in chosen:
         console.print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
         cell.measure(options.output_dir.resolve(), options.results, options.episodes)
-        write_page(options.results, options.episodes)
+        write_page(options.results)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class Game:
         measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
         goal: Value of the first measure to reach, if any.
         batches: Batches of expert demonstrations before the arms.
-        updates: Updates of every arm.
+        updates: Steps of every arm; PPO makes several updates in each.
         seeds: Seeds of training.
         runs: Runs by name, in order.
     """
@@ -85,7 +85,7 @@ GAMES = {
             "--reward.perception-weight 1"
         ),
         OWN_PLAY,
-        {"turns": "turns to remove 18 pairs, at most 100", "played": "pairs removed"},
+        {"turns": "turns for 18 pairs (fewer is better)", "played": "pairs removed"},
         None,
         2000,
         200,

@@ -20,33 +20,41 @@ from .games import DEMONSTRATIONS, G1, GAMES, TURNS
 Results = Mapping[Cell, Mapping[str, Any]]
 
 NAME, WINDOW = "whole_games", 40
+COMPARED = (DEMONSTRATIONS, "SFT only")
 PAGE = """\
 # A tiny model learns to play whole games
 
 Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
-A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *{start}*: it
-imitates a player, writing the board, the reasons and a move; the player follows a simple rule, but in 2048 and
+A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *{start}*: the
+model imitates a player and writes the board, the reasons and a move; the player follows a simple rule, but in 2048 and
 Shisen-Sho makes a quarter of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more
-demonstrations, each for the same number of updates. *G0* uses the same RL, but starts from demonstrations on grey
-images, which teach only the response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player*
-is *SFT only* without random moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds,
-sampled at temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of
-another game. Results are means over games with 95% intervals, for each training seed.
+demonstrations, each for the same number of steps: 400 in 2048, 200 in the other games. A step is one update, or four
+with PPO. *G0* uses the same RL, but starts from 300 batches of demonstrations on grey images, which cannot teach
+perception, and do not always suffice for the response format ([G1](../g1.md) compares these on real models). *SFT only,
+perfect player* is *SFT only* without random moves. Every model plays {episodes} whole games of up to {turns} turns on
+held-out seeds, sampled at temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images,
+or those of another game. Results are means over games with 95% intervals, for each training seed.
 
 ![whole games by arm]({name}.png)
 
+Red lines are goals that were set beforehand.
+
 {table}
 
-Trained models sometimes repeat an illegal move on an unchanged board, which may take the rest of a game. Invalid turns:
-illegal or unparsable answers; no other move is substituted. Perception: share of cells read correctly. Minutes:
-wall-clock time of training on two cores shared with other work.
+Gains of *G1* with GRPO in score, turns and legal swaps, paired by game, with 95% intervals:
 
-Settings of 2048 were chosen on seed 0, partly by inspecting 80 of its held-out games played by an earlier model.
-Those of Shisen-Sho and Swap were chosen after measuring held-out games of both seeds: RL on the first answer to a board
-makes a model certain, and it then repeats illegal answers, so episodes have four turns, rewards are not divided by
-their standard deviation, and there is a KL penalty. These games have fewer updates than 2048. The log lists what did
-not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
+{gains}
+
+Invalid turns: illegal or unparsable answers, which change nothing; no other move is substituted. A model often repeats
+an illegal move on the unchanged board, up to the end of the game. Perception: share of cells read correctly. Minutes:
+wall-clock time of training on two cores shared with other work; {hours:.1f} hours in all.
+
+Settings of 2048 were chosen on seed 0, partly by inspecting 80 of its held-out games played by an earlier model. Those
+of Shisen-Sho and Swap were chosen after measuring held-out games of both seeds, so their results may be optimistic.
+Their RL differs from that of 2048: episodes have four turns, rewards are not divided by their standard deviation, and
+there is a KL penalty, because RL on single answers made models repeat illegal ones. The log lists what did not work:
+[2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 [Shisen-Sho](../log.md#shisen-sho-6x6-with-more-batches), [Swap](../log.md#swap-compare-tiles-place-by-place).
 
 ## Training curves
@@ -54,21 +62,21 @@ not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 ![perception and reward over training]({name}_training.png)
 
 Perception accuracy and reward per response during training. {start}: checks on 64 states; RL: a moving average over
-the responses of {window} steps.
+the responses of {window} steps, so the levels of the two cannot be compared. Seed 0 only; the demonstrations that G0
+starts from are not drawn.
 """
 MISSING = """
-## Not run yet
+## Not run
 
 {table}
 """
 
 
-def write_page(results: Path, episodes: int) -> Path:
+def write_page(results: Path) -> Path:
     """Write the page and its figures next to the folder of results; return the path of the page."""
-    games = list(GAMES)
     wanted = cells()
     found = {cell: result for cell in wanted if (result := cell.result(results)) is not None}
-    shown = [game for game in games if any(cell.game == game for cell in found)]
+    shown = [game for game in GAMES if any(cell.game == game for cell in found)]
     _draw_games(results.with_name(f"{NAME}.png"), found, results, shown)
     _draw_training(results.with_name(f"{NAME}_training.png"), found, shown)
     missing: dict[tuple[str, str], list[str]] = {}
@@ -77,11 +85,15 @@ def write_page(results: Path, episodes: int) -> Path:
             missing.setdefault((GAMES[cell.game].title, cell.run), []).append(str(cell.seed))
     text = PAGE.format(
         start=DEMONSTRATIONS.capitalize(),
-        episodes=episodes,
+        episodes=" or ".join(
+            str(count) for count in sorted({len(result["true"]["score"]) for result in found.values()})
+        ),
         turns=TURNS,
         name=NAME,
         window=WINDOW,
         table="\n\n".join(_table(game, found, results) for game in shown),
+        gains=table(["game", "seed", *(f"over {run}" for run in COMPARED)], _gains(found)),
+        hours=sum(result["minutes"] for result in found.values()) / 60,
     )
     if missing:
         rows = [[*names, ", ".join(seeds)] for names, seeds in missing.items()]
@@ -110,6 +122,20 @@ def _table(name: str, found: Results, results: Path) -> str:
                 shares = [f"{one['perception']:.1%}", f"{one['format']:.1%}"]
                 rows.append([run, str(cell.seed), *numbers(one), *shares, minutes])
     return table(head, rows)
+
+
+def _gains(found: Results) -> list[list[str]]:
+    """Compare G1 with its start and with more demonstrations, for each game and seed that has all of them."""
+    rows = []
+    for cell in sorted(found, key=lambda cell: [*GAMES].index(cell.game)):
+        others = [found.get(Cell(cell.game, cell.seed, run)) for run in COMPARED]
+        if cell.run != G1 or None in others:
+            continue
+        measure = next(iter(GAMES[cell.game].measures))
+        own = np.array(found[cell]["true"][measure])
+        differences = [own - other["true"][measure] for other in others if other is not None]
+        rows.append([GAMES[cell.game].title, str(cell.seed), *map(_mean, differences)])
+    return rows
 
 
 def _mean(numbers: Sequence[float]) -> str:

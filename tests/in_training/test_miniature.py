@@ -96,7 +96,7 @@ def test_page_reports_results_and_what_is_missing(tmp_path: Path) -> None:
     (results / f"{cell.name}.json").write_text(
         json.dumps({"minutes": 2.0, "true": games, "blank": games, "shuffled": games, "curve": curve})
     )
-    page = write_page(results, 2).read_text(encoding="utf-8")
+    page = write_page(results).read_text(encoding="utf-8")
     assert "| G1, GRPO | 0 | 925 (607 to 1243) | 6.0% | 90.0% | 100.0% | 2.0 |" in page
     assert "| random |  | 650 (15 to 1285) |" in page
     assert "| 2048 on 4x4 | G1, GRPO | 1, 2 |" in page
