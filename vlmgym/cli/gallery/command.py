@@ -10,11 +10,12 @@ from typing import Annotated
 import tyro
 
 from vlmgym.checks import check_int
-from vlmgym.cli.gallery.items import GalleryItem, items_of, position
+from vlmgym.cli.gallery.items import GalleryItem, items_of
 from vlmgym.cli.gallery.page import write_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_file
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.terminal import make_console
 
 
@@ -62,7 +63,7 @@ def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem
     for item in items:
         try:
             game = item.at(size)
-            game.images(position(game))
+            game.images(Episode(game, game.shown_seed).state)
         except UsageError as error:
             left_out.append((item.title, str(error)))
         else:
