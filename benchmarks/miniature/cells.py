@@ -76,7 +76,7 @@ def cells() -> list[Cell]:
         Cell(name, seed, run)
         for name, game in GAMES.items()
         for run, one in game.runs.items()
-        if run != GREY_DEMONSTRATIONS  # its model knows only the response format
+        if run != GREY_DEMONSTRATIONS  # its model has seen no images
         for seed in (game.seeds if one.every_seed else game.seeds[:1])
     ]
     return sorted(found, key=lambda cell: cell.seed)

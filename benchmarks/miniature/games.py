@@ -19,7 +19,7 @@ class Game:
         measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
         goal: Value of the first measure to reach, if any.
         batches: Batches of expert demonstrations before the arms.
-        updates: Steps of every arm; PPO makes several updates in each.
+        steps: Steps of every arm; PPO makes several updates in each.
         seeds: Seeds of training.
         runs: Runs by name, in order.
     """
@@ -30,7 +30,7 @@ class Game:
     measures: Mapping[Literal["score", "played", "turns"], str]
     goal: float | None
     batches: int
-    updates: int
+    steps: int
     seeds: tuple[int, ...]
     runs: Mapping[str, Run]
 
@@ -53,7 +53,7 @@ class Run:
 
 
 GREY_DEMONSTRATIONS, DEMONSTRATIONS = "response form", "demonstrations"
-"""Runs that arms start from. Demonstrations on grey images only teach the response format."""
+"""Runs that arms start from. Demonstrations on grey images cannot teach perception."""
 G1 = "G1, GRPO"
 MORE = ["--sft.lr", "1e-3"]
 RUNS = {
@@ -124,7 +124,7 @@ def run_args(name: str, seed: int, run: str) -> list[str]:
     if one.start is None:
         args += ["--steps", "0", "--sft.steps", str(game.batches)]
     elif one.sft:  # another seed, else demonstrations would be repeated
-        args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.updates)]
+        args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.steps)]
     else:
-        args += ["--sft.steps", "0", "--steps", str(game.updates), *game.rl_args]
+        args += ["--sft.steps", "0", "--steps", str(game.steps), *game.rl_args]
     return [*args, *one.args]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ Written by `.venv-train/bin/python -m benchmarks.miniature`.
 A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *{start}*: the
 model imitates a player and writes the board, the reasons and a move; the player follows a simple rule, but in 2048 and
 Shisen-Sho makes a quarter of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more
-demonstrations, each for the same number of steps: 400 in 2048, 200 in the other games. A step is one update, or four
-with PPO. *G0* uses the same RL, but starts from 300 batches of demonstrations on grey images, which cannot teach
-perception, and do not always suffice for the response format ([G1](../g1.md) compares these on real models). *SFT only,
-perfect player* is *SFT only* without random moves. Every model plays {episodes} whole games of up to {turns} turns on
-held-out seeds, sampled at temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images,
-or those of another game. Results are means over games with 95% intervals, for each training seed.
+demonstrations, each for the same number of steps: {steps}. A step is one update, or four with PPO. *G0* uses the same
+RL, but starts from 300 batches of demonstrations on grey images, which cannot teach perception, and do not always
+suffice for the response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only*
+without random moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at
+temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game.
+Results are means over games with 95% intervals, for each training seed.
 
 ![whole games by arm]({name}.png)
 
@@ -88,6 +89,7 @@ def write_page(results: Path) -> Path:
         episodes=" or ".join(
             str(count) for count in sorted({len(result["true"]["score"]) for result in found.values()})
         ),
+        steps=", ".join(f"{game.steps} in {game.title}" for game in GAMES.values()),
         turns=TURNS,
         name=NAME,
         window=WINDOW,
@@ -128,13 +130,11 @@ def _gains(found: Results) -> list[list[str]]:
     """Compare G1 with its start and with more demonstrations, for each game and seed that has all of them."""
     rows = []
     for cell in sorted(found, key=lambda cell: [*GAMES].index(cell.game)):
-        others = [found.get(Cell(cell.game, cell.seed, run)) for run in COMPARED]
-        if cell.run != G1 or None in others:
-            continue
-        measure = next(iter(GAMES[cell.game].measures))
-        own = np.array(found[cell]["true"][measure])
-        differences = [own - other["true"][measure] for other in others if other is not None]
-        rows.append([GAMES[cell.game].title, str(cell.seed), *map(_mean, differences)])
+        others = [replace(cell, run=run) for run in COMPARED]
+        if cell.run == G1 and found.keys() >= {*others}:
+            measure = next(iter(GAMES[cell.game].measures))
+            own, *rest = (np.array(found[each]["true"][measure]) for each in (cell, *others))
+            rows.append([GAMES[cell.game].title, str(cell.seed), *(_mean(own - other) for other in rest)])
     return rows
 
 
