@@ -11,13 +11,10 @@ import pytest
 import vlmgym.testing
 from vlmgym import game_ids, make_game
 from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules, run_check, states, values
-from vlmgym.testing.images import check_environment
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
 """Golden episodes show that all games are the same in other processes."""
-LEVEL_CHECKS = [check for check in QUICK_CHECKS if check is not check_environment]
-"""The environment around a game is the same at all levels."""
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},
@@ -41,14 +38,14 @@ def short_episodes() -> Iterator[None]:
 @pytest.mark.parametrize("game", game_ids())
 def test_game_keeps_the_contract(game: str, level: int) -> None:
     made = make_game(game, level, level, size=160)
-    for check in LEVEL_CHECKS if level == 5 else (*CLASS_CHECKS, *QUICK_CHECKS):
+    for check in QUICK_CHECKS if level == 5 else (*CLASS_CHECKS, *QUICK_CHECKS):
         run_check(check, made, seeds=(level,))
 
 
 @pytest.mark.parametrize("game", OTHER_FIELDS)
 def test_game_with_other_config_fields(game: str) -> None:
     made = make_game(game, size=320, origin=1, coordinates=True, theme="dark", **OTHER_FIELDS[game])
-    for check in LEVEL_CHECKS:
+    for check in QUICK_CHECKS:
         run_check(check, made)
 
 
