@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
 
-LONGEST = 64_000
-"""A small part of the maximum length of a response (`MAX_TEXT`); a quadratic step would already take seconds here."""
+LONGEST = 250_000
+"""A quarter of the maximum length of a response (`MAX_TEXT`); a quadratic step would already take minutes here."""
 SECONDS = 0.05
 """Maximum CPU time of scoring one response on an idle machine."""
 BUSY = 4
