@@ -181,7 +181,9 @@ class Actor(nn.Module):
                 active = [active[row] for row in running]
                 sampler = None if sampler is None else sampler.select(running)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            hidden = self._forward_text(tokens[:, None], mask if padded else None, positions, cache)[:, -1]
+            # transformers takes a mask of 4 dimensions as it is; its own would take half of the time.
+            visible = mask.bool()[:, None, None] if padded else None
+            hidden = self._forward_text(tokens[:, None], visible, positions, cache)[:, -1]
             positions = positions + 1
         self.model.train()
         return responses
