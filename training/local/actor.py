@@ -29,23 +29,24 @@ from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 from vlmgym.rollout.episode import EpisodeRollout
 
 MODEL, ADAPTER = "model", "adapter"
-"""Folders of a full checkpoint and of adapters."""
+"""Subfolders for a full checkpoint and for adapters."""
 T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
-"""Separates the random streams of tokens and states."""
+"""Gives token sampling a random stream separate from the sampling of states."""
 _LOADING = threading.Lock()
-"""transformers cannot load two models in two threads: it initialises weights that it mistakes for missing."""
+"""Held while a model loads: when two threads load models at once, transformers mistakes some weights for missing and
+initialises them at random."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Output of the model for a batch of responses; tensors of shape (responses, longest response).
+    """Model outputs for a batch of responses. All tensors have shape (responses, tokens of the longest response).
 
     Attributes:
         logprobs: Log-probability of each token at the sampling temperature, 0 for padding.
         entropy: Entropy of each token's distribution in nats, 0 for padding.
-        mask: True for tokens of a response.
-        values: Value before each token; None without a critic.
+        mask: True for response tokens, False for padding.
+        values: The critic's value estimate before each token; None without a critic.
     """
 
     logprobs: torch.Tensor
@@ -56,15 +57,15 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class _Prefill:
-    """Prompts after one forward pass each, expanded to their responses.
+    """Forward pass over distinct prompts, with cache, mask and positions copied for each response.
 
     Attributes:
-        hidden: Last hidden states of the prompts, shape (prompts, longest, width).
-        ids: Tokens of the prompts, padded on the left, shape (prompts, longest).
-        index: Prompt of each response, shape (responses,).
-        cache: Keys and values of the prompt of each response.
-        mask: Attention mask of the prompt of each response, shape (responses, longest).
-        positions: Position id of the first token of each response, shape (responses, 1).
+        hidden: Hidden states of the last layer, shape (prompts, longest prompt, width).
+        ids: Prompt tokens, padded on the left, shape (prompts, longest prompt).
+        index: Index of each response's prompt, shape (responses,).
+        cache: Attention keys and values of each response's prompt.
+        mask: Attention mask of each response's prompt, shape (responses, longest prompt).
+        positions: Position id of each response's first token, shape (responses, 1).
     """
 
     hidden: torch.Tensor
@@ -76,7 +77,10 @@ class _Prefill:
 
 
 class Actor(nn.Module):
-    """The trained Qwen-VL. For PPO, a value head reads the last hidden state and its mean over the images."""
+    """The Qwen-VL in training.
+
+    For PPO, a value head reads the last layer's hidden state, concatenated with its mean over the image tokens.
+    """
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
         """Load a checkpoint; raise `UsageError` unless it is a Qwen-VL and the device exists."""
@@ -92,14 +96,14 @@ class Actor(nn.Module):
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
         self._recomputes = config.gradient_checkpointing
-        """With gradient checkpointing, layers in training keep no cache, so prompts cannot be shared."""
+        """With gradient checkpointing, layers in training mode keep no cache, so samples cannot share a prompt's."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.suppressed = image_token_ids(model.config)
         """Image tokens, which are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
-        """Tokens that end a response, the same as when the checkpoint is served."""
+        """Tokens that end a response; a server of the checkpoint stops at the same ones."""
         text_config = model.config.get_text_config()
         self.context: int = text_config.max_position_embeddings
         self.adapters = add_lora(model, config.lora) if config.lora else None
@@ -114,11 +118,11 @@ class Actor(nn.Module):
         bias = torch.zeros(text_config.vocab_size, dtype=model.dtype)
         bias[self.suppressed] = -1e30
         self.register_buffer("token_bias", bias, persistent=False)
-        """Added to logits: makes image tokens impossible; finite, as is their share of the entropy."""
-        # Patches do not overlap, so the convolution is a linear layer, which is several times faster on a CPU.
+        """Added to logits to rule out image tokens; finite, because -inf would make the entropy NaN."""
+        # Patches do not overlap, so the convolution equals a linear layer, which is several times faster on a CPU.
         patches = model.model.visual.patch_embed
         patches.forward = types.MethodType(_embed_patches, patches)
-        model.train()  # gradient checkpointing needs it
+        model.train()  # gradient checkpointing needs training mode
         try:
             self.to(config.used_device)
         except (RuntimeError, AssertionError) as error:
@@ -133,7 +137,7 @@ class Actor(nn.Module):
         return device
 
     def reply(self, prompt: EncodedPrompt, response: Sequence[int]) -> Reply:
-        """Decode a response to play."""
+        """Decode a response into a `Reply`, with token counts and finish reason."""
         return Reply(
             self.encoder.text(response),
             prompt_tokens=len(prompt.ids),
@@ -150,10 +154,11 @@ class Actor(nn.Module):
         max_tokens: int,
         temperature: float,
     ) -> list[list[int]]:
-        """Generate responses as tokens, including the end token unless cut off; temperature 0 is greedy.
+        """Generate responses as token ids; temperature 0 decodes greedily.
 
-        Each prompt passes through the model once; `index` has the prompt of each response. The seed of a response
-        determines its tokens, regardless of the rest of the batch. Raises `UsageError` if a prompt exceeds the context.
+        A response includes its end token, unless it was cut off. Each prompt is prefilled once; `index` has the index
+        of each response's prompt, and `seeds` each response's own seed, so that sampling does not depend on the rest of
+        the batch. Raises `UsageError` if a prompt exceeds the context.
         """
         length = max(len(prompt.ids) for prompt in prompts)
         if length >= self.context:
@@ -181,7 +186,7 @@ class Actor(nn.Module):
                 active = [active[row] for row in running]
                 sampler = None if sampler is None else sampler.select(running)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            # transformers takes a mask of 4 dimensions as it is; its own would take half of the time.
+            # transformers uses a 4-dimensional mask as it is; building its own would take half of the generation time.
             visible = mask.bool()[:, None, None] if padded else None
             hidden = self._forward_text(tokens[:, None], visible, positions, cache)[:, -1]
             positions = positions + 1
@@ -193,8 +198,8 @@ class Actor(nn.Module):
     ) -> LogProbs:
         """Compute log-probabilities, entropies and values of responses, with gradients.
 
-        Samples that share a prompt object share its forward pass, except with gradient checkpointing. Gradients of the
-        entropy (`entropy_grad`) need more memory.
+        Samples with the same prompt object share its forward pass, except with gradient checkpointing. With
+        `entropy_grad`, the entropy has gradients too, which needs more memory.
         """
         tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
         prompts, index = deduplicate([sample.prompt for sample in samples])
@@ -209,7 +214,7 @@ class Actor(nn.Module):
             entropy = -(distributions.exp() * distributions).sum(-1)
         values = None
         if self.critic is not None:
-            # A hidden state says little about the image before the response describes it, hence the image mean.
+            # Until the response describes the image, hidden states say little about it, hence the image mean.
             features = torch.cat([hidden, image.expand_as(hidden)], dim=-1).to(self.critic.weight.dtype)
             values = self.critic(self._scale * features).squeeze(-1).float()
         return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
@@ -229,8 +234,8 @@ class Actor(nn.Module):
         """Continue prefilled prompts with responses.
 
         Returns:
-            Hidden states that predict each token, shape (responses, longest, width), and the mean over the images of
-            the prompt, shape (responses, 1, width).
+            The hidden state that predicts each token, shape (responses, longest response, width), and the mean hidden
+            state of each prompt's image tokens, shape (responses, 1, width).
         """
         hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
         if steps:
@@ -244,7 +249,7 @@ class Actor(nn.Module):
     def _forward_whole(
         self, prompts: Sequence[EncodedPrompt], tokens: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Forward prompts together with their responses; returns as in `_forward_cached`."""
+        """Run prompts and responses through the model in one pass; same return values as `_forward_cached`."""
         batch = self._inputs(prompts)
         ids = batch["input_ids"]
         tails = {"input_ids": tokens, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(tokens)}
@@ -254,7 +259,7 @@ class Actor(nn.Module):
         return hidden[:, length - 1 : -1], self._image_mean(hidden[:, :length], ids)
 
     def _forward_text(self, ids: torch.Tensor, mask: Any, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Continue cached sequences with tokens and return their hidden states."""
+        """Append tokens `ids` to cached sequences and return the hidden states of these tokens."""
         hidden: torch.Tensor = self.model.model.language_model(
             input_ids=ids,
             attention_mask=mask,
@@ -314,7 +319,7 @@ def roll_out(
     The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
 
     Returns:
-        A sample for each turn of each episode, and the seconds spent on scoring and rendering.
+        For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
     """
     samples: list[list[TrainSample]] = [[] for _ in episodes]
     seconds_scoring = 0.0
@@ -336,13 +341,13 @@ def roll_out(
 
 
 def token_seed(seed: Sequence[int], episode: EpisodeRollout) -> int:
-    """Derive the seed of the next response of an episode."""
+    """Derive the sampling seed of an episode's next response."""
     entropy = [_TOKEN_STREAM, *seed, episode.prompt_id, episode.sample_idx, len(episode.turns)]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
-    """Return distinct objects (by identity) in order of first appearance, and the index of each item among them."""
+    """Deduplicate by object identity; return the unique items in order of appearance, and each item's index in them."""
     known: dict[int, int] = {}
     unique: list[T] = []
     for item in items:
@@ -353,5 +358,5 @@ def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
 
 
 def _embed_patches(embedding: Any, patches: torch.Tensor) -> torch.Tensor:
-    """Embed patches of shape (patches, values per patch), as a method of transformers' patch embedding."""
+    """Replace the `forward` method of transformers' patch embedding; `patches` has shape (patches, patch values)."""
     return F.linear(patches.to(embedding.proj.weight.dtype), embedding.proj.weight.flatten(1), embedding.proj.bias)

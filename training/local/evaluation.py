@@ -1,4 +1,4 @@
-"""Evaluation before and after training: validation states, and whole episodes by the evaluator."""
+"""Evaluation before and after training: single responses to validation states, and whole episodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vlmgym.sandbox.core.game import Game
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedPolicyOptions(PolicyOptions):
-    """Options of the model in training, for records; `step` counts steps of reinforcement learning."""
+    """Options of `TrainedPolicy`, which are written to records; `step` counts steps of reinforcement learning."""
 
     step: int
     temperature: float
@@ -37,7 +37,7 @@ class TrainedPolicyOptions(PolicyOptions):
 
 
 class TrainedPolicy(BatchPolicy):
-    """The model in training as a policy, which batches all prompts that are ready."""
+    """Policy of the model in training; answers all prompts that are ready as one batch."""
 
     name = "training"
     counts_tokens = True
@@ -60,24 +60,25 @@ class TrainedPolicy(BatchPolicy):
 
 
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Raise `UsageError` if a game has too few validation questions, or its data cannot be opened."""
+    """Raise `UsageError` if a game has too few questions for validation or its data cannot be opened."""
     games, fraction = last_games(curriculum), config.states.validation_fraction
     check_validation_size(games, fraction, config.evaluation.states, "--evaluation.states")
     check_validation_size(games, fraction, config.evaluation.episodes, "--evaluation.episodes")
 
 
 def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
-    """List the distinct games at their last stages."""
+    """List the distinct games of the last stages of all curriculum entries."""
     return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
 
 
 def evaluate_actor(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
 ) -> dict[str, Any]:
-    """Evaluate the model on validation states and whole episodes of the games at their last stages.
+    """Evaluate the model on validation states and whole episodes, using each game's last curriculum stage.
 
     Returns:
-        Part of `result.json`: `states`, a `ValidationResult`, and `episodes` with score and interval of each game.
+        Data for `result.json`: `states` has the fields of `ValidationResult`; `episodes` has the mean score, its 95%
+        interval and the number of episodes, keyed by game. A part is missing if its option is 0.
     """
     found: dict[str, Any] = {}
     if config.evaluation.states:
@@ -98,7 +99,7 @@ def evaluate_actor(
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play in the whole episodes of `evaluate_actor`, for comparison, as in `result.json`."""
+    """Score random play on the same whole episodes as `evaluate_actor`; return the same data as its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
     for games in split_by_id(last_games(curriculum)):
@@ -109,7 +110,7 @@ def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]
 
 
 def describe_scores(scores: Mapping[str, Any]) -> str:
-    """Describe the scores of whole episodes in one line."""
+    """Format mean scores and 95% intervals of games as one line."""
     parts = []
     for game, one in scores.items():
         interval = "" if one["score_ci"] is None else " ({:.4g} to {:.4g})".format(*one["score_ci"])
@@ -118,7 +119,11 @@ def describe_scores(scores: Mapping[str, Any]) -> str:
 
 
 def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any]]]:
-    """Distribute games over runs, because ids within a run must differ; keys are their names in `result.json`."""
+    """Distribute games over evaluation runs, because the games of a run must have different ids.
+
+    Returns:
+        Each run's games, keyed by their names in `result.json`: the id, followed by a number if it was used before.
+    """
     runs: list[dict[str, Game[Any, Any]]] = []
     for game in games:
         number = sum(game.id == other.id for run in runs for other in run.values())

@@ -1,4 +1,4 @@
-"""Data parallelism: processes with equal trainers that share the states of each step and each gradient."""
+"""Data parallelism: processes with identical trainers that split the states of each step and sum their gradients."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from vlmgym.workers.process import WorkerProcess, receive_value
 
 T = TypeVar("T")
 JOIN_TIMEOUT = timedelta(minutes=5)
-"""Time to connect all processes, during which the death of one is not noticed."""
+"""Timeout for connecting all processes. A process that dies in this time is noticed only at the timeout."""
 LONGEST_WAIT = timedelta(days=7)
-"""Time to wait for a connected process, such as for an evaluation; one that dies is noticed immediately."""
+"""Timeout for waiting on a connected process, which may be busy with an evaluation. If it dies, the others notice
+immediately."""
 
 
 class LostProcessError(TrainingError):
@@ -32,10 +33,11 @@ class LostProcessError(TrainingError):
 
 
 class Processes:
-    """The processes of a run, seen from one of them; by default it is alone.
+    """All processes of a training run, as seen from the one with `rank`. By default it is the only one.
 
-    The first process calls methods of the trainers of the others while it runs them itself (`calling`). Inside, all of
-    them exchange results in the same order (`gather`, `sum_gradients`), so that their weights stay equal.
+    With `calling`, the first process calls a trainer method in the other processes while it runs the same method
+    itself. Within such a call, all processes exchange results in the same order (`gather`, `sum_gradients`), so that
+    their weights stay equal.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -60,27 +62,27 @@ class Processes:
 
     @contextmanager
     def calling(self, method: str, *args: Any) -> Iterator[None]:
-        """Call a method of the other trainers while the block does the same here.
+        """Call a trainer method in the other processes while the block runs it in this one.
 
         Raises:
-            TrainingError: A process died, or its trainer raised this.
+            TrainingError: Another process died, or its trainer raised this error.
         """
         for worker in self._workers:
-            with suppress(ChannelClosed):  # it died, as its result will say
+            with suppress(ChannelClosed):  # it died, which `_receive` reports
                 worker.send(worker.pack(method, *args))
         try:
             yield
         except LostProcessError:
             self.leave()  # so that all others notice
             for worker in self._workers:
-                with suppress(LostProcessError):  # it is not the one that ended first
+                with suppress(LostProcessError):  # this worker only noticed that another one ended
                     _receive(worker)
             raise
         for worker in self._workers:
             _receive(worker)
 
     def join(self, store: str) -> None:
-        """Connect all processes through a file."""
+        """Connect this process to all others; they meet at the file `store`, a URL."""
         if self.size > 1:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
             try:
@@ -90,16 +92,16 @@ class Processes:
             distributed.distributed_c10d._set_pg_timeout(LONGEST_WAIT)
 
     def leave(self) -> None:
-        """Disconnect, so that the others stop waiting."""
+        """Disconnect this process, so that the others stop waiting for it."""
         if distributed.is_initialized():
             distributed.destroy_process_group()
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Return the share of this process in items known to all."""
+        """Return this process's share of items that all processes have."""
         return items[len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size]
 
     def gather(self, items: list[T]) -> list[T]:
-        """Concatenate the items of all processes."""
+        """Return the concatenated items of all processes."""
         if self.size == 1:
             return items
         parts: list[Any] = [None] * self.size
@@ -108,7 +110,7 @@ class Processes:
         return list(chain.from_iterable(parts))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Add up the gradients of all processes; None in all of them remains None."""
+        """Sum the gradients over all processes; a gradient that is None in every process stays None."""
         if self.size > 1:
             found = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]

@@ -2,8 +2,8 @@
 
     python -m training.local.train --preset tiny --algorithm grpo
 
-States, tokens and minibatches are pure functions of the config and its seed, so a run resumed from a checkpoint equals
-one that was never interrupted. `trainer.py` has the steps.
+States, tokens and minibatches are pure functions of the config and its seed, so a run resumed from a checkpoint gives
+the same results as one that was never interrupted. `trainer.py` implements the training steps.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OUT_OF_MEMORY = (
     "--lora 64 and --dtype bfloat16"
 )
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""Parts of the messages of RuntimeErrors that torch raises on a CPU, on a full GPU, and in cuBLAS."""
+"""Texts in the RuntimeErrors that torch raises when memory runs out on a CPU, on a GPU and in cuBLAS."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -110,9 +110,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
-    """Train from the start or the last checkpoint and return the contents of `result.json`.
+    """Train from the start, or resume from a checkpoint; return the contents of `result.json`.
 
-    Raises `SftError` if supervised fine-tuning fails its gate; after a `TrainingError`, the last checkpoint is valid.
+    Raises `SftError` if supervised fine-tuning misses its gate, and `TrainingError` if training cannot continue; the
+    last checkpoint remains valid then.
     """
     start = time.perf_counter()
     processes = Processes(size=config.num_processes)
@@ -161,7 +162,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
 
 
 def fine_tune(trainer: Trainer, console: Console) -> None:
-    """Run supervised fine-tuning, or load its checkpoint."""
+    """Run supervised fine-tuning, or load its checkpoint if it is already done; then copy the reference model."""
     run, config = trainer.run, trainer.config
     if (checkpoint := last_checkpoint(run.sft)) is not None:
         trainer.load(checkpoint)
@@ -174,7 +175,7 @@ def fine_tune(trainer: Trainer, console: Console) -> None:
 
 
 def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
-    """Evaluate the model before reinforcement learning, or read the earlier result."""
+    """Evaluate the model before reinforcement learning, or read the result if the run already has one."""
     run = trainer.run
     try:
         result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
@@ -186,7 +187,7 @@ def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
 
 @contextmanager
 def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
-    """Remove the options if they fail before there are results, so that the folder accepts others."""
+    """Delete the stored options if training with them fails before any result, so that the folder accepts others."""
     try:
         yield
     except (SftError, DivergedError):
