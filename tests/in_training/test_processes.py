@@ -20,9 +20,18 @@ from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANT
 from training.local import config
 from training.local.options import read_config
 from training.local.train import main
+from vlmgym.records.episode import EpisodeRecord
 
 
-@pytest.mark.parametrize("variant", ["grpo, episodes", "ppo, tokens"])
+def evaluated_responses(run: Path) -> list[list[str]]:
+    """Read the responses of each whole episode of the evaluation before training, if there is one."""
+    files = (run / "evaluation").glob("before/episodes.jsonl")
+    records = [EpisodeRecord.model_validate_json(line) for file in files for line in file.read_text().splitlines()]
+    records.sort(key=lambda record: (record.game.id, record.seed))
+    return [[turn.response for turn in record.turns] for record in records]
+
+
+@pytest.mark.parametrize("variant", ["grpo, episodes", "ppo, tokens", "mixture"])
 def test_two_processes_train_like_one_and_resume_as_one(
     finished: Callable[[str], Path], model: Path, tmp_path: Path, variant: str
 ) -> None:
@@ -33,6 +42,7 @@ def test_two_processes_train_like_one_and_resume_as_one(
     for ours, theirs in zip(curve(run), curve(finished(variant)), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
     assert [each.turns for each in rollouts(run)] == [each.turns for each in rollouts(finished(variant))]
+    assert evaluated_responses(run) == evaluated_responses(finished(variant))
     assert not multiprocessing.active_children()
 
 

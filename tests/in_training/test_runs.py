@@ -24,7 +24,7 @@ from training.local.actor import roll_out
 from training.local.checkpoint import last_checkpoint
 from training.local.config import TrainConfig
 from training.local.encoding import Encoder
-from training.local.evaluation import evaluate_actor
+from training.local.evaluation import evaluate_model
 from training.local.options import read_config
 from training.local.run import TrainingRun
 from training.local.sft import Demonstrations
@@ -253,10 +253,10 @@ def test_whole_episodes_are_evaluated_on_validation_seeds(finished: Run) -> None
 
 
 def test_a_game_at_two_levels_is_evaluated_at_both(model: Path, tmp_path: Path) -> None:
-    config = read_config([*QUICK, *SMALL, "--evaluation.states", "0", "--evaluation.max-turns", "1"])
+    config = read_config([*QUICK, "--model", str(model), "--evaluation.states", "0", "--evaluation.max-turns", "1"])
     games = [make_game("2048", size=96, rows=3, columns=3, goal=goal) for goal in (16, 32)]
-    curriculum = Curriculum.of([*games, games[0]])
-    found = evaluate_actor(make_actor(model), config, curriculum, 0, tmp_path / "before", make_console(stderr=True))
+    trainer = Trainer(config, TrainingRun(tmp_path / "run"), Curriculum.of([*games, games[0]]))
+    found = evaluate_model(trainer, tmp_path / "before", make_console(stderr=True))
     assert set(found["episodes"]) == {"2048-v0", "2048-v0 (2)"}
     for folder, game in zip(("before", "before-2"), games):
         (line,) = (tmp_path / folder / "episodes.jsonl").read_text().splitlines()

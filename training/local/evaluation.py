@@ -12,8 +12,8 @@ from rich.console import Console
 
 from training.core.result import score_summary
 from training.core.states import blank, check_validation_size
-from training.local.actor import Actor
 from training.local.config import TrainConfig
+from training.local.trainer import Trainer
 from training.local.validation import validate, validation_episodes
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import VlmgymError
@@ -43,19 +43,19 @@ class TrainedPolicy(BatchPolicy):
     counts_tokens = True
     options: TrainedPolicyOptions
 
-    def __init__(self, actor: Actor, options: TrainedPolicyOptions) -> None:
+    def __init__(self, trainer: Trainer, options: TrainedPolicyOptions) -> None:
         super().__init__(options)
         self.max_batch_size = options.batch_size
-        self._actor = actor
+        self._trainer = trainer
         if options.blank:
             self.transform = blank
 
     async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
         """Generate a response to each prompt."""
-        actor, options = self._actor, self.options
+        actor, options = self._trainer.actor, self.options
         encoded = [actor.encoder.encode(prompt.conversation, shown) for shown, prompt in zip(images, prompts)]
         seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
-        responses = actor.generate(encoded, range(len(encoded)), seeds, options.max_tokens, options.temperature)
+        responses = self._trainer.generate(encoded, seeds, options.max_tokens, options.temperature)
         return [actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]
 
 
@@ -71,27 +71,25 @@ def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
     return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
 
 
-def evaluate_actor(
-    actor: Actor, config: TrainConfig, curriculum: Curriculum, step: int, folder: Path, console: Console
-) -> dict[str, Any]:
+def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str, Any]:
     """Evaluate the model on validation states and whole episodes, using each game's last curriculum stage.
 
     Returns:
         Data for `result.json`: `states` has the fields of `ValidationResult`; `episodes` has the mean score, its 95%
         interval and the number of episodes, keyed by game. A part is missing if its option is 0.
     """
-    found: dict[str, Any] = {}
+    config, curriculum, found = trainer.config, trainer.curriculum, dict[str, Any]()
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
         states = validation_episodes(config, last, last.begin(), config.evaluation.states)
-        result = validate(actor, config, states, "blank" if config.blank else "true")
+        result = validate(trainer.actor, config, states, "blank" if config.blank else "true")
         found["states"] = asdict(result)
         console.print(f"{folder.name}: {result.summary()}", soft_wrap=True)
     if config.evaluation.episodes:
         found["episodes"] = {}
         for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
             run_folder = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-            summary = evaluate_episodes(actor, config, [*games.values()], step, run_folder, console)
+            summary = evaluate_episodes(trainer, [*games.values()], run_folder, console)
             for name, game in games.items():
                 one = summary.games[game.id]
                 found["episodes"][name] = {"score": one.score_mean, "score_ci": one.score_ci, "episodes": one.episodes}
@@ -99,7 +97,7 @@ def evaluate_actor(
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play on the same whole episodes as `evaluate_actor`; return the same data as its `episodes`."""
+    """Score random play on the same whole episodes as `evaluate_model`; return the same data as its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
     for games in split_by_id(last_games(curriculum)):
@@ -133,10 +131,9 @@ def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any
     return runs
 
 
-def evaluate_episodes(
-    actor: Actor, config: TrainConfig, games: Sequence[Game[Any, Any]], step: int, folder: Path, console: Console
-) -> RunSummary:
+def evaluate_episodes(trainer: Trainer, games: Sequence[Game[Any, Any]], folder: Path, console: Console) -> RunSummary:
     """Play whole episodes and write a run folder with records, curves and a report; raise `VlmgymError` on failure."""
+    config = trainer.config
     eval_config = EvalConfig(
         episodes=config.evaluation.episodes,
         max_turns=config.evaluation.max_turns,
@@ -147,10 +144,10 @@ def evaluate_episodes(
         videos=0,
     )
     options = TrainedPolicyOptions(
-        step=step,
+        step=trainer.step,
         temperature=config.evaluation.temperature,
         max_tokens=config.rollout.max_tokens,
         batch_size=config.rollout.batch_size,
         blank=config.blank,
     )
-    return evaluate_to_folder(folder, games, TrainedPolicy(actor, options), eval_config, console)
+    return evaluate_to_folder(folder, games, TrainedPolicy(trainer, options), eval_config, console)

@@ -26,7 +26,7 @@ from training.local.checkpoint import drop_old_checkpoints, last_checkpoint
 from training.local.config import TrainConfig
 from training.local.curves import Curves, wandb_run
 from training.local.errors import DivergedError, SftError, TrainingError
-from training.local.evaluation import check_evaluation, describe_scores, evaluate_actor, random_scores
+from training.local.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
 from training.local.options import read_config
 from training.local.processes import Processes
 from training.local.progress import SftProgress, StepProgress
@@ -138,10 +138,10 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
                 if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                     trainer.save(run.checkpoints)
                     drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
-    with run.output.building(run.model) as part:
-        trainer.actor.save(part)
-        trainer.trained_record().write(part)
-    after = evaluate_actor(trainer.actor, config, trainer.curriculum, trainer.step, run.after, console)
+        with run.output.building(run.model) as part:
+            trainer.actor.save(part)
+            trainer.trained_record().write(part)
+        after = evaluate_model(trainer, run.after, console)
     return write_result(
         run.folder,
         rewards=trainer.rewards,
@@ -180,7 +180,7 @@ def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
     try:
         result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # missing or truncated
-        result = evaluate_actor(trainer.actor, trainer.config, trainer.curriculum, 0, run.before, console)
+        result = evaluate_model(trainer, run.before, console)
         run.output.write(run.before_result, json.dumps(result).encode())
     return result
 

@@ -30,7 +30,7 @@ from training.core.states import advance, start_rollouts
 from training.local.actor import Actor, roll_out
 from training.local.checkpoint import load_checkpoint, save_checkpoint
 from training.local.config import PpoConfig, TrainConfig
-from training.local.encoding import TrainSample
+from training.local.encoding import EncodedPrompt, TrainSample
 from training.local.errors import DivergedError, SftError
 from training.local.processes import ALONE, Processes
 from training.local.progress import SftProgress
@@ -158,6 +158,21 @@ class Trainer:
             "seconds_update": updated - judged,
             "seconds": clock() - start,
         }
+
+    def generate(
+        self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
+    ) -> list[list[int]]:
+        """Generate a response to each prompt, in all processes; see `Actor.generate`."""
+        args = (prompts, seeds, max_tokens, temperature)
+        with self.processes.calling("_generate", *args):
+            return self._generate(*args)
+
+    def _generate(
+        self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
+    ) -> list[list[int]]:
+        own, seeds = self.processes.share(prompts), self.processes.share(seeds)
+        args = (own, range(len(own)), seeds, max_tokens, temperature)
+        return self.processes.gather(self.actor.generate(*args) if own else [])
 
     def fill_in_logprobs(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]

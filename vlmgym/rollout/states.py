@@ -120,15 +120,12 @@ def sample_state(
         episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)
         _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
         if not config.informative or _is_informative(game, episode.state, reward):
-            snapshot = episode.snapshot()
-            return snapshot.model_copy(
-                update={"turn": 0, "score": 0.0, "outcomes": dict.fromkeys(snapshot.outcomes, 0), "feedback": ""}
-            )
+            return episode.snapshot()
     raise GenerationError(f"no informative state of {game.name} in {MAX_ATTEMPTS}: all actions earn the same in each")
 
 
 def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
-    """Make moves without ending the episode."""
+    """Make moves without ending the episode; only the state and the random generator advance."""
     game = episode.game
     for _ in range(moves):
         state = episode.state
@@ -138,10 +135,10 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
             action = game.best_action(state) if mover == "oracle" else game.rule_action(state)
         if action is None:
             return
-        episode.act(action)
-        if episode.ended is not None:
-            episode.state = state
+        step = game.step(state, action, episode.rng)
+        if step.terminated:
             return
+        episode.state = step.state
 
 
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:

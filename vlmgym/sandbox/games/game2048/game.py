@@ -159,7 +159,8 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         rows, columns = _prospects(state.board), _prospects(zip(*state.board))
         legal = {0: columns.to_start, 1: rows.to_end, 2: columns.to_end, 3: rows.to_start}
         merges = {action: rows.merges if action % 2 else columns.merges for action in legal if legal[action]}
-        best = [action for action in merges if merges[action] == max(merges.values())]
+        most = max(merges.values(), default=0)
+        best = [action for action in merges if merges[action] == most]
         return best[crc32(repr(state.board).encode()) % len(best)] if best else None
 
     def explain(self, state: State2048, action: int) -> str:
