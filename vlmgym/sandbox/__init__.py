@@ -1,4 +1,4 @@
-"""Games, images, words and rewards. Independent of policies, evaluation and training."""
+"""Games, their images, prompts and rewards. Independent of policies, evaluation and training."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Normalise answers: strip markup that cannot change the meaning before a game parses them.
+"""Normalise answers before a game parses them, by stripping markup that cannot change their meaning.
 
 Nothing is guessed. Markup is stripped only if it encloses the whole text; anything unrecognised is left for the parser
 to reject. The accepted spellings are listed in `docs/protocols.md`.
@@ -26,9 +26,10 @@ _COMMAND = re.compile(
 """LaTeX commands that only frame their content or set its font, unlike `\\cancel`."""
 _LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE)
 _OBJECT = re.compile(r"""\{\s*(["'])(?:answer|action|move)\1\s*:(.*)\}""", re.IGNORECASE | re.DOTALL)
-"""A JSON object with one field. More fields leave text that no parser accepts."""
+"""A JSON object with one field. An object with more fields also matches, but its value then has text that no parser
+accepts."""
 _END = re.compile(r"(?<![.!?\s])\s*\.$|(?<![.!?0-9\s])\s*!$")
-"""A full stop or an exclamation mark, but not an ellipsis or a factorial."""
+"""A final full stop or exclamation mark, but not an ellipsis or a factorial."""
 _INVISIBLE = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
 """Zero-width characters: soft hyphen, zero-width space, direction marks, word joiner, byte order mark."""
 _BLANKS = _INVISIBLE + "".join(filter(str.isspace, map(chr, range(0x3001))))
@@ -39,7 +40,7 @@ _WIDTHS = {
     0x3001: ",",
     0x3002: ".",
 }
-"""Full-width forms, invisible characters, and the ideographic space, comma and full stop."""
+"""Replacements of full-width characters, invisible characters, and the ideographic space, comma and full stop."""
 
 
 def unwrap(text: str) -> str:
@@ -62,8 +63,8 @@ def plain(text: str, brackets: bool = False) -> str:
     """Normalise an answer that is not free text.
 
     Strips everything that `unwrap` strips, a leading label such as `Answer:`, a JSON object with such a label as its
-    only key, a final full stop or exclamation mark, and, if requested, brackets around the whole text. Full-width
-    characters become ASCII.
+    only key, and a final full stop or exclamation mark; with `brackets`, also brackets around the whole text.
+    Full-width characters become ASCII.
     """
     text, before = narrow(text), None
     while text != before:
@@ -82,14 +83,14 @@ def unlabelled(text: str) -> str:
 
 
 def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
-    """Normalise an answer of one word or number, after one of `verbs` or none, to lower case."""
+    """Normalise an answer of one word or number: lower case, without a leading verb from `verbs`."""
     word = " ".join(plain(text, brackets=True).lower().split())
     verb, _, rest = word.partition(" ")
     return plain(rest, brackets=True) if verb in verbs and rest else word
 
 
 def unreadable(text: str, expected: str) -> ParseError:
-    """Return the error for an answer that is not what is expected, such as `a number`."""
+    """Return the error for an unreadable answer; `expected` is a noun phrase such as `a number`."""
     return ParseError(f"the answer {truncate(text, 40)!r} is not {expected}")
 
 

@@ -56,11 +56,11 @@ class BoardGame(Game[StateT, ActionT]):
     """
 
     cells_in_action: ClassVar[int] = 0
-    """Number of cells in an action, in `vlmgym play` the number of clicks; 0 if actions are not cells."""
+    """Number of cells in an action, and of clicks in `vlmgym play`; 0 if actions are not cells."""
     answer_verbs: ClassVar[tuple[str, ...]] = ()
     """Verbs allowed before the cells of an answer."""
     joined: ClassVar[bool] = False
-    """Draw cells without gaps between them, for walls and other things that span several cells."""
+    """True to draw cells without gaps, for walls and other things that span several cells."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
@@ -74,21 +74,23 @@ class BoardGame(Game[StateT, ActionT]):
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:
-        """Row and column of each cell of an action."""
+        """Row and column of each cell in an action."""
         return spaces.MultiDiscrete([self.config.rows, self.config.columns] * self.cells_in_action)
 
     def cells(self, state: StateT) -> Cells:
-        """Contents of each cell, rows x columns, by default `state.board`; equal values look alike except for
-        rotation, noise and clutter."""
+        """Contents of all cells, rows x columns; by default `state.board`.
+
+        Cells with equal values look the same except for rotation, noise and clutter.
+        """
         cells: Cells = state.board  # type: ignore[attr-defined]
         return cells
 
     @abstractmethod
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        """Draw a cell, rotated by an angle in degrees, onto a canvas that shows an empty cell."""
+        """Draw a cell, rotated by `angle` degrees, onto a canvas that already shows an empty cell."""
 
     def tint(self, colour: Colour) -> Colour:
-        """Colour of a tile at the configured similarity, for `paint_cell`."""
+        """Blend a tile colour towards grey by the configured similarity; for use in `paint_cell`."""
         return blend(colour, MIDDLE, self.config.similarity)
 
     def cell_words(self, cell: Hashable) -> str:
@@ -101,7 +103,7 @@ class BoardGame(Game[StateT, ActionT]):
         return action
 
     def normalise_answer(self, text: str) -> str:
-        """Rewrite any unambiguous spelling of cells for `parse_answer`."""
+        """Rewrite any unambiguous spelling of cells into one that `parse_answer` reads."""
         return normalise_cells(text, self.cells_in_action, self.answer_verbs)
 
     def format(self, action: ActionT) -> str:
@@ -115,12 +117,12 @@ class BoardGame(Game[StateT, ActionT]):
         return format_cells(cell, self.config.origin)
 
     def check_running(self, state: StateT) -> None:
-        """Raise `IllegalAction` if the episode has ended, for `step`."""
+        """Raise `IllegalAction` if the episode has ended; for use in `step`."""
         if (reason := self.ended(state)) is not None:
             raise IllegalAction(f"the game is over: {reason}")
 
     def action_cells(self, action: object) -> list[Cell]:
-        """Return the cells of an action for `step`; raise `IllegalAction` unless they are ints and on the board."""
+        """Return the cells of an action; raise `IllegalAction` unless they are ints on the board. For use in `step`."""
         c, numbers = self.config, self._cell_numbers(action, IllegalAction)
         cells = list(zip(numbers[::2], numbers[1::2]))
         for cell in cells:
@@ -129,40 +131,40 @@ class BoardGame(Game[StateT, ActionT]):
         return cells
 
     def inside(self, cell: Cell) -> bool:
-        """True for a cell of the board."""
+        """Return True if a cell is on the board."""
         return 0 <= cell[0] < self.config.rows and bool(0 <= cell[1] < self.config.columns)
 
     def index_of(self, cell: Cell) -> int:
-        """Number of a cell, counted row by row from 0."""
+        """Index of a cell, counted row by row from 0."""
         return int(cell[0] * self.config.columns + cell[1])
 
     def cell_at(self, index: int) -> Cell:
-        """Cell of a number, see `index_of`."""
+        """Cell at an index; the inverse of `index_of`."""
         columns: int = self.config.columns
         return divmod(index, columns)
 
     def in_rows(self, cells: LineT) -> tuple[LineT, ...]:
-        """Split cells in reading order into rows."""
+        """Split a sequence of all cells, in reading order, into rows."""
         columns = self.config.columns
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
     def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
-        """Return row and column of each cell of an action; raise `error` unless they are ints."""
+        """Return the row and column of each cell in an action; raise `error` unless they are ints."""
         if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
             return action
         form = f"{2 * self.cells_in_action} ints, row and column of each cell"
         raise error(f"{short_repr(action)} is not an action, which is a tuple of {form}")
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
-        """Check for `check_state` that a board has the configured rows and columns."""
+        """Raise `StateError` unless a board has the configured rows and columns; for use in `check_state`."""
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
-        """Seed of rotation, noise and clutter, by default `state.variation_seed`, if there is one.
+        """Seed of rotation, noise and clutter: `state.variation_seed`, or 0 if states have no such field.
 
-        It is constant within an episode, so that only played cells change.
+        Must be constant within an episode, so that the image changes only where the state changes.
         """
         return getattr(state, "variation_seed", 0)
 
@@ -177,11 +179,11 @@ class BoardGame(Game[StateT, ActionT]):
         self.painter.paint(self.cells(state), variation_seed, out[0], before)
 
     def describe(self, state: StateT) -> str:
-        """One line per row, comma-separated."""
+        """Describe the board as one line per row, with comma-separated cells."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
 
     def parts(self, state: StateT) -> list[Part]:
-        """Cells in reading order."""
+        """Label and box of each cell, in reading order."""
         geometry = self.painter.geometry
         return [
             Part(self.cell_words(cell), *geometry.cell_box(row, column))
@@ -190,7 +192,7 @@ class BoardGame(Game[StateT, ActionT]):
         ]
 
     def click_action(self, clicks: Sequence[Cell]) -> ActionT:
-        """Action for clicks on `cells_in_action` cells in `vlmgym play`."""
+        """Return the action chosen by clicking on `cells_in_action` cells in `vlmgym play`."""
         action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
         return action
 
@@ -201,12 +203,12 @@ class BoardGame(Game[StateT, ActionT]):
 
 
 def find_cells(board: Iterable[Iterable[Any]], wanted: Container[Any]) -> list[Cell]:
-    """List the cells of a board that have one of the wanted contents, in reading order."""
+    """List the cells of a board whose content is in `wanted`, in reading order."""
     return [(row, column) for row, line in enumerate(board) for column, cell in enumerate(line) if cell in wanted]
 
 
 def with_cell(board: tuple[LineT, ...], cell: Cell, content: LineT) -> tuple[LineT, ...]:
-    """Replace a cell of a board; `content` is a line of one cell."""
+    """Return a copy of a board with one cell replaced; `content` is a line of length 1."""
     row, column = cell
     line = board[row]
     return board[:row] + (line[:column] + content + line[column + 1 :],) + board[row + 1 :]

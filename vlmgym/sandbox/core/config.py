@@ -1,4 +1,4 @@
-"""Game configs: frozen, validated fields, each tagged perceptual or reasoning, with five difficulty levels for both."""
+"""Game configs: frozen, validated fields, grouped into perceptual and reasoning difficulty with five levels each."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questi
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """Measure of scripted play that orders the reasoning levels; it falls as a game becomes harder.
+    """Measure of scripted play that should fall from each reasoning level to the next, harder one.
 
     Attributes:
         player: Player to measure.
-        measure: `score`, `turns`, `ended` (share of episodes), `share legal` (of actions) or a metric of the game.
-        log: Compare levels by their ratio.
-        rises: The measure rises instead.
-        label: Name on the page; by default the measure and the player.
-        why: Definition, continuing a sentence; by default the same.
+        measure: `score`, `turns`, `ended` (share of episodes that end), `share legal` (share of actions that are legal)
+            or the name of one of the game's metrics.
+        log: Compare levels by ratios instead of differences.
+        rises: The measure should rise with the level instead of falling.
+        label: Name on the calibration page. Default: the measure and the player.
+        why: Definition that follows `label` in a sentence. Default: derived from measure and player.
     """
 
     player: CalibrationPlayer
@@ -46,11 +47,11 @@ class Criterion:
 
 
 def config_field(difficulty: Difficulty, value: Any, description: str, **bounds: Any) -> Any:
-    """Declare a `GameConfig` field that is harder to see (`perception`) or to solve (`reasoning`).
+    """Declare a `GameConfig` field that makes images harder to read (`perception`) or the game harder to solve.
 
     Args:
-        difficulty: Difficulty that sets the field.
-        value: Value at all levels, or a list of the values at levels 1 to 5; the third is the default.
+        difficulty: Difficulty whose levels set the field.
+        value: One value for all levels, or a list of the values at levels 1 to 5, of which the third is the default.
         description: Sentence for users.
         bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
     """
@@ -63,7 +64,7 @@ def config_field(difficulty: Difficulty, value: Any, description: str, **bounds:
 
 
 def setting(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a `GameConfig` field that does not affect difficulty, such as a data path; see `config_field`."""
+    """Declare a `GameConfig` field that does not affect difficulty, such as a data path; arguments: `config_field`."""
     return Field(default=default, description=description, json_schema_extra={"difficulty": None}, **bounds)
 
 
@@ -74,13 +75,14 @@ def _as_tuple(value: Any) -> Any:
 
 
 LIST = BeforeValidator(_as_tuple)
-"""Annotates a tuple that may be given as a list, as in JSON, or as text with commas, as on a command line."""
+"""Annotation of a tuple field that also accepts a list, as in JSON, or comma-separated text, as on a command line."""
 
 
 class GameConfig(BaseModel):
     """Base class of game configs; frozen, with fields declared by `config_field` or `setting`.
 
-    The levels of both difficulties, from 1 (easy) to 5 (hard), set the fields that have a value for each of them.
+    Perceptual and reasoning difficulty each have levels from 1 (easy) to 5 (hard). A level sets those fields of its
+    difficulty that are declared with one value per level.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -122,14 +124,14 @@ class GameConfig(BaseModel):
 
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
-        """Values at levels 1 to 5 of the fields that a difficulty sets."""
+        """Values at levels 1 to 5 of each field that a difficulty sets, keyed by field name."""
         names = [name for name, one in cls.field_difficulties().items() if one == difficulty]
         extras: dict[str, Any] = {name: cls.model_fields[name].json_schema_extra for name in names}
         return {name: extra["levels"] for name, extra in extras.items() if "levels" in extra}
 
     @classmethod
     def field_difficulties(cls) -> dict[str, Difficulty]:
-        """Difficulty of each config field by name, without the settings."""
+        """Difficulty of each field declared by `config_field`, keyed by field name."""
         difficulties: dict[str, Difficulty] = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra

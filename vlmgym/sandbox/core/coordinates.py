@@ -9,7 +9,7 @@ from functools import lru_cache
 from vlmgym.sandbox.core.answer_text import plain, unreadable
 
 Pair = tuple[int, int, int, int]
-"""row 1, column 1, row 2, column 2, zero-based."""
+"""Row and column of the first cell, then of the second, zero-based."""
 
 _CELL = r"(?:\(\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\)|\[\s*([+-]?[0-9]{1,4})\s*,\s*([+-]?[0-9]{1,4})\s*\])"
 _BETWEEN = r"\s*(?:(?:,|;|and)\s*)?"
@@ -28,7 +28,8 @@ _MARK = r"[*_`\"'$]{1,3}"
 def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
     """Parse coordinates `(row, column)` in round or square brackets, separated by spaces, `,`, `;` or `and`.
 
-    Returns row and column of each of the `count` cells in turn, zero-based; in the text, counting starts at `origin`.
+    Returns the zero-based row and column of each of the `count` cells in turn. In the text, rows and columns are
+    numbered from `origin`.
     """
     match = _pattern(count).fullmatch(text.strip())
     if match is None:
@@ -39,16 +40,16 @@ def parse_cells(text: str, count: int, origin: int = 0) -> tuple[int, ...]:
 
 
 def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
-    """Format rows and columns as in the prompts: `(0, 1) (2, 3)`."""
+    """Format zero-based rows and columns as in prompts, `(0, 1) (2, 3)`, numbered from `origin`."""
     shown = [number + origin for number in numbers]
     return " ".join(f"({row}, {column})" for row, column in zip(shown[::2], shown[1::2]))
 
 
 def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
-    """Rewrite any unambiguous spelling of coordinates for `parse_cells`; other text only loses its markup.
+    """Rewrite any unambiguous spelling of coordinates into one that `parse_cells` reads; strip markup of other text.
 
-    Accepts unsigned numbers with or without brackets: `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3`,
-    `row 0, column 1 and row 2, column 3`; one of `verbs` may precede them.
+    Accepts unsigned numbers with or without brackets, optionally after one of `verbs`: `[[0, 1], [2, 3]]`,
+    `(0,1) -> (2,3)`, `0,1,2,3`, `row 0, column 1 and row 2, column 3`.
     """
     text = plain(text)
     verb, _, rest = text.partition(" ")

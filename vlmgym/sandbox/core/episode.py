@@ -1,4 +1,4 @@
-"""A running episode: state, random generator, turn and outcome counts. Can be snapshotted and restored."""
+"""Running episodes, and snapshots to restore them from."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Snapshot(BaseModel):
     """Fingerprint of the game and its config; restoring into any other raises `StateError`."""
     seed: int = Field(ge=0)
     state: str
-    """From the game's `to_json`."""
+    """State of the game, written by its `to_json`."""
     rng: dict[str, Any]
-    """NumPy state of the bit generator (PCG64)."""
+    """State of NumPy's PCG64 bit generator."""
     turn: int = Field(ge=0)
-    """Turns taken so far, including illegal and unparsable ones."""
+    """Number of turns taken, including illegal and unparsable ones."""
     score: FiniteFloat
     """Sum of the game's own rewards."""
     outcomes: dict[Outcome, NonNegativeInt]
@@ -35,7 +35,10 @@ class Snapshot(BaseModel):
 
 
 class Episode(Generic[StateT, ActionT]):
-    """One episode of a game. It never resets itself: any turn after the end raises `EpisodeEnded`."""
+    """A running episode: state, random generator, turn and outcome counts.
+
+    It never resets itself: taking a turn after the end raises `EpisodeEnded`.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        """Start an episode with a seed, by default a random one; `rng` replaces the generator seeded with it."""
+        """Start an episode. `seed` is random by default; pass `rng` to replace the generator created from the seed."""
         check_instance("game", game, Game)
         seed = as_int(seed)
         check_int("seed", seed, 0, optional=True)

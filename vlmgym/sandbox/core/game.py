@@ -33,14 +33,14 @@ ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
 OWN_DATA = "data of the author, under its own licence"
-"""Value of `Game.image_source` for data of users."""
+"""`Game.image_source` of games that show a user's own data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """Result of one legal action: the game's own reward, before shaping, and JSON-serialisable facts in `info`.
+    """Result of a turn: the next state, the game's own reward before shaping, and JSON-serialisable facts in `info`.
 
-    `terminated` equals `game.ended(state) is not None`.
+    `terminated` must equal `game.ended(state) is not None`.
     """
 
     state: StateT
@@ -72,15 +72,15 @@ class Game(ABC, Generic[StateT, ActionT]):
     max_answer_length: ClassVar[int] = 200
     """Maximum number of characters in an answer."""
     partially_observable: bool = False
-    """True if images do not show everything that decides what a move does, such as mines."""
+    """True if images hide things that affect the result of a move, such as mines."""
     history: int = 0
-    """Number of earlier turns, with images, that prompts repeat by default, for games that need memory."""
+    """Number of past turns, with images, that prompts include by default; above 0 for games that need memory."""
     reward_is_hint: bool = False
-    """True if rewards tell which actions are best: prompts leave them out, and questions accept all such actions."""
+    """True if rewards reveal the best actions: prompts omit rewards, and `qa/` accepts all moves with the best one."""
     replayed: ClassVar[bool] = False
-    """True if a state contains all actions since the start; records then replay them, and have only `to_record`."""
+    """True if states contain all actions so far; records then store only `to_record`, and replay actions to restore."""
     prompt_template: ClassVar[str]
-    """Text of the prompt for `fill_prompt`."""
+    """Template that `fill_prompt` fills in."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
     action_names: ClassVar[tuple[str, ...]] = ()
@@ -88,9 +88,9 @@ class Game(ABC, Generic[StateT, ActionT]):
     shown_seed: ClassVar[int] = 7
     """Seed of the state that the gallery and the documentation show at level 3."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Config fields of other kinds of images by a word for them; the gallery shows each as "TITLE with WORD"."""
+    """Config fields that select other kinds of images, keyed by a word; the gallery shows each as "TITLE with WORD"."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
-    """Measure of the reasoning levels, for games without a spec in benchmarks/calibration. Default: solutions grow."""
+    """Measure of reasoning levels, unless benchmarks/calibration has a spec. Default: the oracle needs more turns."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -116,12 +116,12 @@ class Game(ABC, Generic[StateT, ActionT]):
     def start_at(self, seed: int, rng: np.random.Generator) -> StateT:
         """Initial state of the episode with this seed; `start(rng)` by default.
 
-        A task over a dataset picks a row by the seed: consecutive seeds visit every row once. `rng` has this seed.
+        A task over a dataset uses the seed to pick a row: consecutive seeds visit every row once.
         """
         return self.start(rng)
 
     def on_invalid(self, state: StateT, rng: np.random.Generator) -> Step[StateT]:
-        """Effect of an invalid response: the state stays unchanged, except that one-turn tasks terminate."""
+        """Effect of an illegal or unparsable turn: by default, the state stays unchanged. One-turn tasks terminate."""
         return Step(state, self.illegal_reward, False)
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def rule_action(self, state: StateT) -> ActionT | None:
-        """Action by a simple rule that `explain` leads to and that is easy to imitate; None if the game has no rule."""
+        """Action of a simple rule that is easy to imitate and that `explain` follows; None if the game has no rule."""
         return None
 
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -170,12 +170,12 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @property
     def image_source(self) -> str | None:
-        """Source and licence of what the images show, unless it is generated."""
+        """Source and licence of the content of the images; None if it is generated."""
         return None
 
     @property
     def no_text_observation(self) -> str | None:
-        """Why a prompt cannot contain `describe`, for example because it is the answer; None if it can."""
+        """Why prompts must not contain `describe`, such as that it reveals the answer; None if they may."""
         return None
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill `prompt_template` with the config, `fields`, and `form`: the response format and what it contains."""
+        """Fill `prompt_template` with the config, `fields`, and `form`: the format with these contents of sections."""
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 
@@ -227,7 +227,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def parts(self, state: StateT) -> Sequence[Part]:
-        """Labelled parts of the images, such as cells, which benchmarks/calibration reads; none if unknown."""
+        """Labelled parts of the images, such as cells, for the readers of benchmarks/calibration; empty if unknown."""
         return ()
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
@@ -242,7 +242,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
 
     def respond(self, state: StateT, action: ActionT) -> str:
-        """Write a well-formed response with correct perception that plays an action, also an illegal one."""
+        """Write a well-formed response with correct perception that plays an action, even an illegal one."""
         try:
             self.step(state, action, np.random.default_rng(0))
             reasoning = self.explain(state, action)
@@ -256,7 +256,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Render a state into arrays of `image_shapes`; if they show the state `shown`, changes are enough."""
+        """Render a state into arrays of `image_shapes`. If these already show `shown`, only changes need drawing."""
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
 
@@ -334,7 +334,7 @@ class Game(ABC, Generic[StateT, ActionT]):
             raise StateError(f"invalid state of {self.name}: {describe_validation_error(error)}") from None
 
     def require_valid(self, state: StateT) -> StateT:
-        """Return a state that passes `check_state`, whose error then names the game."""
+        """Return a state after `check_state`; if that raises, add the name of the game to the error."""
         try:
             self.check_state(state)
         except StateError as error:
@@ -342,11 +342,11 @@ class Game(ABC, Generic[StateT, ActionT]):
         return state
 
     def to_data(self, state: StateT) -> Any:
-        """Convert a state to plain data, equal to the JSON of `to_json`."""
+        """Convert a state to plain data, the same as parsing the JSON of `to_json`."""
         return self._adapter.dump_python(state, mode="json")
 
     def to_record(self, state: StateT) -> Any:
-        """Convert a state to plain data for the record of a turn; if `replayed`, anything that identifies it."""
+        """Convert a state to plain data for the record of a turn. If `replayed`, it only has to identify the state."""
         return self.to_data(state)
 
     def from_data(self, data: Any) -> StateT:
@@ -374,7 +374,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Raise `StateError` if states cannot be restored from JSON."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only the config; each process keeps one instance per config, with its cached sprites."""
+        """Pickle only class and config; unpickling returns one shared instance per process, with its cached sprites."""
         return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:

@@ -11,7 +11,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 
 EPISODE_BYTES = 8_000
-"""Memory of a running episode and its snapshot without images; 2 to 8 kB in the built-in games."""
+"""Memory of a running episode and its snapshot, without images. The built-in games need 2 to 8 kB."""
 
 
 def frame_bytes(game: Game[Any, Any]) -> int:
@@ -20,14 +20,14 @@ def frame_bytes(game: Game[Any, Any]) -> int:
 
 
 def check_memory(needed: int, what: str, advice: str) -> None:
-    """Raise `UsageError` if `needed` bytes are not available; `what` is the message's subject, in the plural."""
+    """Raise `UsageError` if `needed` bytes are not available; `what` is a plural noun phrase for the message."""
     free = available_memory()
     if free is not None and needed > free:
         raise UsageError(f"{what} need {_gigabytes(needed)} of memory and {_gigabytes(free)} is available: {advice}")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Available bytes, limited by the machine and by control groups; None if neither is known."""
+    """Bytes available on the machine and within the control groups, whichever is less; None if neither is known."""
     limits = [*_of_machine(root / "proc/meminfo"), *_of_groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")]
     return min(limits, default=None)
 

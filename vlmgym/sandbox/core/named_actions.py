@@ -1,4 +1,4 @@
-"""Actions with names, such as four directions: action space, answers and keys."""
+"""Games whose actions have names, such as four directions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from vlmgym.sandbox.core.game import is_int
 
 DIRECTIONS = ("up", "right", "down", "left")
 STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))
-"""Row and column steps of `DIRECTIONS`."""
+"""Change of row and column for each of `DIRECTIONS`."""
 
 
 def neighbour(cell: tuple[int, int], action: int) -> tuple[int, int]:
-    """Row and column of the cell next to a cell, in one of `DIRECTIONS`."""
+    """Row and column of the neighbour of a cell; `action` is the index of the direction in `DIRECTIONS`."""
     return cell[0] + STEPS[action][0], cell[1] + STEPS[action][1]
 
 
 @cache
 def neighbours(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """For each cell, its neighbours: their direction in `DIRECTIONS`, and their cell. Cells are numbered row by row."""
+    """List the neighbours of each cell of a board; cells are indices, counted row by row.
+
+    Returns:
+        For each cell, pairs of a direction (index in `DIRECTIONS`) and the neighbouring cell in that direction.
+    """
     found = []
     for cell in range(rows * columns):
         near = [(action, neighbour(divmod(cell, columns), action)) for action in range(4)]
@@ -33,14 +37,14 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ..
 
 
 class NamedActions:
-    """Mixin for games whose actions are the numbers of `action_names`; put it before the base class of the game.
+    """Mixin for games whose actions are indices into `action_names`; list it before the base class of the game.
 
-    Answers are a name or its number, after one of `verbs` or none.
+    An answer is the name or the index of an action, optionally after one of `verbs`.
     """
 
     name: ClassVar[str]
     action_names: ClassVar[tuple[str, ...]] = DIRECTIONS
-    """Names of the actions 0, 1, ..., one lower-case word each; a key of that name plays the action."""
+    """Names of the actions 0, 1, ..., one lower-case word each; in `vlmgym play`, the key with that name plays it."""
     verbs: ClassVar[tuple[str, ...]] = ("move", "go")
     """Verbs allowed before an action."""
 
@@ -60,16 +64,16 @@ class NamedActions:
         raise unreadable(text, f"one of {accepted}")
 
     def normalise_answer(self, text: str) -> str:
-        """Strip markup and a verb; reduce a number with the name of the same action to the name."""
+        """Strip markup and a verb; if the answer has both the number and the name of an action, return the name."""
         word = word_answer(text, self.verbs)
         return self._numbered_names.get(word, word)
 
     def key_action(self, state: Any, key: str) -> int | None:
-        """Action with the name of the key."""
+        """Action with the same name as the key, or None."""
         return self.action_names.index(key) if key in self.action_names else None
 
     def check_named(self, action: object) -> None:
-        """Check for `step` that an action is a number of `action_names`; raise `IllegalAction` if not."""
+        """Raise `IllegalAction` unless an action is an index into `action_names`; for use in `step`."""
         if not (is_int(action) and 0 <= action < len(self.action_names)):  # type: ignore[operator]
             (first, *others) = enumerate(self.action_names)
             known = ", ".join([f"{first[0]} is {first[1]}", *(f"{number} {name}" for number, name in others)])
@@ -77,7 +81,7 @@ class NamedActions:
 
     @cached_property
     def _numbered_names(self) -> Mapping[str, str]:
-        """Accepted spellings that combine the number and the name of an action."""
+        """Names of actions, keyed by accepted spellings that combine number and name."""
         return {
             form.format(number, name): name
             for number, name in enumerate(self.action_names)

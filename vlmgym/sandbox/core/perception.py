@@ -16,11 +16,11 @@ _BRACKETS = str.maketrans("", "", "[](){}\"'")
 
 
 class Perception(NamedTuple):
-    """Agreement of a description with the state.
+    """Accuracy of a description of the image.
 
     Attributes:
         partial: Fraction of correct cells, 0 to 1.
-        exact: 1.0 if all cells are correct and none are added, else 0.0.
+        exact: 1.0 if all cells are correct and there are no others, else 0.0.
     """
 
     partial: float
@@ -28,7 +28,7 @@ class Perception(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of an image and the words for it: a box in pixels of image number `image`."""
+    """A labelled part of an image: its text, and its box in pixels within the image with index `image`."""
 
     words: str
     left: int
@@ -41,8 +41,8 @@ class Part(NamedTuple):
 def compare_grids(truth: str, text: str) -> Perception:
     """Compare two grids written as one line per row, cells separated by commas, bars or else spaces.
 
-    Case, brackets, quotes and empty lines are ignored. `partial` is the number of matching cells over the size of the
-    larger grid, so that extra and missing cells cost the same.
+    Case, brackets, quotes and empty lines are ignored. `partial` is the number of matching cells divided by the number
+    of cells in the larger grid, so that extra and missing cells cost the same.
     """
     expected = read_grid(truth)
     right, written, equal = 0, 0, True

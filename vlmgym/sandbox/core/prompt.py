@@ -1,4 +1,4 @@
-"""Prompts and images of a turn: the game's prompt, the history, and feedback on an invalid response."""
+"""Prompts and images of a turn: the game's prompt, past turns, and feedback on an invalid response."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 ObservationType = Literal["image", "text", "both"]
 
 LONGEST_PAST_RESPONSE = 2000
-"""Maximum number of characters of a past response in a single prompt; longer ones keep their end, where the answer
-is."""
+"""Maximum number of characters of a past response in a prompt without chat. Longer responses lose their start, because
+the answer is at the end."""
 
 
 class Message(NamedTuple):
@@ -56,11 +56,11 @@ class PromptConfig:
 
     @property
     def prompts(self) -> PromptConfig:
-        """These settings as a plain `PromptConfig`."""
+        """A plain `PromptConfig` with these settings, without the fields of subclasses."""
         return PromptConfig(**{field.name: getattr(self, field.name) for field in fields(PromptConfig)})
 
     def of(self, needed: int) -> PromptConfig:
-        """Fill in unset fields for a game with this `history`."""
+        """Return a copy with unset fields filled in for a game whose `Game.history` is `needed`."""
         history = self.history if self.history is not None or self.chat else needed
         images = self.history_images
         if images is None:
@@ -83,17 +83,22 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if the history is too short for a game, or its descriptions would reveal the answer."""
+        """Raise `UsageError` if `history_images` exceeds the history for a game, or it rules out text observations."""
         self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
 
     def window(self, past: Sequence[T]) -> Sequence[T]:
-        """Select the past turns that are repeated."""
+        """Select the past turns that a prompt includes."""
         return past if self.history is None else _last(past, self.history)
 
     def shown_states(self, past: Sequence[T], state: T) -> list[T]:
-        """Select the states that images show, oldest first, from those before each past turn and the current one."""
+        """Select the states to show as images, oldest first.
+
+        Args:
+            past: State before each past turn of the window.
+            state: Current state.
+        """
         return [*_last(past, self.image_turns), state] if self.has_images else []
 
     def messages(
@@ -102,10 +107,10 @@ class PromptConfig:
         """Build the messages of a turn.
 
         Args:
-            images: Number of images of a state.
-            system: System prompt of a chat; None for a single prompt.
+            images: Number of images per state.
+            system: System prompt of a chat; None without chat.
             past: Prompt and response of each past turn in the window.
-            prompt: Text of the turn.
+            prompt: Prompt of the current turn.
         """
         images = images if self.has_images else 0
         if system is None:
@@ -123,12 +128,12 @@ def _last(items: Sequence[T], count: int) -> Sequence[T]:
 def chat_messages(
     prompt: str | Sequence[Message], images: Sequence[T], part: Callable[[T], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Convert a prompt to chat messages with lists of content parts, as chat templates and APIs take them.
+    """Convert a prompt to the message dicts of chat templates and APIs, whose content is a list of parts.
 
     Args:
-        prompt: Messages; a text is one user message with all images.
+        prompt: Messages, or the text of a single user message with all images.
         images: Images of all messages, in order.
-        part: Makes the content part of an image.
+        part: Function that converts an image to a content part.
     """
     messages = [Message("user", str(prompt), len(images))] if isinstance(prompt, str) else prompt
     rest = iter(images)
@@ -143,10 +148,10 @@ def chat_messages(
 
 @dataclass(frozen=True, slots=True)
 class PastTurn(Generic[StateT]):
-    """An earlier turn of the same episode: its number from 1, and the state before it.
+    """An earlier turn of the same episode.
 
-    `reward` is the game's own; `feedback` says why the response was invalid, or is empty; `prompt` is the text of the
-    turn in a chat, otherwise empty.
+    `state` is the state before the turn, `turn` its number from 1, and `reward` the game's own. `feedback` says why the
+    response was invalid and is empty if it was played. `prompt` is the prompt of the turn in a chat, otherwise empty.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")  # for snapshots
@@ -167,7 +172,15 @@ def turn_prompt(
     past: Sequence[PastTurn[StateT]] = (),
     config: PromptConfig = PromptConfig(),
 ) -> str:
-    """Build the prompt of a turn, with feedback on an invalid last response and past turns, oldest first."""
+    """Build the prompt of a turn without chat.
+
+    Args:
+        game: The game.
+        state: Current state.
+        feedback: Why the last response was invalid; empty if it was played.
+        past: Past turns to include, oldest first.
+        config: Contents of the prompt.
+    """
     parts = [game.instructions(state)]
     if past:
         each = len(game.image_shapes)
@@ -196,7 +209,7 @@ def _chat_prompt(
     past: Sequence[PastTurn[StateT]],
     config: PromptConfig,
 ) -> str:
-    """Build the user message of a turn: result of the last turn, and description."""
+    """Build the user message of a chat turn: its number, the result of the last turn, and any description."""
     text = f"Turn {turn}."
     if feedback:
         text += f" {_not_played(game, feedback, config)}"
@@ -230,7 +243,7 @@ def turn_messages(
     past: Sequence[PastTurn[StateT]],
     config: PromptConfig,
 ) -> tuple[Message, ...]:
-    """Build the messages of a turn, numbered from 1, for the images of `turn_images`."""
+    """Build the messages of a turn; `turn` counts from 1. Their images are those of `turn_images`, in order."""
     system = None
     if config.chat:
         system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)
@@ -247,7 +260,7 @@ def turn_images(
 
 
 def _numbers(index: int, each: int) -> str:
-    """Name the images of the past turn at an index among those with images."""
+    """Name the images of a past turn; `index` counts past turns with images from 0, each with `each` images."""
     first = index * each + 1
     return f"image {first}, " if each == 1 else f"images {first} to {first + each - 1}, "
 

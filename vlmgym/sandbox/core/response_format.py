@@ -33,11 +33,12 @@ _TAG = re.compile(
     r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
     re.IGNORECASE | re.ASCII,
 )
-"""Tags, comment ends, and the special tokens around thoughts of Command A, gpt-oss, Magistral and Kimi."""
+"""Tags, starts and ends of comments, and the special tokens around thoughts of Command A, gpt-oss, Magistral and
+Kimi."""
 _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
 _OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
-"""The chat template may already have opened any other thought."""
+"""Thoughts that open within the response; any other may already have been opened by the chat template."""
 _EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 Tag = re.Match[str]
@@ -49,7 +50,7 @@ def compose(perception: str, think: str, answer: str) -> str:
 
 
 def answer_only(answer: str) -> str:
-    """Write a response with only an answer: playable, but without format and perception reward."""
+    """Write a response with only an answer, which can be played but earns no format or perception reward."""
     return f"<answer>{answer}</answer>"
 
 
@@ -59,11 +60,11 @@ class ParsedResponse:
 
     Attributes:
         text: The whole response.
-        fault: Why there is not exactly one answer; None if there is.
+        fault: Why the response does not have exactly one answer; None if it has.
         tags: All tags except comments.
-        answers: Answer tags outside thoughts, and thought tags inside such an answer.
+        answers: Answer tags outside thoughts, and tags that open a thought inside such an answer.
         perceptions: Perception tags outside other thoughts.
-        thoughts: Kind, start and end of each outermost thought, including perceptions and comments.
+        thoughts: Kind, start and end of each outermost thought. Perceptions and comments count as thoughts.
     """
 
     text: str
@@ -94,10 +95,10 @@ class ParsedResponse:
         return self._inside(self.perceptions) if _is_pair(self.perceptions) else None
 
     def format_reward(self, longest: int) -> float:
-        """Return 1.0 for exactly the documented format with an answer that `answer` accepts, else 0.0.
+        """Return 1.0 if the response has exactly the documented format and `answer` accepts its answer, else 0.0.
 
-        The format is exact if each of the three sections occurs once, in order and spelled as in the prompt, with no
-        other tags and only whitespace between the sections.
+        The format is exact if each of the three sections occurs once, in order, with its tags spelled as in the prompt,
+        no other tags, and only whitespace outside the sections.
         """
         edges = [0, *(edge for tag in self.tags for edge in tag.span()), len(self.text)]
         exact = [tag[0] for tag in self.tags] == _EXACT
@@ -110,7 +111,7 @@ class ParsedResponse:
         return 1.0
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """Section, start and end of each perception, thought and answer including its tags, in order."""
+        """Section name, start and end of each perception, thought and answer, including the tags, in order."""
         spans = [
             ("perception" if kind == "perception" and _is_pair(self.perceptions) else "think", start, end)
             for kind, start, end in self.thoughts

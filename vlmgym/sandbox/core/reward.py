@@ -31,11 +31,11 @@ class Outcome(str, Enum):
 
 
 class RewardConfig(BaseModel):
-    """Reward weights and shaping: total = sum of weight x part.
+    """Reward weights and shaping: total = sum of weight x part, over the game, format and perception parts.
 
-    `shaping` applies to the game part: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is `sign(r) log2(1 + |r|)`. The
-    penalties `illegal` and `unparsable` replace the shaped game part of such turns. The score of an episode is the sum
-    of the game's own rewards and does not depend on this config.
+    `shaping` applies to the game part r: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is `sign(r) log2(1 + |r|)`. In
+    an illegal or unparsable turn, the penalty `illegal` or `unparsable`, if set, replaces the shaped game part. The
+    score of an episode is the sum of the game's own rewards and does not depend on this config.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
@@ -68,8 +68,8 @@ class Scored(Generic[StateT, ActionT]):
     """Score of one response or native action.
 
     Attributes:
-        total: Training reward: the weighted sum of the shaped parts.
-        game: The game's own reward, before shaping; the episode score sums these.
+        total: Training reward, weighted and shaped by `RewardConfig`.
+        game: The game's own reward, before shaping; the score of an episode is the sum of these.
         format: 1.0 if the response format is exact, else 0.0; 0.0 for native actions.
         perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
             without a ground truth.
@@ -98,7 +98,7 @@ def score_response(
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
 ) -> Scored[StateT, ActionT]:
-    """Score a response in the state that it refers to, and play its action if legal; only this advances `rng`.
+    """Score a response in a state, and play its action if it is legal. Scoring itself does not advance `rng`.
 
     Raises:
         EpisodeEnded: The state is terminal.
@@ -122,7 +122,7 @@ def score_action(
     form: float = 0.0,
     seen: Perception | None = None,
 ) -> Scored[StateT, ActionT]:
-    """Score a native action, by default without format and perception; see `score_response`."""
+    """Play and score a native action; `form` and `seen` are the format and perception of its response, if any."""
     try:
         step = game.step(state, action, rng)
     except IllegalAction as error:
@@ -132,7 +132,7 @@ def score_action(
 
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
-    """Combine the parts of a reward, as in `Scored`, into its total; no perception counts as 0."""
+    """Combine the parts of a reward, as in `Scored`, into its total; a perception of None counts as 0."""
     penalty = None
     if outcome is not Outcome.PLAYED:
         penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable

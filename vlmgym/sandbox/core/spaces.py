@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def value_ranges(space: spaces.Space[Any]) -> tuple[range, ...]:
-    """Valid values of each number in a `Discrete` or `MultiDiscrete` space; empty for others."""
+    """Range of each number in a `Discrete` or `MultiDiscrete` space; empty for other spaces."""
     if isinstance(space, spaces.Discrete):
         return (range(int(space.start), int(space.start + space.n)),)
     if isinstance(space, spaces.MultiDiscrete):
@@ -22,7 +22,7 @@ def value_ranges(space: spaces.Space[Any]) -> tuple[range, ...]:
 
 
 def sample_value(space: spaces.Space[Any], rng: np.random.Generator) -> Any:
-    """Sample uniformly from a space without changing it."""
+    """Sample uniformly from a space without changing its random generator."""
     if isinstance(space, spaces.Discrete):
         return space.start + rng.integers(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -47,11 +47,11 @@ class ImageSpace(spaces.Box):
         self.bounded_above = np.broadcast_to(self.bounded_above, shape)
 
     def sample(self, mask: None = None, probability: None = None) -> NDArray[Any]:
-        """Uniform noise."""
+        """Sample uniform noise."""
         return self.np_random.integers(0, 256, self.shape, np.uint8)
 
     def contains(self, x: Any) -> bool:
-        """Check for a uint8 array of this shape."""
+        """Return True for a uint8 array of this shape."""
         return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == np.uint8
 
     def __eq__(self, other: object) -> bool:
@@ -77,17 +77,17 @@ class LineSpace(spaces.Text):
     def __init__(
         self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
     ) -> None:
-        """Create the space of lines of up to `longest` characters; samples have up to `most` of the words."""
+        """Create a space of lines of up to `longest` characters, whose samples contain up to `most` of `words`."""
         super().__init__(longest, min_length=1, seed=seed)
         self.words, self.most = tuple(words), min(most, len(words))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Sample a uniform number of distinct words, from 1 to `most`, uniformly."""
+        """Sample distinct words uniformly; their number is uniform from 1 to `most`."""
         count = int(self.np_random.integers(1, self.most + 1))
         return ", ".join(self.words[int(i)] for i in self.np_random.choice(len(self.words), count, replace=False))
 
     def contains(self, x: Any) -> bool:
-        """Check for a valid line."""
+        """Return True for a valid line."""
         return self.fault(x) is None
 
     def fault(self, x: Any) -> str | None:

@@ -28,7 +28,7 @@ ANSWERED = "answered"
 MOST_SKIPPED = 100
 """Maximum number of consecutive bad rows before an error is raised."""
 IMAGES_KEPT = 8
-"""Rows whose decoded images are cached between validating and drawing a row."""
+"""Number of last rows whose decoded images are cached, so that validating and then drawing a row decodes them once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class TaskState:
     """State fields shared by all tasks; subclasses add the question and its solution."""
 
     answered: bool = False
-    """True once the only turn has been taken."""
+    """True after the only turn."""
     row: RowRef | None = None
     """Source row in the user's data; None for a generated question."""
     skipped: tuple[SkippedRow, ...] = ()
@@ -93,29 +93,29 @@ class TaskConfig(DegradedConfig):
 
 
 class Task(Game[TaskStateT, ActionT]):
-    """A one-turn game: any response ends it, even an unparsable one.
+    """A game of one turn, which ends with any response, even an unparsable one.
 
     Subclasses implement `generate`, `paint`, `solution` and `score`, and, like every game, `describe`, `prompt`,
-    `parse_answer` and `format`. To support user data, list its fields in `columns`, the image fields in `image_fields`,
-    and implement `from_row`.
+    `parse_answer` and `format`. To support user data, list the fields of a row in `columns` and its images also in
+    `image_fields`, and implement `from_row`.
     """
 
     Config = TaskConfig
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Fields of a row and their accepted column names; the first one present is used.
+    """Accepted column names of each field of a row; the first name that a table has is used.
 
-    The field `id` is added implicitly; rows with a repeated id are bad.
+    The field `id` is added implicitly. A row that repeats the id of an earlier row is bad.
     """
     optional_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that may be missing from a table; their value is then None."""
     image_fields: ClassVar[tuple[str, ...]] = ()
-    """Image fields among `columns`, in the order of `row_images`."""
+    """Fields of `columns` that hold images, in the order of `row_images`."""
     generated_field: ClassVar[str | None] = None
-    """Field of the state that only generated questions fill, which `check_state` checks."""
+    """State field that is filled in generated questions and empty in questions from data; `check_state` checks this."""
 
     @property
     def image_source(self) -> str | None:
-        """The data, if questions are not generated."""
+        """Return `OWN_DATA` for questions from data; None if they are generated."""
         return None if self.config.data is None else OWN_DATA
 
     @abstractmethod
@@ -133,7 +133,7 @@ class Task(Game[TaskStateT, ActionT]):
         return [degrade(image, self.config, seed, index) for index, image in enumerate(images)]
 
     def draw_into(self, state: TaskStateT, out: Sequence[ImageArray], shown: TaskStateT | None = None) -> None:
-        """Leave the images unchanged if only an answer was given."""
+        """Render a state, except if it differs from `shown` only in being answered: the images are then the same."""
         if shown is None or replace(shown, answered=state.answered) != state:
             super().draw_into(state, out)
 
@@ -148,8 +148,8 @@ class Task(Game[TaskStateT, ActionT]):
     def from_row(self, fields: DataRow) -> TaskStateT:
         """Build a question from a row of user data; the caller sets `row` and `skipped`.
 
-        `fields` are the values of `columns` without the images; strings if read from CSV, None if missing. Helpers to
-        read them are in `vlmgym.sandbox.datasets.rows`: `text_of`, `number_of` and `truth_of`.
+        `fields` has the value of each field in `columns` except images: a string if read from CSV, None if missing. The
+        helpers `text_of`, `number_of` and `truth_of` of `vlmgym.sandbox.datasets.rows` read typed values.
 
         Raises:
             BadRow: The row is invalid, e.g. has a latitude of 95; the message says why.
@@ -160,7 +160,7 @@ class Task(Game[TaskStateT, ActionT]):
 
     @cached_property
     def source(self) -> Source:
-        """Rows of the data as fields of this task, opened on first use."""
+        """The data with its columns mapped to fields of this task; opened on first use."""
         if self.config.data is None:
             raise UsageError(f"{self.name} has no data: set data=...")
         if not self.columns:
@@ -173,12 +173,12 @@ class Task(Game[TaskStateT, ActionT]):
         return Source(table, chosen, self.image_fields, hosts)
 
     def open_data(self, data: str, split: str | None) -> Table:
-        """Open the data. Override to add columns of image paths for a dataset whose layout is known."""
+        """Open the data. Override to add columns, such as image paths of a dataset with a fixed folder layout."""
         return open_table(data, split)
 
     @property
     def question_count(self) -> int | None:
-        """Number of questions, each asked once by consecutive seeds; None if they are generated."""
+        """Number of questions in the data, bad rows included; None if questions are generated."""
         return None if self.config.data is None else len(self.source)
 
     def start(self, rng: np.random.Generator) -> TaskStateT:
@@ -188,9 +188,9 @@ class Task(Game[TaskStateT, ActionT]):
         return self._from_position(int(rng.integers(len(self.source))))
 
     def start_at(self, seed: int, rng: np.random.Generator) -> TaskStateT:
-        """Pick the question of a seed; `question_count` consecutive seeds visit every row once.
+        """Pick the question of a seed, or generate one. `question_count` consecutive seeds visit every row once.
 
-        A bad row is replaced by the next one in order, which is then visited twice.
+        A seed whose row is bad gets the next good row instead, which is therefore visited twice.
         """
         return self.start(rng) if self.config.data is None else self._from_position(seed)
 
@@ -214,7 +214,7 @@ class Task(Game[TaskStateT, ActionT]):
         )
 
     def read_row(self, index: int) -> TaskStateT:
-        """Load the question of one row, or raise `BadRow`; its images are cached briefly."""
+        """Load the question of a row and cache its images for drawing; raise `BadRow` if the row is invalid."""
         return self._load(index)[0]
 
     def _load(self, index: int) -> tuple[TaskStateT, list[ImageArray]]:
@@ -238,7 +238,7 @@ class Task(Game[TaskStateT, ActionT]):
         Each image is letterboxed: scaled to fit and centred on a grey square.
 
         Raises:
-            StateError: The state has no row, or the row or one of its images has changed since.
+            StateError: The state has no row, or the row or one of its images has changed since the state was created.
         """
         if state.row is None:
             raise StateError(f"this state of {self.name} has no data row")
@@ -268,7 +268,7 @@ class Task(Game[TaskStateT, ActionT]):
     # One turn -------------------------------------------------------------------------------------------------------
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
-        """Score the answer, which ends the episode."""
+        """Score the answer and end the episode."""
         if state.answered:
             raise IllegalAction("the question has been answered")
         reward, info = self.score(state, action)
@@ -283,7 +283,7 @@ class Task(Game[TaskStateT, ActionT]):
         return ANSWERED if state.answered else None
 
     def legal_actions(self, state: TaskStateT) -> tuple[ActionT, ...] | None:
-        """None, or empty once answered. Override if the answers can be enumerated."""
+        """Return None, or an empty tuple after the answer. Override if answers can be enumerated."""
         return () if state.answered else None
 
     def metrics(self, state: TaskStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -291,14 +291,15 @@ class Task(Game[TaskStateT, ActionT]):
         return {} if state.row is None else {"bad rows skipped": float(len(state.skipped))}
 
     def best_action(self, state: TaskStateT) -> ActionT | None:
-        """Correct answer, or None once answered."""
+        """Return the correct answer, or None after the only turn."""
         return None if state.answered else self.solution(state)
 
 
 class LineTask(Task[TaskStateT, str]):
     """A task whose answer is one line of at most `max_answer_length` characters.
 
-    Subclasses implement `guesses` and the methods of `Task` other than those about actions; `score` calls `check_line`.
+    Subclasses implement `guesses` and the abstract methods of `Task`, except those for actions, which this class
+    implements. Their `score` must call `check_line`.
     """
 
     answer_noun: ClassVar[str] = "answer"
@@ -306,11 +307,11 @@ class LineTask(Task[TaskStateT, str]):
 
     @abstractmethod
     def guesses(self) -> tuple[tuple[str, ...], int]:
-        """Words for random answers, and the maximum number of them in one answer."""
+        """Return the words of random answers, and the maximum number of words in one answer."""
 
     @cached_property
     def action_space(self) -> LineSpace:
-        """Space of lines; samples are made of the words of `guesses`."""
+        """Space of lines, whose samples consist of words from `guesses`."""
         return LineSpace(self.max_answer_length, *self.guesses())
 
     def parse_answer(self, text: str) -> str:
@@ -321,7 +322,7 @@ class LineTask(Task[TaskStateT, str]):
         return line
 
     def check_line(self, action: str) -> None:
-        """Check for `score` that an action, which may not come from `parse_answer`, is a valid line."""
+        """Raise `IllegalAction` unless an action is a valid line. For `score`, as actions may bypass `parse_answer`."""
         if (fault := self.action_space.fault(action)) is not None:
             raise IllegalAction(self._wrong(action, fault))
 
@@ -330,9 +331,9 @@ class LineTask(Task[TaskStateT, str]):
 
 
 def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) -> dict[str, float]:
-    """Compute `accuracy`, and `accuracy KIND` if the question has a kind, from `correct` in the step's info.
+    """Return the metrics `accuracy` and, unless `kind` is empty, `accuracy KIND`, from `correct` in the step's info.
 
-    Invalid responses count as incorrect; an unanswered episode has no accuracy.
+    Invalid responses count as incorrect; an unanswered question has no accuracy.
     """
     if not state.answered:
         return {}

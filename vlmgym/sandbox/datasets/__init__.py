@@ -1,4 +1,4 @@
-"""Tables of questions and the images they refer to, read one row at a time."""
+"""Read questions and their images from tables, one row at a time."""
 
 from vlmgym.sandbox.datasets.save import save_table
 

@@ -1,4 +1,4 @@
-"""Tables of Arrow data: Parquet files, and what `datasets` loads."""
+"""Arrow tables: Parquet files, and data loaded by the `datasets` library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmgym.sandbox.datasets.extra import library, one_line
 from vlmgym.sandbox.datasets.rows import BadRow, DataRow, Table, unique_columns
 
 BATCH_BYTES = 1 << 23
-"""Approximate size of a batch in an Arrow file."""
+"""Approximate size of a record batch in an Arrow file, in bytes."""
 MAX_BATCH_ROWS = 1 << 16
 
 
@@ -25,7 +25,7 @@ class ArrowTable(Table):
     """
 
     def __init__(self, table: Any, folder: Path | None, data: object) -> None:
-        """Wrap a `pyarrow.Table`; `data` names it in errors."""
+        """Wrap a `pyarrow.Table`; `data` is its name in error messages."""
         self.columns = unique_columns(table.column_names, data)
         self.folder = folder
         self._table = table
@@ -38,7 +38,7 @@ class ArrowTable(Table):
         return _ArrowRow(self, index)
 
     def values(self, column: str) -> Iterator[Any]:
-        """See `Table.values`. Reads only this column; class labels stay numbers."""
+        """See `Table.values`. Reads only this column; class labels are yielded as numbers."""
         for scalar in self._table.column(column):
             try:
                 yield _python_value(scalar, column)
@@ -46,7 +46,7 @@ class ArrowTable(Table):
                 yield None
 
     def value(self, index: int, column: str) -> Any:
-        """Read one value."""
+        """Read the value of a column in the row at `index`; class labels become names."""
         value = _python_value(self._table.column(column)[index], column)
         names = self._class_names.get(column)
         if names is None:
@@ -55,7 +55,7 @@ class ArrowTable(Table):
 
 
 class _ArrowRow(Mapping[str, Any]):
-    """A row whose values are converted when accessed, so that unused columns cost nothing and may be malformed."""
+    """A row that converts each value on access, so that unused columns cost nothing and may be malformed."""
 
     def __init__(self, table: ArrowTable, index: int) -> None:
         self._table, self._index = table, index
@@ -78,8 +78,8 @@ class _ArrowRow(Mapping[str, Any]):
 def open_parquet(paths: Sequence[Path], folder: Path | None) -> Table:
     """Open Parquet files with the same columns as one table.
 
-    Parquet can only be decoded by whole row groups, so each file is converted once to a cached, memory-mapped Arrow
-    file, from which any row can be read on its own.
+    Parquet can only be decoded in whole row groups. Each file is therefore converted once to a cached Arrow file, which
+    is memory-mapped and gives access to single rows.
     """
     pa = library("pyarrow", "reading Parquet")
     parts = []
@@ -110,7 +110,7 @@ def _arrow_copy(path: Path) -> Path:
 
 
 def _class_names(schema: Any) -> Mapping[str, tuple[str, ...]]:
-    """Class names by column, from the metadata that `datasets` and the Hub write."""
+    """Class names of each column that has them, from the schema metadata written by `datasets` and the Hub."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {

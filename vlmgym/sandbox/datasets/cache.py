@@ -1,4 +1,4 @@
-"""Files cached between runs and shared by processes."""
+"""Cached files, shared by processes and kept between runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cache_folder(purpose: str) -> Path:
 
 
 def cached_file(purpose: str, key: str, suffix: str, write: Callable[[Path], None]) -> Path:
-    """Return the cached file for a key. The first process writes it; others wait."""
+    """Return the cached file for a key. The first process to ask writes the file, while others wait."""
     path = cache_folder(purpose) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

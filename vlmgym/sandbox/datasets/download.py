@@ -1,8 +1,9 @@
-"""Downloading images from URLs in tables, which are untrusted: limited size, and only public or named hosts.
+"""Download images from URLs in tables.
 
-For http and https, a host is resolved once per connection, its addresses are checked, and the connection goes to a
-checked address, so that neither a redirect nor a second DNS answer can lead into a private network. Proxies are not
-used, because they resolve hosts themselves.
+These URLs are untrusted: the size is limited, and a host must be public or allowed by name. For http and https, the
+time is also limited, the host is resolved once per connection, all its addresses are checked, and the connection uses
+one of these addresses. Neither a redirect nor a second DNS answer can therefore lead into a private network. Proxies
+are not used, because they resolve hosts themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vlmgym.sandbox.datasets.extra import library, one_line
 from vlmgym.sandbox.datasets.rows import BadRow
 
 BUCKETS = {"s3": "s3fs", "gs": "gcsfs"}
-"""Packages through which fsspec reads objects, by scheme."""
+"""Packages that fsspec needs to read objects, keyed by URL scheme."""
 SCHEMES: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
 SECONDS = 20.0
 MAX_BYTES = 1 << 25
@@ -36,7 +37,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 def download(url: str, hosts: Collection[str] = (), seconds: float = SECONDS, max_bytes: int = MAX_BYTES) -> bytes:
     """Download an http or https URL within limits of time and size, following redirects.
 
-    The addresses of `hosts`, names in lower case, need not be public.
+    `hosts` are lower-case names of hosts whose addresses need not be public.
+
+    Raises:
+        BadRow: The download failed, exceeded a limit, or its host is not allowed.
     """
     deadline = time.monotonic() + seconds
     target = url
@@ -64,12 +68,12 @@ def download(url: str, hosts: Collection[str] = (), seconds: float = SECONDS, ma
 
 
 def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYTES) -> bytes:
-    """Download an object of Amazon S3 or Google Cloud Storage with the user's credentials, as fsspec finds them.
+    """Download an object from Amazon S3 or Google Cloud Storage with the user's credentials, as found by fsspec.
 
-    Because of these credentials, its bucket must be among `buckets`, names in lower case.
+    Because credentials are used, the bucket must be among `buckets`, given in lower case.
 
     Raises:
-        BadRow: The bucket is not allowed, or the object is missing or too large.
+        BadRow: The bucket is not allowed, or the object cannot be loaded or is too large.
         UsageError: A package is missing.
     """
     bucket, package = urlsplit(url).hostname, BUCKETS[url.partition(":")[0].lower()]
@@ -90,7 +94,7 @@ def download_object(url: str, buckets: Collection[str], max_bytes: int = MAX_BYT
 
 @contextmanager
 def _get(url: str, hosts: Collection[str], deadline: float) -> Iterator[HTTPResponse]:
-    """Request a URL. A timer ends the connection at the deadline, however slowly the server sends."""
+    """Request a URL. A timer closes the connection at the deadline, even if the server is still sending."""
     parts = urlsplit(url)
     host = parts.hostname
     if parts.scheme not in SCHEMES or not host:
@@ -114,7 +118,7 @@ def _get(url: str, hosts: Collection[str], deadline: float) -> Iterator[HTTPResp
 
 
 def _connect(host: str, port: int, allowed: bool, deadline: float) -> socket.socket:
-    """Connect to the first of a host's addresses that answers, after checking all of them."""
+    """Check all addresses of a host, then connect to the first one that answers."""
     addresses = [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     private = [address for address in addresses if not is_public(address)]
     if private and not allowed:
@@ -129,7 +133,10 @@ def _connect(host: str, port: int, allowed: bool, deadline: float) -> socket.soc
 
 
 def is_public(address: str) -> bool:
-    """True for an IP address on the public Internet. If an IPv4 address is embedded, it alone decides."""
+    """Return True for an IP address on the public Internet.
+
+    An IPv6 address that embeds an IPv4 address (mapped, 6to4 or NAT64) is judged by the IPv4 address alone.
+    """
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         embedded = ip.ipv4_mapped or ip.sixtofour or (IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _NAT64 else None)

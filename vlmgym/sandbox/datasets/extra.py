@@ -1,4 +1,4 @@
-"""Libraries of optional extras, imported when first needed."""
+"""Import libraries of optional extras when they are first needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vlmgym.errors import missing_extra, truncate
 
 
 def library(name: str, purpose: str, extra: str = "data") -> Any:
-    """Import a library of an extra."""
+    """Import a library of an optional extra; raise `UsageError`, which says how to install it, if it is missing."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -17,10 +17,10 @@ def library(name: str, purpose: str, extra: str = "data") -> Any:
 
 
 def download_failures() -> tuple[type[Exception], ...]:
-    """Exceptions of `huggingface_hub` for a Hub that is unreachable or rejects a request."""
+    """Exceptions that `huggingface_hub` raises if the Hub is unreachable or rejects a request."""
     return (OSError, library("huggingface_hub.errors", "the Hub").HTTPError)
 
 
 def one_line(error: Exception) -> str:
-    """Format an error as one line of at most 200 characters; its type if it has no message."""
+    """Format an error as one line: its message, cut to 200 characters, or its type if it has no message."""
     return truncate(" ".join(str(error).split()), 200) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Datasets on the Hugging Face Hub, folders saved by `datasets`, and files that fsspec can download."""
+"""Open datasets on the Hugging Face Hub and folders saved by `datasets`, and download files by fsspec."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vlmgym.sandbox.datasets.rows import Table
 HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.-]+))?")
 """`owner/name`, optionally with `@revision` and `:config`."""
 CONVERTED = "refs/convert/parquet"
-"""Branch with the Hub's Parquet copy of datasets whose loading scripts `datasets` no longer runs."""
+"""Branch where the Hub keeps Parquet copies, used for datasets whose loading script `datasets` no longer runs."""
 
 
 def open_hub(name: str, split: str | None) -> Table:
     """Open a split of a dataset on the Hub, downloading it to the cache of `datasets` if needed.
 
-    The split may be None if there is only one.
+    `split` may be None if there is only one.
     """
     found = HUB_ID.fullmatch(name)
     assert found is not None
@@ -42,7 +42,7 @@ def open_hub(name: str, split: str | None) -> Table:
 
 
 def open_saved(folder: Path, split: str | None) -> Table:
-    """Open a split of a folder written by `save_to_disk` of `datasets`."""
+    """Open a split of a folder written by `save_to_disk` of `datasets`; `split` may be None if there is only one."""
     datasets = library("datasets", f"the dataset saved in {folder}")
     try:
         loaded = datasets.load_from_disk(str(folder))
@@ -63,9 +63,9 @@ def _table(loaded: Any, split: str | None, name: str, folder: Path) -> Table:
 
 
 def download_tables(url: str) -> list[Path]:
-    """Download the file at a URL of fsspec (http, s3, gs, hf ...), or the files that match its `*`, to the cache.
+    """Download the file at a URL of any fsspec scheme (http, s3, gs, hf, ...), or all files that match a URL with `*`.
 
-    A file is downloaded again when the server reports another size, date or ETag.
+    Files are cached, and downloaded again when the server reports another size, date or ETag.
     """
     fsspec = library("fsspec", f"opening {url}")
     try:

@@ -1,4 +1,4 @@
-"""Images in rows: their bytes, decoding with limits, and fitting into a square without distortion."""
+"""Images of rows: load their bytes, decode them within limits, and fit them into a square without distortion."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ from vlmgym.sandbox.datasets.rows import BadRow, is_empty
 
 MAX_FILE_BYTES = 1 << 26
 MAX_PIXELS = 64_000_000
-"""Maximum size, checked before decoding. Pillow itself only warns, from 89 million pixels."""
+"""Maximum number of pixels, checked before decoding. Pillow itself only warns, above 89 million pixels."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Excludes formats that run other programs, such as EPS."""
 LOCALHOST = "localhost"
 MARGIN = (128, 128, 128)
-"""Colour of the margin of images that are not square."""
+"""Colour of the margin that makes an image square."""
 _CORRUPT = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
 """Exceptions of Pillow's decoders for corrupt files."""
 _warnings_lock = Lock()
-"""Held while changing warning filters, which all threads share."""
+"""Held while warning filters are changed, because all threads share them."""
 
 
 def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None = None) -> bytes:
     """Load the encoded image that a row contains or refers to.
 
-    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, and paths inside `folder`. If
-    `hosts` is set, also URLs: http and https (see `download`), s3 and gs (see `download_object`), and files, inside
-    `folder` or, if `hosts` contains `localhost` (the host that file URLs omit), anywhere.
+    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, and paths inside `folder`.
+
+    Other URLs are accepted only if `hosts` is not None: http and https (see `download`), s3 and gs (see
+    `download_object`), and file URLs. File URLs must lie inside `folder`, unless `hosts` contains `localhost`.
+
+    Raises:
+        BadRow: The value has another form, or the image is missing, too large or not allowed.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         value = value["path"] if value.get("bytes") is None else value["bytes"]
@@ -100,7 +104,10 @@ def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Decode an image to RGB: EXIF orientation applied, transparency over white, 16 bits reduced to 8, first frame."""
+    """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or of another format.
+
+    EXIF orientation is applied, transparent pixels are blended with white, and 16 bits per sample become 8.
+    """
     if not encoded:
         raise BadRow("the image is empty")
     try:
@@ -128,7 +135,7 @@ def decode(encoded: bytes) -> Image.Image:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The subset of `FORMATS` that this build of Pillow supports."""
+    """Return the subset of `FORMATS` that this build of Pillow supports."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
@@ -142,5 +149,5 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def letterbox(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """Fit an image into the centre of a square with a grey margin: uint8 (size, size, 3)."""
+    """Scale an image to fit a square and centre it on grey; returns uint8 of shape (size, size, 3)."""
     return np.array(ImageOps.pad(image, (size, size), Image.Resampling.LANCZOS, color=MARGIN))

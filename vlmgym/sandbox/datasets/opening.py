@@ -1,4 +1,4 @@
-"""Open data by path, URL or Hub id."""
+"""Open a table by path, URL or Hub id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmgym.sandbox.datasets.rows import DataRow, DerivedTable, Table
 from vlmgym.sandbox.datasets.stdlib_tables import CsvTable, JsonTable, file_version
 
 METADATA = "metadata"
-"""Name of the table in a Hugging Face image folder; its column `file_name` holds paths."""
+"""Name of the table file in a Hugging Face image folder. Its column `file_name` holds paths."""
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 SAVED = ("dataset_dict.json", "state.json")
 """Files that mark a folder saved by `datasets`."""
@@ -22,7 +22,10 @@ Versions = tuple[tuple[str, int, int, int], ...]
 
 
 def open_table(data: str, split: str | None = None) -> Table:
-    """Open a file, a folder, a URL of fsspec or a dataset on the Hub; cached per process until local files change."""
+    """Open a file, a folder, an fsspec URL or a dataset on the Hub.
+
+    Tables are cached in the process until their local files change.
+    """
     path = Path(data).expanduser()
     try:
         return _open(data, path, split, _versions(path, split))
@@ -31,7 +34,7 @@ def open_table(data: str, split: str | None = None) -> Table:
 
 
 def _versions(path: Path, split: str | None) -> Versions:
-    """Paths and versions of the files and folders that the data may be read from."""
+    """Paths and versions of all local files and folders from which the data may be read."""
     if not path.exists():
         return ()
     found = [path]
@@ -78,7 +81,7 @@ def _open_folder(folder: Path, split: str | None) -> Table:
 
 
 def _table_files(folder: Path, stem: str | None = None) -> list[Path]:
-    """Table files of a folder; with a stem, the file of that name or its shards (`test-00000-of-00003.parquet`)."""
+    """List the table files of a folder; with a stem, only `STEM.*` or its shards (`STEM-00000-of-00003.parquet`)."""
     return [
         path
         for path in sorted(folder.glob("*"))
@@ -110,7 +113,10 @@ def _open_files(files: list[Path], folder: Path | None) -> Table:
 
 
 class ImageFolder(Table):
-    """Images in one folder per class, sorted by class and name. The columns are `image` (a path) and `label`."""
+    """A table of images stored in one folder per class, sorted by class and file name.
+
+    Its columns are `image`, a path, and `label`, the name of the class.
+    """
 
     columns = ("image", "label")
 

@@ -1,4 +1,4 @@
-"""Tables, their rows, and the typed values that tasks read from them."""
+"""Tables, their rows, and functions that read typed values from a row."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pydantic import NonNegativeInt
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 
 DataRow = Mapping[str, Any]
-"""The values of a row by column name."""
+"""The values of a row, keyed by column name or by field of a task."""
 
 DECIMAL = r"[+\-\u2212]?(?:[0-9]{1,15}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:[eE]-[0-9]{1,3})?\.?"
-"""Optional sign (also U+2212), ASCII digits, optional negative exponent, optional full stop."""
+"""A decimal number: optional sign (also U+2212), ASCII digits, optional negative exponent, optional final full stop."""
 _DECIMAL = re.compile(DECIMAL)
 MAX_TEXT = 20_000
-"""Maximum number of characters of a text in a prompt."""
+"""Maximum number of characters of a text field."""
 EXACT = 2.0**53
-"""Largest magnitude up to which floats represent all integers exactly."""
+"""Floats represent all integers up to this magnitude exactly."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 """Control characters except tabs and line breaks."""
 
 
 class BadRow(VlmgymError):
-    """A row that cannot become a question. The message gives the reason, without the row's index."""
+    """A row cannot be turned into a question. The message gives the reason but not the index of the row."""
 
 
 @dataclass(frozen=True)
 class RowRef:
-    """Reference to a row of the data that the user named, with the hash of the fields and images that are used."""
+    """Reference to a row of user data: its index, and a hash of the fields and images that the task uses."""
 
     data: str
     index: NonNegativeInt
@@ -45,14 +45,14 @@ class RowRef:
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A bad row that was skipped, and why."""
+    """Index of a bad row that was skipped, and the reason."""
 
     index: int
     reason: str
 
 
 def content_hash(fields: DataRow, images: Iterable[bytes]) -> str:
-    """Hash the fields and encoded images of a row to 32 hexadecimal digits."""
+    """Return a hash of a row's fields and encoded images: 32 hexadecimal digits."""
     content = [fields, [hashlib.sha256(image).hexdigest() for image in images]]
     text = json.dumps(content, sort_keys=True, default=repr)  # repr also distinguishes b"1" from "1"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -70,7 +70,11 @@ def is_empty(value: Any) -> bool:
 def text_of(fields: DataRow, name: str) -> str:
     """Read a field as a stripped string.
 
-    Numbers are converted; an integral float becomes an integer, because pandas stores integers with gaps as floats.
+    Numbers are converted to text. An integral float becomes an integer first, because pandas stores a column of
+    integers with missing values as floats.
+
+    Raises:
+        BadRow: The field is empty, too long, or not text or a number, or it contains invalid characters.
     """
     value = _value(fields, name)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
@@ -90,7 +94,11 @@ def text_of(fields: DataRow, name: str) -> str:
 
 
 def number_of(fields: DataRow, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """Read a field as a finite number; strings are parsed by `decimal_of`."""
+    """Read a field as a finite number from `low` to `high`; strings are parsed by `decimal_of`.
+
+    Raises:
+        BadRow: The field is empty, not a number, or out of range.
+    """
     value = _value(fields, name)
     try:
         parsed = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
@@ -110,7 +118,7 @@ def decimal_of(text: str) -> float | None:
 
 
 def truth_of(fields: DataRow, name: str) -> bool:
-    """Read a field as a boolean: true or false in upper or lower case, 1 or 0."""
+    """Read a field as a boolean: true or false in any case, 1 or 0; raise `BadRow` for anything else."""
     value = _value(fields, name)
     word = str(value).strip().casefold()
     if word in ("true", "1", "1.0"):
@@ -130,12 +138,12 @@ def _value(fields: DataRow, name: str) -> Any:
 
 
 class Table(ABC):
-    """Rows by index, never all in memory. Safe to share between threads and forked processes.
+    """A sequence of rows, read on access. Safe to share between threads and forked processes.
 
     Attributes:
-        columns: Column names. For JSON, whose rows may differ, the keys found in the first rows.
-        folder: Folder that image paths are relative to and may not leave; None if paths are not allowed.
-        stem: Name of the file without its suffix, such as a split; empty for several files.
+        columns: Column names. Rows of JSON may have different keys; the columns are those of the first rows.
+        folder: Folder that image paths are relative to and must stay inside; None if paths are not allowed.
+        stem: Name of the file without its suffix, such as `test`; empty if the table was not read from a single file.
     """
 
     columns: tuple[str, ...]
@@ -144,14 +152,14 @@ class Table(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> DataRow:
-        """Read the row at an index from 0 to `len - 1`."""
+        """Read the row at an index from 0 to `len(self) - 1`; raise `BadRow` if it is malformed."""
 
     def values(self, column: str) -> Iterator[Any]:
-        """Iterate over one column from the first row to the last; None where a row is bad or has no value."""
+        """Yield the values of a column from the first row to the last; None where a row is bad or has no value."""
         for index in range(len(self)):
             try:
                 yield self[index].get(column)
@@ -160,10 +168,10 @@ class Table(ABC):
 
 
 class DerivedTable(Table):
-    """A table with additional columns computed from the others, such as a path that follows from an id."""
+    """A table with additional columns computed from the others, such as an image path computed from an id."""
 
     def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[DataRow], DataRow]) -> None:
-        """Wrap `table`; `derive` computes the values of the columns `added` from a row and may raise `BadRow`."""
+        """Wrap `table`. `derive` maps a row to the values of the `added` columns and may raise `BadRow`."""
         self.columns = (*table.columns, *added)
         self.folder, self.stem = table.folder, table.stem
         self._table = table
@@ -182,7 +190,7 @@ class DerivedTable(Table):
 
 
 def unique_columns(names: Iterable[str], data: object) -> tuple[str, ...]:
-    """Check that no column name is repeated."""
+    """Return column names as a tuple; raise `UsageError`, which names `data`, if one is repeated."""
     columns: dict[str, None] = {}
     for name in names:
         if name in columns:

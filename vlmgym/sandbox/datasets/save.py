@@ -1,4 +1,4 @@
-"""Saving a table from Python as files that other processes and later runs can open."""
+"""Save a table from Python as files that other processes and later runs can open."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def save_table(table: Any, folder: str | Path | None = None, paths: Collection[s
     Args:
         table: A pandas DataFrame, a `datasets.Dataset`, or an iterable of dicts.
         folder: Destination, which must be new or empty. None: a cache folder named by a hash of the content.
-        paths: Columns of image paths, relative to the working directory. The images are copied; a path without a file
-            is kept, and its row will be bad.
+        paths: Columns of image paths, relative to the working directory. The images are copied. A path without a file
+            is saved unchanged, and its row will be rejected as bad when it is read.
 
     Returns:
         A value for `data=`, for example `make_game("vqa", data=save_table(frame))`.
@@ -86,7 +86,7 @@ def _rows(table: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _write(rows: Iterable[Mapping[str, Any]], folder: Path, paths: Collection[str]) -> str:
-    """Write the files and return a hash of their content."""
+    """Write rows and images to a folder and return a hash of the rows: 32 hexadecimal digits."""
     (folder / IMAGES).mkdir()
     digest = hashlib.sha256()
     index = -1
@@ -107,7 +107,7 @@ def _write(rows: Iterable[Mapping[str, Any]], folder: Path, paths: Collection[st
 
 
 def _plain(value: Any, folder: Path, is_path: bool) -> Any:
-    """Convert a value to JSON. An image is saved to a file named by its content and becomes the path."""
+    """Convert a value to JSON. An image is saved to a file named by its hash and replaced by the path of the file."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, str) and is_path and Path(value).is_file():

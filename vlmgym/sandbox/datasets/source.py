@@ -1,4 +1,4 @@
-"""The rows of a table as the fields and images of a task."""
+"""Map the rows of a table to the fields and images of a task."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from vlmgym.sandbox.datasets.images import decode, image_bytes
 from vlmgym.sandbox.datasets.rows import BadRow, DataRow, Table, content_hash, is_empty
 
 ID = "id"
-"""Optional field of every task. Only the first row with an id is good."""
+"""Optional field of every task. A row that repeats the id of an earlier row is bad."""
 ID_COLUMNS = ("identifier", "question_id", "uuid", "id")
 MAX_COMPARED = 200_000
-"""Maximum number of rows whose ids are compared during play; `vlmgym data check` compares larger tables."""
+"""Maximum number of rows in a table whose ids are compared during play; `vlmgym data check` compares any number."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """The fields and decoded images (RGB) of a row, with a hash of both. Fields without a column are None."""
+    """The fields and decoded RGB images of a row, and a hash of both. A field without a column is None."""
 
     fields: DataRow
     images: tuple[Image.Image, ...]
@@ -32,7 +32,10 @@ class Example:
 
 
 class Source:
-    """A table whose columns are mapped by `map_columns` to the fields of a task; for `hosts` see `image_bytes`."""
+    """A table whose columns are mapped to the fields of a task.
+
+    `columns` has the column of each field, as returned by `map_columns`; for `hosts`, see `image_bytes`.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Source:
         return len(self.table)
 
     def read(self, index: int) -> Example:
-        """Read a row and decode its images, because a corrupt image makes a bad row."""
+        """Read a row and decode its images; raise `BadRow` if its id is repeated or an image cannot be decoded."""
         row = self.table[index]
         if (earlier := self._repeated_ids.get(index)) is not None:
             raise BadRow(f"its id {short_repr(_lookup(row, str(self._columns[ID])))} is also the id of row {earlier}")
@@ -59,9 +62,10 @@ class Source:
         return Example(fields, tuple(map(decode, encoded)), content_hash(fields, encoded))
 
     def compare_ids(self, count: int) -> None:
-        """Compare the ids of the first `count` rows, so that `read` rejects repeated ones in a table of any size.
+        """Find repeated ids in the first `count` rows, so that `read` rejects rows that repeat an earlier id.
 
-        Takes about 40 bytes per row. Tables of up to `MAX_COMPARED` rows are always compared.
+        Needs about 40 bytes per row. Tables of up to `MAX_COMPARED` rows are compared automatically; call this for
+        larger ones.
         """
         column = self._columns[ID]
         if column is None:
@@ -76,7 +80,7 @@ class Source:
 
     @cached_property
     def _repeated_ids(self) -> Mapping[int, int]:
-        """The earlier row with the same id, for rows that have one."""
+        """Index of the first row with the same id, keyed by the index of each row that repeats an id."""
         if len(self) > MAX_COMPARED:
             return {}
         self.compare_ids(len(self))
@@ -84,7 +88,7 @@ class Source:
 
 
 def _hash(value: Any, index: int) -> int:
-    """Hash an id to 64 bits; rows without an id get distinct hashes."""
+    """Hash an id to 64 bits; without an id, hash the row's index, so that such rows do not match."""
     text = f"row {index}" if is_empty(value) else f"id {value}"
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
@@ -92,10 +96,18 @@ def _hash(value: Any, index: int) -> int:
 def map_columns(
     names: Mapping[str, tuple[str, ...]], optional: frozenset[str], chosen: tuple[str, ...], table: Table, data: str
 ) -> dict[str, str | None]:
-    """Find the column of each field: the user's choice, or the first of the names that exists. The field `id` is added.
+    """Return the column of each field, or None for an optional field without a column; add the field `id`.
 
-    In the user's mapping, `field=column.key` and `field=column.0` look into objects and lists, and `field=` drops an
-    optional field. `data` is the name of the data for errors.
+    Args:
+        names: Accepted column names of each field; the first one in the table is used.
+        optional: Fields that may lack a column.
+        chosen: The user's choices, `FIELD=COLUMN`, which take precedence. `field=column.key` and `field=column.0` look
+            into objects and lists; `field=` drops an optional field.
+        table: The table.
+        data: Name of the data in error messages.
+
+    Raises:
+        UsageError: A choice is invalid, or a required field has no column.
     """
     names, optional = {ID: ID_COLUMNS, **names}, optional | {ID}
     existing = f"the columns of {data} are {', '.join(table.columns)}"
@@ -120,7 +132,7 @@ def map_columns(
 
 
 def _lookup(row: DataRow, column: str) -> Any:
-    """Read a column, following keys and list indices after dots; None if something is missing."""
+    """Read a column of a row, following the keys and list indices after dots; None if any of these is missing."""
     if column in row:
         return row[column]
     name, *path = column.split(".")
@@ -136,10 +148,10 @@ def _lookup(row: DataRow, column: str) -> Any:
 
 
 def shuffled(index: int, count: int) -> int:
-    """Map an index to its row under a fixed pseudorandom permutation of `range(count)`, in constant memory.
+    """Apply a fixed pseudorandom permutation of `range(count)` to an index, in constant memory.
 
-    A Feistel network permutes the numbers below the next power of four. Results outside `range(count)` are permuted
-    again until they fall inside (cycle walking): at most three extra passes on average.
+    A Feistel network permutes the numbers below the next power of four. A result outside `range(count)` is permuted
+    again until it falls inside (cycle walking), which takes at most three extra passes on average.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     low = (1 << half) - 1
@@ -154,7 +166,7 @@ def shuffled(index: int, count: int) -> int:
 
 
 def _mix(number: int) -> int:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    """Mix 64 bits: one step of splitmix64 (Steele, Lea and Flood, 2014) from the state `number`."""
     number = (number + 0x9E3779B97F4A7C15) & _64_BITS
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _64_BITS

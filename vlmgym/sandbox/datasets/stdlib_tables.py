@@ -24,7 +24,7 @@ CHUNK = 1 << 24
 
 
 class Lines:
-    """The non-empty lines of a UTF-8 file by index. Only their offsets are kept in memory: 8 bytes per line."""
+    """Sequence of the non-empty lines of a UTF-8 file. Only their offsets are in memory, 8 bytes per line."""
 
     def __init__(self, path: Path, quotes: bool = False) -> None:
         self._file = os.open(path, os.O_RDONLY)
@@ -43,14 +43,17 @@ class Lines:
 
 
 def _line_starts(path: Path, quotes: bool) -> NDArray[np.int64]:
-    """Offsets of the non-empty lines, followed by the size; with `quotes`, quoted line breaks do not end a line."""
+    """Return the byte offset of each non-empty line, followed by the file size.
+
+    With `quotes`, line breaks inside double quotes do not end a line.
+    """
     breaks, start, size, quotes_before = [], 0, 0, 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             start = len(BOM_UTF8) if not size and chunk.startswith(BOM_UTF8) else start
             data = np.frombuffer(chunk, np.uint8)
             found = np.flatnonzero(data == ord("\n"))
-            if quotes:  # a line break after an odd number of quotes is inside them; a quote inside counts twice
+            if quotes:  # a break after an odd number of quotes is inside quotes; an escaped quote is two quotes
                 marks = np.flatnonzero(data == ord('"'))
                 found = found[(np.searchsorted(marks, found) + quotes_before) % 2 == 0]
                 quotes_before += marks.size
@@ -132,5 +135,5 @@ class JsonTable(Table):
 
 
 def file_version(stat: os.stat_result) -> tuple[int, int, int]:
-    """Identify the content of a file by its inode, size and modification time."""
+    """Return inode, size and modification time (ns) of a file, at least one of which changes with its content."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
