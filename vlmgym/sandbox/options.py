@@ -33,10 +33,10 @@ class GameOptions:
     """Config fields that override the levels, e.g. rows=5 columns=5; list them with vlmgym games GAME."""
 
     def data_settings(self) -> dict[str, Any]:
-        """Return the fields set by `--config`, which for a curriculum may only be data settings.
+        """Return the config fields set by `--config`, for use with a curriculum, which accepts only data settings.
 
         Raises:
-            UsageError: Another of these options is given.
+            UsageError: Another option of this class is given.
         """
         names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
         if any(getattr(self, name) != getattr(GameOptions, name) for name in names):
@@ -45,7 +45,7 @@ class GameOptions:
         return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
-        """Make the game at this difficulty, with the config fields of a preset, which `--config` overrides."""
+        """Make a game with these options; `preset` has config fields that `--config` overrides."""
         overrides = parse_config_fields(itertools.chain.from_iterable(self.overrides))
         for difficulty in DIFFICULTIES:
             if difficulty in overrides:

@@ -1,4 +1,4 @@
-"""Game settings from published work, with their sources."""
+"""Game configs from published work, with their sources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Preset:
-    """A published setting of a game; config fields that the source does not set keep their defaults."""
+    """A published config of a game. Fields that the source does not specify keep their defaults."""
 
     game: str
     overrides: Mapping[str, Any]
     source: str
 
     def describe(self) -> str:
-        """Describe the overrides and their source in two lines."""
+        """Format game, overrides and source as two lines."""
         overrides = " ".join(f"{config_field}={value}" for config_field, value in self.overrides.items())
         return f"  {self.game}: {overrides}\n  from {self.source}"
 

@@ -1,4 +1,4 @@
-"""Questions about the states of any game, with answers from its rules, description and oracle: `qa/2048`."""
+"""Questions about the states of a game, such as `qa/2048`, answered from its rules, description and oracle."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PREFIX = "qa/"
 KINDS = ("cell", "count", "legal", "after", "best")
 Kind = Literal["cell", "count", "legal", "after", "best"]
 COMPARED = 20
-"""States whose numbers of legal actions are compared."""
+"""Number of states compared to find out whether the number of legal actions varies."""
 ATTEMPTS = 100
-"""States to draw in search of one that a question fits."""
+"""Maximum number of states drawn to find one about which a question can be asked."""
 
 PROMPT_V1 = """\
 {rules}
@@ -37,7 +37,7 @@ Do not play, but answer a question about the state that the image shows. Questio
 
 
 class QuestionsConfig(TaskConfig):
-    """Configuration of the questions about a game, which has the default config at its levels."""
+    """Configuration of questions about a game; the game itself has the default config of its levels."""
 
     game: str = setting("2048", "Game to ask about, set by the game id.")
     game_perception: int = config_field("perception", [1, 2, 3, 4, 5], "Perceptual difficulty of the game.", ge=1, le=5)
@@ -49,13 +49,13 @@ class QuestionsConfig(TaskConfig):
 
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
-        """Values of the game's level; the images themselves are not degraded further."""
+        """Values of the game's level only: images of the game are not degraded further."""
         return {f"game_{difficulty}": super().level_values(difficulty)[f"game_{difficulty}"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionState(TaskState):
-    """A state of the game as JSON, and a question about it with its answer and the reason for it."""
+    """A state of the game as JSON, and a question about it with its answer and the reason for the answer."""
 
     kind: Kind
     state: str
@@ -74,9 +74,10 @@ class Questions(LineTask[QuestionState]):
     """Answer questions about a state of a game, for example `qa/2048`.
 
     Description:
-        The state follows from random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
-        moves are legal), `legal` (whether a move is), `after` (what is in a cell after a move without
-        randomness), `best` (the oracle's move, or one known to be as good; other moves may be as good, too).
+        The state is reached by random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
+        moves are legal), `legal` (whether a move is legal), `after` (what is in a cell after a move that has no random
+        effects), `best` (which move is best; accepts the oracle's move and moves known to be as good, so that other
+        equally good moves may be rejected).
 
     Observation:
         The images of the game.
@@ -88,7 +89,7 @@ class Questions(LineTask[QuestionState]):
         1 if correct, regardless of case and markup; 0 if wrong or unparsable.
 
     Episode end:
-        After one turn. Metrics: accuracy, also by kind.
+        After one turn. Metrics: accuracy, overall and by kind of question.
     """
 
     name = "qa"
@@ -107,7 +108,7 @@ class Questions(LineTask[QuestionState]):
 
     @property
     def id(self) -> str:
-        """`qa/` and the id of the game."""
+        """`qa/` followed by the id of the game."""
         return PREFIX + self.game.id
 
     @property
@@ -131,7 +132,7 @@ class Questions(LineTask[QuestionState]):
         raise GenerationError(f"no question of the kinds {', '.join(self.config.kinds)} fits {self.game.name}")
 
     def _state(self, rng: np.random.Generator) -> Any:
-        """Play random legal moves, and stop before the end."""
+        """Return the state after random legal moves, before the episode ends."""
         episode: Episode[Any, Any] = Episode(self.game, int(rng.integers(2**31)))
         for _ in range(int(rng.integers(self.config.moves + 1))):
             state, action = episode.state, self._random_legal(episode.state, rng)
@@ -156,7 +157,7 @@ class Questions(LineTask[QuestionState]):
         return _Question(question, word, f"The cell at {where} is {word}.")
 
     def _count(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask for the number of legal actions; None if it is the same in all states."""
+        """Ask for the number of legal actions; None if actions cannot be enumerated or their number never varies."""
         legal = self.game.legal_actions(state)
         if legal is None or not self._count_varies:
             return None
@@ -174,12 +175,12 @@ class Questions(LineTask[QuestionState]):
         return any(count != first for count in others)
 
     def _effect(self, state: Any, action: Any) -> tuple[str, float]:
-        """Return the next state and reward; two names for the same move give the same result."""
+        """Return the next state and reward, to compare actions: two names of the same move have the same effect."""
         step = self.game.step(state, action, np.random.default_rng(0))
         return self.game.to_json(step.state), step.reward
 
     def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask about a legal or, equally often, an illegal move; None without illegal moves."""
+        """Ask whether a move is legal, equally often for legal and illegal moves; None if no illegal move is found."""
         legal = self.game.legal_actions(state)
         drawn = (self.game.random_action(rng) for _ in range(ATTEMPTS))
         illegal = None if legal is None else next((action for action in drawn if action not in legal), None)
@@ -199,7 +200,10 @@ class Questions(LineTask[QuestionState]):
         raise AssertionError(f"{self.game.name} plays {action!r}, which is not a legal action")
 
     def _after(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask about a cell after a move that uses no randomness, half of the time about one that changes."""
+        """Ask for the content of a cell after a move; None if the result is random or not visible in the image.
+
+        In half of the questions, the cell is one that the move changes, if there is any.
+        """
         action, move_rng = self._random_legal(state, rng), np.random.default_rng(0)
         before, unused = self._grid(state), repr(move_rng.bit_generator.state)
         if before is None or action is None or self.game.partially_observable:
@@ -214,14 +218,14 @@ class Questions(LineTask[QuestionState]):
         return _Question(question, word, f"After {move}, the cell at {where} is {word}.")
 
     def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
-        """Ask for the oracle's move; None if images hide something that the oracle may know."""
+        """Ask for the best move; None without an oracle, or if images hide something that the oracle may know."""
         action = None if self.game.partially_observable else self.game.best_action(state)
         if action is None:
             return None
         return _Question("What is the best move?", self.game.format(action), self.game.explain(state, action))
 
     def _grid(self, state: Any) -> list[list[str]] | None:
-        """Words of the cells of a board; None if the description is not one."""
+        """Return the words of a board's cells, rows x columns; None if the description is not such a grid."""
         if not isinstance(self.game, BoardGame):
             return None
         c, grid = self.game.config, [row.split(", ") for row in self.game.describe(state).splitlines()]
@@ -252,7 +256,10 @@ class Questions(LineTask[QuestionState]):
         return float(correct), {"correct": correct, "truth": state.answer}
 
     def _is_best(self, state: QuestionState, answer: str) -> bool:
-        """Check for a move with the effect of the oracle's, or with its reward if that tells which moves are best."""
+        """Return True for a move with the same effect as the oracle's.
+
+        If rewards reveal the best moves, also for one with at least the positive reward of the oracle's move.
+        """
         inner = self.game.from_json(state.state)
         try:
             after, reward = self._effect(inner, self.game.parse_answer(self.game.normalise_answer(answer)))

@@ -1,4 +1,4 @@
-"""Registry of games: built-in, from installed packages, or registered in the program."""
+"""Registry of games: built-in games, games of installed packages, and games registered in the program."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ BUILT_IN = {
     "tracking-v0": "vlmgym.sandbox.games.tracking.game:Tracking",
     "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
-"""Ids of the built-in games and the locations of their classes. A new game adds one line."""
+"""Locations of the classes of built-in games, keyed by id. A new game adds one line."""
 
 PREFIXES: dict[str, tuple[Callable[[], type[Game[Any, Any]]], str]] = {}
-"""Prefixes of ids whose remainder is a config field: function that imports the class, and name of the field."""
+"""Prefixes of game ids. Each has a function that imports the game's class, and the name of the config field that the
+rest of the id sets."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
 """Entry point group through which packages add games: `"name-v0" = "module:Class"`."""
@@ -54,7 +55,11 @@ _registered: dict[str, type[Game[Any, Any]]] = {}
 
 
 def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
-    """Register a game under its id, which must be free, in this program. Works as a class decorator."""
+    """Register a game in this program; usable as a class decorator.
+
+    Raises:
+        UsageError: The id is invalid or taken by another game.
+    """
     game_id = f"{game_class.name}-v{game_class.version}"
     if _ID.fullmatch(game_id) is None:
         raise UsageError(
@@ -68,12 +73,19 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
 
 
 def game_ids() -> list[str]:
-    """Sorted ids of all known games; imports none of them."""
+    """Return the sorted ids of all built-in, installed and registered games, without importing them."""
     return sorted({*_sources(), *_registered})
 
 
 def game_class(game: str) -> type[Game[Any, Any]]:
-    """Load the class of a game by its id (`2048-v0`, `gym:CartPole-v1`) or name (`2048`, the newest version)."""
+    """Load the class of a game.
+
+    Args:
+        game: Id such as `2048-v0` or `gym:CartPole-v1`, or name such as `2048` for the newest version.
+
+    Raises:
+        UsageError: The game is unknown, fails to load, or is provided by several packages.
+    """
     if (prefixed := _prefixed(game)) is not None:
         import_class, _, _ = prefixed
         return import_class()
@@ -107,7 +119,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
 
 
 def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
-    """Load every known game: classes by game id, and errors by the ids of games that fail to load."""
+    """Load all games of `game_ids`; return the classes and the load errors, both keyed by game id."""
     loaded, failed = {}, {}
     for game_id in game_ids():
         try:
@@ -121,8 +133,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
     """Make a game at the given difficulty, or from a preset.
 
     Args:
-        game: Id or name, e.g. `2048-v0` or `2048`, a name in `vlmgym.sandbox.presets.PRESETS`, `gym:` and the id of a
-            Gymnasium environment, or `qa/` and a game to ask questions about.
+        game: Id or name, e.g. `2048-v0` or `2048`; a name in `vlmgym.sandbox.presets.PRESETS`; `gym:` followed by the
+            id of a Gymnasium environment; or `qa/` followed by a game to ask questions about.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         overrides: Config fields that override the levels, e.g. `size=320`.
@@ -151,7 +163,11 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
 
 
 def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrides: Any) -> list[Game[Any, Any]]:
-    """Make one or more games, each given as an id, a name or a `Game`, which keeps its own config."""
+    """Make one or more games, each given as an id, a name or a `Game`. A `Game` is returned unchanged.
+
+    Raises:
+        UsageError: See `make_game`; or there are no games, or levels or config fields for `Game` objects only.
+    """
     listed = [games] if isinstance(games, str | Game) else games
     if not isinstance(listed, Sequence) or isinstance(listed, bytes):
         raise UsageError(f"games must be an id, a name, a Game or a sequence of these, got {short_repr(games)}")
@@ -163,7 +179,10 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
 
 
 def _prefixed(game: str) -> tuple[Callable[[], type[Game[Any, Any]]], str, str] | None:
-    """Function, name and value of the config field of an id with one of `PREFIXES`; None for others."""
+    """Look up the prefix of an id: the function that imports the class, and name and value of the config field.
+
+    Returns None if the id has none of `PREFIXES`.
+    """
     for prefix, (import_class, field) in PREFIXES.items():
         if game.startswith(prefix):
             return import_class, field, game.removeprefix(prefix)
@@ -172,7 +191,7 @@ def _prefixed(game: str) -> tuple[Callable[[], type[Game[Any, Any]]], str, str] 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, str]:
-    """Class locations of built-in and installed games; built-in ids take precedence."""
+    """Class locations of built-in and installed games, keyed by id; built-in games take precedence."""
     installed = {point.name: point.value for point in _entry_points()}
     return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN}
 

@@ -76,7 +76,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     history: int = 0
     """Number of past turns, with images, that prompts include by default; above 0 for games that need memory."""
     reward_is_hint: bool = False
-    """True if rewards reveal the best actions: prompts omit rewards, and `qa/` accepts all moves with the best one."""
+    """True if rewards reveal the best actions: prompts omit rewards, `qa/` accepts any move with the best reward."""
     replayed: ClassVar[bool] = False
     """True if states contain all actions so far; records then store only `to_record`, and replay actions to restore."""
     prompt_template: ClassVar[str]

@@ -23,7 +23,7 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
 def register_with_gymnasium() -> None:
     """Register every game with Gymnasium; called when `vlmgym.sandbox` is imported.
 
-    Gymnasium 1.0 dropped plugins, so programs that do not import vlmgym must prefix the id:
+    Gymnasium 1.0 dropped plugins. Programs that do not import vlmgym must therefore name it before the id:
     `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
     """
     for game_id in game_ids():

@@ -25,7 +25,7 @@ from vlmgym.sandbox.registry import make_games
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 LARGEST_SEED = 2**31
-"""Upper bound of the episode seeds that the environment draws."""
+"""Exclusive upper bound of the episode seeds that the environment draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Response:
 class GameEnv(gymnasium.Env[Any, Any]):
     """Gymnasium environment for any game, registered as `vlmgym/<name>-v<version>`.
 
-    Observation: the image, a uint8 `Box` of shape (size, size, 3), or a `Tuple` of them.
-    Action: a native action of the game. An illegal action takes a turn, is rewarded as such, and leaves the state
-    unchanged. A value outside the action space raises `UsageError`.
-    Reward: `Scored.total`, weighted by `reward`.
+    Observation: the image, a uint8 `Box` of shape (height, width, 3), or a `Tuple` of several images.
+    Action: a native action of the game. An illegal action takes a turn; its reward and effect are described in
+    `RewardConfig` and `Game.on_invalid`. A value outside the action space raises `UsageError`.
+    Reward: `Scored.total`, weighted and shaped by `reward`.
     End: `terminated` when the game has ended. There is no turn limit unless `max_episode_steps` of `gymnasium.make`
     sets one. The environment never resets itself: `step` after the end raises `EpisodeEnded`.
-    Seeds: `reset(seed=s)` starts the same episode as `Episode(game, s)`. `reset()` without a seed draws the next
-    episode's seed from `np_random`, independently of the actions played. `info["seed"]` holds the seed.
+    Seeds: `reset(seed=s)` starts the same episode as `Episode(game, s)`. `reset()` without a seed draws the seed of the
+    next episode from `np_random`; it does not depend on the actions played. `info["seed"]` has the seed.
     Info: see `facts` and `turn_facts`.
     """
 
@@ -87,8 +87,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         self._images: list[ImageArray] = []
         self._window: Window | None = None
 
-    # Copied because games share their spaces, and seeding one environment's spaces must not seed another's. Lazy
-    # because vector environments never use them.
+    # Copied because environments may share a game, and seeding the spaces of one must not affect another. Lazy because
+    # vector environments never use them.
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # a cached property can be set
         """Action space of the game."""
@@ -114,13 +114,13 @@ class GameEnv(gymnasium.Env[Any, Any]):
         """Start an episode or restore a snapshot.
 
         Args:
-            seed: Seed of this episode and of the sequence of following ones.
+            seed: Seed of this episode, from which the seeds of the following episodes are also derived.
             options: `{"snapshot": s}` restores a `snapshot()` or its JSON. With a seed, the episode branches with new
-                randomness; without, it continues exactly as the original, and following episodes get the same seeds as
-                after the original.
+                randomness. Without one, it continues exactly as the original, and the seeds of the following episodes
+                are derived from the snapshot's seed.
 
         Raises:
-            UsageError: An option is unknown, or the snapshot is not of this game and config.
+            UsageError: An option is unknown, or the snapshot is invalid or belongs to another game or config.
         """
         options = {} if options is None else options
         check_instance("options", options, dict)
@@ -158,7 +158,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         return action if isinstance(action, Response) else self.game.to_action(action)
 
     def render(self) -> ImageArray | None:
-        """Return the image, uint8 (height, width, 3), in mode `rgb_array`; else None."""
+        """Return the image, uint8 (height, width, 3), in mode `rgb_array`; in mode `human`, show it and return None."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() does nothing without a render_mode; choose 'rgb_array' or 'human'")
             return None
@@ -175,11 +175,11 @@ class GameEnv(gymnasium.Env[Any, Any]):
             self._window = None
 
     def snapshot(self) -> Snapshot:
-        """Snapshot the running episode, for `reset(options={"snapshot": ...})`."""
+        """Snapshot the running episode, to be restored by `reset(options={"snapshot": ...})`."""
         return self.episode.snapshot()
 
     def prompt(self) -> str:
-        """Prompt for the current state, with feedback on an invalid last response."""
+        """Return the prompt for the current state, with feedback if the last response was invalid."""
         return turn_prompt(self.game, self.episode.state, self.episode.feedback)
 
     def _take_turn(self, action: Any) -> Scored[Any, Any]:
@@ -207,11 +207,11 @@ class GameEnv(gymnasium.Env[Any, Any]):
 
 
 def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
-    """Facts about the current state for `info`.
+    """Return facts about the current state, for `info`.
 
-    Keys: `description` (text description of the image), `legal_actions` (a tuple; missing if they cannot be
-    enumerated), `score` (sum of the game's own rewards), `turn` (turns taken), `seed` (of the episode), `feedback` (why
-    the last turn was invalid, or empty), `end` (why the episode has ended, or empty).
+    Keys: `description` (text description of the image), `legal_actions` (a tuple; missing if actions cannot be
+    enumerated), `score` (sum of the game's own rewards), `turn` (number of turns taken), `seed` (of the episode),
+    `feedback` (why the last turn was invalid, or empty), `end` (why the episode has ended, or empty).
     """
     game, state = episode.game, episode.state
     legal = game.legal_actions(state)
@@ -227,11 +227,11 @@ def facts(episode: Episode[Any, Any]) -> dict[str, Any]:
 
 
 def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
-    """Facts about a turn for `info`.
+    """Return facts about a turn, for `info`.
 
-    Keys: `outcome` (`played`, `illegal` or `unparsable`), `action` (the native action; missing if unparsable, as
-    Gymnasium's vector environments need values of one type), `reward_parts` (`game`, `format`, and for a response
-    `perception` and `perception_exact`), `step` (the game's own facts).
+    Keys: `outcome` (`played`, `illegal` or `unparsable`), `action` (the native action; missing after an unparsable
+    response, because vector environments of Gymnasium need values of one type), `reward_parts` (`game`, `format`, and,
+    if perception was scored, `perception` and `perception_exact`), `step` (the game's own facts).
     """
     action = {} if scored.action is None else {"action": scored.action}
     seen = scored.perception

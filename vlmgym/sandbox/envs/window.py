@@ -15,7 +15,7 @@ from vlmgym.errors import DisplayError
 _log = logging.getLogger("vlmgym")
 
 OFFSCREEN_DRIVERS = ("dummy", "offscreen")
-"""SDL's off-screen video drivers; SDL falls back to the second one without a display."""
+"""Video drivers of SDL that draw off screen. Without a display, SDL falls back to the second."""
 
 NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
 
@@ -28,7 +28,10 @@ class Window:
     """
 
     def __init__(self, title: str, *, needs_screen: bool = False) -> None:
-        """Prepare a window; with `needs_screen`, raise instead of logging a warning if there is no display."""
+        """Prepare a window; it opens with the first image.
+
+        Without a display, `show` logs a warning, or raises `DisplayError` if `needs_screen` is set.
+        """
         self.title = title
         self.needs_screen = needs_screen
         self.closed_by_user = False
@@ -36,7 +39,7 @@ class Window:
         self._clock: pygame.time.Clock | None = None
 
     def show(self, image: NDArray[np.uint8], fps: float) -> None:
-        """Show an image, uint8 (height, width, 3), and wait to keep to `fps` images per second.
+        """Show an image, uint8 (height, width, 3), and wait so that at most `fps` images are shown per second.
 
         Does nothing once the user has closed the window.
 
@@ -55,7 +58,7 @@ class Window:
         self._clock.tick(fps)
 
     def events(self) -> Iterator[pygame.event.Event]:
-        """Yield the user's input events since the last call; ends when the user closes the window."""
+        """Yield the user's input events since the last call; stop if the user has closed the window."""
         if self._surface is None:
             return
         for event in pygame.event.get():
@@ -99,5 +102,5 @@ def check_screen() -> None:
 
 
 def _is_offscreen() -> bool:
-    """True if SDL draws off screen without the user having chosen that."""
+    """Return True if SDL draws off screen although the user has not set `SDL_VIDEODRIVER`."""
     return pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")

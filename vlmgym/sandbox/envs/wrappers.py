@@ -12,13 +12,13 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.envs.single import GameEnv, Response
 
 LONGEST_RESPONSE = 2**16
-"""Maximum response length in the action space; longer responses and any Unicode text are also accepted."""
+"""Maximum response length in the action space. `step` also accepts longer responses and any Unicode text."""
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes responses as actions: the action space is text, and `info["prompt"]` contains the prompt.
+    """Takes responses of a model as actions: the action space is text, and `info["prompt"]` has the prompt.
 
-    Wrappers between this one and the environment, such as a time limit, see `Response` objects as actions.
+    Wrappers between this one and the environment, such as a time limit, get `Response` objects as actions.
 
         env = ResponseWrapper(gymnasium.make("vlmgym/2048-v0"))
         image, info = env.reset(seed=0)
@@ -43,7 +43,7 @@ class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, {**info, "prompt": self.game_env.prompt()}
 
     def step(self, action: str) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a turn with a response, even an unparsable one.
+        """Take a turn with a response, which may be unparsable.
 
         Raises:
             UsageError: The response is not a string.

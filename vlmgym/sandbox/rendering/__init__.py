@@ -1,1 +1,1 @@
-"""Drawing primitives, image degradation and encoding."""
+"""Drawing, degradation and encoding of images."""

@@ -1,4 +1,4 @@
-"""Painting boards of cells: cached sprites, redrawing only what changed."""
+"""Paint boards of cells from cached sprites, repainting only the cells that changed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
-"""Draws a cell, at an angle in degrees, onto a canvas of the cell's size that shows an empty cell."""
+"""Draws a cell, rotated by an angle in degrees, onto a canvas of its size that already shows an empty cell."""
 
 VARIANTS = 32
-"""Number of sprites per cell value with different rotation, noise and clutter; the cell's position picks one."""
+"""Number of sprites per cell value, each with its own rotation, noise and clutter. The variation seed and the position
+of a cell select one."""
 CACHED_BYTES = 2**28
-"""Maximum size of the sprite cache of one painter; the oldest sprites are evicted."""
+"""Maximum size of a painter's sprite cache in bytes; the oldest sprite is evicted first."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoardGeometry:
-    """Board layout in pixels: cells with side `cell`, spaced by `pitch`, the first at (`left`, `top`)."""
+    """Board layout in pixels. Cells have side `cell` and are `pitch` apart; the first is at (`left`, `top`)."""
 
     rows: int
     columns: int
@@ -39,9 +40,9 @@ class BoardGeometry:
 
     @classmethod
     def of(cls, size: int, rows: int, columns: int, coordinates: bool, joined: bool = False) -> BoardGeometry:
-        """Centre a board in a size x size image, with room for coordinates above and to the left.
+        """Centre a board in an image of size x size pixels.
 
-        Without gaps between the cells if `joined`.
+        With `coordinates`, leave room for them above and to the left. With `joined`, leave no gaps between cells.
         """
         margin = max(2, size // 40)
         band = max(8, size // 22) if coordinates else 0
@@ -54,7 +55,7 @@ class BoardGeometry:
         return cls(rows, columns, left, top, pitch, gap, pitch - gap)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int] | None:
-        """(row, column) of the cell at a pixel, or None outside the board."""
+        """Row and column of the cell at a pixel (the gap after a cell counts as part of it), or None off the board."""
         row, column = (y - self.top) // self.pitch, (x - self.left) // self.pitch
         inside = 0 <= row < self.rows and 0 <= column < self.columns
         return (row, column) if inside else None
@@ -65,7 +66,7 @@ class BoardGeometry:
 
 
 class BoardStyle(Protocol):
-    """Config fields used by the painter, documented in `BoardConfig`."""
+    """Config fields that the painter uses; `BoardConfig` documents them."""
 
     size: int
     rows: int
@@ -82,7 +83,7 @@ class BoardPainter:
     """Paints boards of one style, caching up to `CACHED_BYTES` of sprites."""
 
     def __init__(self, style: BoardStyle, paint_cell: PaintCell, joined: bool = False) -> None:
-        """Create the painter of a style; cells of a `joined` board touch each other."""
+        """Create a painter; with `joined`, there are no gaps between cells."""
         self.style, self._joined = style, joined
         self.theme = THEMES[style.theme]
         self._paint_cell = paint_cell
@@ -94,9 +95,13 @@ class BoardPainter:
     def paint(
         self, cells: Cells, variation_seed: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
     ) -> NDArray[np.uint8]:
-        """Paint a board, rows x columns, into a uint8 array (size, size, 3).
+        """Paint a board, given as rows x columns, and return the image, uint8 of shape (size, size, 3).
 
-        If `out` shows the cells `before` with the same variation seed, only cells that differ are repainted.
+        Args:
+            cells: Value of each cell.
+            variation_seed: Seed of rotation, noise and clutter.
+            out: Array to paint into. Default: a new one.
+            before: Cells that `out` already shows, with the same variation seed; only cells that differ are repainted.
         """
         if out is None or before is None:
             if out is None:
@@ -128,7 +133,7 @@ class BoardPainter:
 
     def _draw_sprite(self, cell: Hashable, variant: int) -> NDArray[np.uint8]:
         style, side = self.style, self.geometry.cell
-        # Seeded by cell value, so that rotation, clutter and noise reveal nothing about other cells.
+        # Seeded by the value of the cell, so that rotation, clutter and noise reveal nothing about other cells.
         rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
         canvas = Canvas(side, side, self.theme.board)
         canvas.rectangle(0, 0, side, side, self.theme.empty, radius=0 if self._joined else side * 0.09)
@@ -165,7 +170,7 @@ class BoardPainter:
 
 
 def _mix(variation_seed: int, row: int, column: int) -> int:
-    """Hash a cell position with the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    """Hash a seed and a cell position with the increment and the finaliser of splitmix64 (Steele et al., 2014)."""
     value = (variation_seed << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS

@@ -26,10 +26,10 @@ Point = tuple[float, float]
 
 
 class Canvas:
-    """An RGB surface of width x height pixels; coordinates are in pixels, x to the right and y down.
+    """An RGB surface of width x height pixels. Coordinates are in pixels, x to the right and y down.
 
-    It can be a crop of a larger image: (`left`, `top`) is then its upper left pixel, and coordinates refer to the
-    larger image.
+    A canvas can be a crop of a larger image. Coordinates then refer to the larger image, where the upper left pixel of
+    the canvas is at (`left`, `top`).
     """
 
     def __init__(self, width: int, height: int, background: Colour, *, left: int = 0, top: int = 0) -> None:
@@ -79,9 +79,17 @@ class Canvas:
         angle: float = 0.0,
         align: str = "centre",
     ) -> None:
-        """Draw one line of text with the given cap height, shrunk to `max_width`, at an angle counter-clockwise.
+        """Draw one line of text.
 
-        `x` is the centre or edge selected by `align` (`centre`, `left` or `right`), `y` the middle of the capitals.
+        Args:
+            text: The line.
+            x: Centre or edge of the text in pixels, as selected by `align`.
+            y: Vertical middle of the capitals in pixels.
+            height: Cap height in pixels.
+            colour: Colour.
+            max_width: Width in pixels to which wider text is shrunk.
+            angle: Rotation in degrees counter-clockwise.
+            align: `centre`, `left` or `right`.
         """
         import pygame
 
@@ -101,7 +109,7 @@ class Canvas:
         self._surface.blit(glyphs, (round(centre_x - w / 2) - self._left, round(centre_y - h / 2) - self._top))
 
     def image(self, pixels: NDArray[np.uint8], x: float, y: float, angle: float = 0.0) -> None:
-        """Draw an image at its original size around a centre, at an angle in degrees counter-clockwise."""
+        """Draw an image at its original size, centred at (x, y) and rotated by `angle` degrees counter-clockwise."""
         import pygame
 
         height, width, _ = pixels.shape
@@ -116,13 +124,13 @@ class Canvas:
         self._surface.blit(surface, (left - self._left, top - self._top))
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Downsample to a uint8 array of shape (height, width, 3)."""
+        """Return the downsampled image, uint8 of shape (height, width, 3)."""
         drawn = Image.frombuffer("RGBX", self._surface.get_size(), self._surface.get_buffer(), "raw", "RGBX", 0, 1)
         averaged = bytearray(drawn.reduce(SUPERSAMPLE).tobytes("raw", "RGB"))
         return np.frombuffer(averaged, np.uint8).reshape(self.height, self.width, 3)
 
     def mask(self, colour: Colour) -> pygame.Mask:
-        """Mask of the samples, SUPERSAMPLE x SUPERSAMPLE per pixel, with exactly this colour."""
+        """Return a mask of the samples with exactly this colour; each pixel has SUPERSAMPLE x SUPERSAMPLE samples."""
         import pygame
 
         return pygame.mask.from_threshold(self._surface, colour, (1, 1, 1, 255))
@@ -132,7 +140,7 @@ class Canvas:
 
 
 _RGBX_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xFF000000, 0xFF0000, 0xFF00, 0)
-"""Channel masks for red first in memory and an unused byte last."""
+"""Channel masks of a surface whose bytes in memory are red, green, blue and unused."""
 
 CAPITALS = 0.729
 """Cap height of the font relative to its size."""
@@ -141,7 +149,7 @@ BELOW_CAPITALS = 0.0645
 
 
 def text_width(text: str, height: float) -> float:
-    """Width in pixels of a line of text with this cap height."""
+    """Return the width in pixels of a line of text with cap height `height`."""
     return _font(_font_size(height)).size(text)[0] / SUPERSAMPLE
 
 

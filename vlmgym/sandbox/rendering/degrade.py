@@ -1,7 +1,8 @@
 """Degrade images: crop, clutter, contrast, scale, blur and noise.
 
-All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine. OpenCV is no
-alternative: `INTER_AREA` and `sepFilter2D` are faster but round floats, and its exact calls take longer (docs/log.md).
+All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine. OpenCV was
+not used: its `INTER_AREA` and `sepFilter2D` are faster but round floats, and its exact functions are slower than this
+module (docs/log.md).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNIT = 256
 
 
 class Degradation(Protocol):
-    """Config fields used here, documented in `DegradedConfig`."""
+    """Config fields that this module uses; `DegradedConfig` documents them."""
 
     blur: float
     noise: float
@@ -39,7 +40,11 @@ class Degradation(Protocol):
 def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixels:
     """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
-    Each image of a question, by its index, has its own strokes and noise. Returns the image itself if nothing changes.
+    Args:
+        image: The image; it is not modified, but returned itself if nothing changes.
+        how: Strengths of the effects.
+        seed: Seed of strokes and noise.
+        index: Index of the image in its question, which gives each image its own strokes and noise.
     """
     height, width, _ = image.shape
     rng = np.random.default_rng([seed, index])
@@ -61,7 +66,7 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
 
 
 def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
-    """Add uniform noise, whose amplitude is a fraction of full scale; returns the image itself without noise."""
+    """Add uniform noise; its amplitude `noise` is a fraction of full scale. Return the image itself if that is 0."""
     if amplitude := round(noise * 255):
         drawn = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
         image = np.clip(drawn + image, 0, 255).astype(np.uint8)
@@ -69,12 +74,12 @@ def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
 
 
 def crop_margin(length: int, crop: float) -> int:
-    """Pixels to crop at each end of a side of `length` pixels; leaves at least one pixel."""
+    """Return the number of pixels to crop at each end of a side of `length` pixels; at least one pixel remains."""
     return min(round(length * crop / 2), (length - 1) // 2)
 
 
 def resize(image: Pixels, height: int, width: int) -> Pixels:
-    """Resize an image of up to 2048 x 2048 pixels; each pixel is the mean of the area that it covers."""
+    """Resize an image of up to 2048 x 2048 pixels; each new pixel is the mean of the area that it covers."""
     return _transposed(_resize_rows(_transposed(_resize_rows(image, height)), width))
 
 
@@ -111,7 +116,7 @@ def _blur(image: Pixels, radius: int, axis: int) -> Pixels:
 
 
 def _transposed(image: Pixels) -> Pixels:
-    """Transpose rows and columns in memory, so that work on rows is fast."""
+    """Transpose rows and columns in memory, so that operations on rows are fast."""
     rows, columns, channels = image.shape
     points = image.view(f"V{channels}")[..., 0]  # moving whole pixels is faster than moving channels
     return np.ascontiguousarray(points.T).view(np.uint8).reshape(columns, rows, channels)
@@ -124,7 +129,7 @@ def _change_contrast(image: Pixels, contrast: float) -> Pixels:
 
 
 def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
-    """Draw thin straight strokes in pale colours, like the clutter on board tiles."""
+    """Return a copy with thin, straight strokes in pale colours, like the clutter on board tiles."""
     height, width, _ = image.shape
     image, colours = image.copy(), list(COLOURS.values())
     for _ in range(strokes):

@@ -21,14 +21,14 @@ _EIGHT_BIT_RGB = (8, 2, 0, 0, 0)
 """Bit depth, colour type, compression method, filter method, no interlacing."""
 _UNFILTERED = 0
 _LEVEL = isal_zlib.ISAL_DEFAULT_COMPRESSION
-"""Level 2 of 0 to 3: 0 cannot compress noise, 1 is no faster, and 3 is many times slower without being smaller."""
+"""Level 2 of 0 to 3. Level 0 cannot compress noise, 1 is no faster, and 3 is many times slower for the same size."""
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
     """Encode a uint8 RGB image as PNG.
 
-    PNG filters help neither with the flat, repeating areas of boards nor with noise, so lines are left unfiltered.
-    Compression is by ISA-L, which is many times faster than the zlib of image libraries.
+    Lines are not filtered, because PNG filters help neither with the flat, repeating areas of boards nor with noise.
+    ISA-L compresses many times faster than the zlib used by image libraries.
     """
     _check(image)
     height, width, _ = image.shape
@@ -41,7 +41,10 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
 
 
 def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """Encode a uint8 RGB image as JPEG without chroma subsampling. Smaller than PNG only for noisy images."""
+    """Encode a uint8 RGB image as JPEG without chroma subsampling; `quality` is 1 to 95.
+
+    The result is smaller than a PNG only for noisy images.
+    """
     _check(image)
     if not 1 <= quality <= 95:
         raise UsageError(f"JPEG quality must be between 1 and 95, got {quality}")
@@ -51,7 +54,7 @@ def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
 
 
 def side_by_side(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Join images from left to right into a new array, padding shorter ones with black at the bottom."""
+    """Join images from left to right into a new array; shorter images are padded with black at the bottom."""
     heights, widths = zip(*(image.shape[:2] for image in images))
     joined = np.zeros((max(heights), sum(widths), 3), np.uint8)
     left = 0

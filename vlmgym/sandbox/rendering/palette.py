@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     "orange": (250, 122, 18),
     "pink": (242, 130, 188),
 }
-"""Tile colours by the names in `games.tiles`."""
+"""Tile colours, keyed by their names in `games.tiles`."""
 
 OUTCOME_COLOURS: dict[str, Colour] = {
     "played": (96, 200, 120),
@@ -50,10 +50,10 @@ OUTCOME_COLOURS: dict[str, Colour] = {
 """Colours of outcomes on a dark background."""
 
 MIDDLE: Colour = (128, 122, 120)
-"""Limit that tile colours approach with rising similarity."""
+"""Grey that tile colours approach as their similarity rises."""
 
 
 def blend(colour: Colour, other: Colour, share: float) -> Colour:
-    """Mix two colours; `share` is the fraction of the second, 0 to 1."""
+    """Mix two colours; `share` is the fraction of `other`, 0 to 1."""
     r, g, b = (round(a + (c - a) * share) for a, c in zip(colour, other))
     return r, g, b

@@ -1,6 +1,7 @@
-"""Named filled shapes, and outlines widened by a distance.
+"""Draw named, filled shapes, and widen their outlines.
 
-The result is a polygon, anti-aliased like all shapes; OpenCV can only widen the mask of a drawn shape.
+A widened outline is a polygon and is therefore anti-aliased like all shapes; OpenCV could only widen the mask of a
+drawn shape.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
     "moon": _moon,
     "cross": _cross,
 }
-"""Outlines by the names in `games.tiles`, in a circle of about radius 1."""
+"""Functions that return the outlines of shapes, within a circle of about radius 1, keyed by names in `games.tiles`."""
 
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:
@@ -75,7 +76,7 @@ def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, co
 
 @cache
 def unit_outline(shape: str) -> Outline:
-    """Corners of a shape around (0, 0) with a radius of about 1; cached, so do not modify."""
+    """Return the corners of a shape around (0, 0) with a radius of about 1. The list is cached, so do not modify it."""
     return OUTLINES[shape]()
 
 
@@ -86,17 +87,17 @@ def turned(outline: Outline, x: float, y: float, radius: float, angle: float) ->
 
 
 STEP = math.radians(12)
-"""Maximum angle per step of a rounded corner; corners that turn by less are not rounded."""
+"""Maximum angle between two points of a rounded corner, in radians; corners that turn by less are not rounded."""
 TOLERANCE = 0.02
-"""Relative error allowed in the distance of a point of a widened outline."""
+"""Relative error allowed in the distance of a widened outline's points from the shape."""
 
 
 def widen(outline: Outline, distance: float) -> Outline:
-    """Outline of all points within a distance of a shape; convex corners are rounded.
+    """Return the outline of all points within `distance` of a shape; convex corners are rounded.
 
     Every edge is moved outwards and joined to its neighbours. Points that end up too close to another edge, as in a
-    notch narrower than twice the distance, are replaced by the intersection of the edges that remain. The distance
-    must be too small to close a ring.
+    notch narrower than twice the distance, are replaced by the intersection of the remaining edges. The distance must
+    be small enough that the widened shape has no hole.
     """
     corners = outline if _area(outline) > 0 else outline[::-1]
     moved = [
@@ -116,7 +117,7 @@ def widen(outline: Outline, distance: float) -> Outline:
 
 
 def _joint(before: Point, corner: Point, after: Point, distance: float) -> Outline:
-    """Points that replace a corner between its two moved edges."""
+    """Return the points that join the two moved edges at a corner."""
     start, end = (math.atan2(p[0] - q[0], q[1] - p[1]) for p, q in ((before, corner), (corner, after)))
     turn = math.remainder(end - start, math.tau)
     if turn > STEP:
@@ -130,14 +131,14 @@ def _beside(point: Point, angle: float, distance: float) -> Point:
 
 
 def _intersection(a: Point, b: Point, c: Point, d: Point) -> Point:
-    """Intersection of the lines ab and cd."""
+    """Return the intersection of the lines ab and cd."""
     (ux, uy), (vx, vy) = (b[0] - a[0], b[1] - a[1]), (d[0] - c[0], d[1] - c[1])
     along = ((c[0] - a[0]) * vy - (c[1] - a[1]) * vx) / (ux * vy - uy * vx)
     return a[0] + along * ux, a[1] + along * uy
 
 
 def _distances(points: Outline, corners: Outline) -> NDArray[np.float64]:
-    """Distance of each point from the nearest edge."""
+    """Return the distance of each point from the nearest edge, shape (points,)."""
     start = np.array(corners)
     edge = np.roll(start, -1, axis=0) - start
     offset = np.array(points)[:, None] - start
@@ -147,5 +148,5 @@ def _distances(points: Outline, corners: Outline) -> NDArray[np.float64]:
 
 
 def _area(outline: Outline) -> float:
-    """Twice the signed area."""
+    """Return twice the signed area of an outline."""
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in pairwise([*outline, outline[0]]))

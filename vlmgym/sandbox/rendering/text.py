@@ -11,7 +11,7 @@ LINE_PITCH = 2.0
 
 
 def wrap(text: str, height: float, width: float) -> list[str]:
-    """Wrap text to lines of at most `width` pixels, keeping line breaks and splitting long words."""
+    """Wrap text with cap height `height` to lines of at most `width` pixels; keep line breaks, split long words."""
     lines = []
     for paragraph in text.splitlines():
         line = ""
@@ -34,9 +34,10 @@ def wrap(text: str, height: float, width: float) -> list[str]:
 
 
 def fit(text: str, width: float, height: float, largest: float, smallest: float) -> tuple[list[str], float]:
-    """Wrap text at the largest cap height that fits a box; return the lines and the cap height.
+    """Wrap text to fit a box of `width` x `height` pixels; return the lines and their cap height.
 
-    If the text does not fit even at the smallest height, it is truncated and ends with an ellipsis.
+    The cap height is the largest that fits, between `smallest` and `largest`. Text that does not fit at the smallest
+    is truncated and ends with an ellipsis.
     """
     capitals = largest
     while True:
@@ -50,7 +51,7 @@ def fit(text: str, width: float, height: float, largest: float, smallest: float)
 
 
 def write_lines(canvas: Canvas, lines: Sequence[str], x: float, y: float, capitals: float, colour: Colour) -> float:
-    """Draw left-aligned lines from (x, y) downwards and return the y below them."""
+    """Draw left-aligned lines from (x, y) downwards; return the y coordinate below the last line."""
     for line in lines:
         y += capitals * LINE_PITCH
         canvas.text(line, x, y - capitals * LINE_PITCH / 2, capitals, colour, align="left")

@@ -41,7 +41,7 @@ def draw_panel(
         title: First line.
         episode: The episode played.
         last: Result of the last turn; None before the first.
-        prompt: Prompt that a model gets.
+        prompt: Prompt that a model would get.
         typed: Text typed so far.
         keys: Help on keys.
 

@@ -1,6 +1,6 @@
 """Human play: an episode, and the keys, clicks and text that make up the next response.
 
-Games define the actions of keys and clicks (`Game.key_action`, `BoardGame.click_action`). Every game can be played by
+Games map keys and clicks to actions (`Game.key_action`, `BoardGame.click_action`). Every game can also be played by
 typing an answer or a whole response.
 """
 
@@ -22,7 +22,8 @@ from vlmgym.sandbox.rendering.canvas import Colour
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
-"""Range of image sizes that are shown unscaled, in pixels; smaller images are enlarged, larger ones shrunk."""
+"""Limits in pixels. An image is shrunk if its longer side exceeds the second, and otherwise enlarged by the largest
+integer factor that keeps its shorter side within the first."""
 SHORTEST_PANEL = 620
 ARROWS = ("up", "right", "down", "left")
 LONGEST_TYPED = 4000
@@ -66,7 +67,7 @@ class Player:
             text: Text that the key types.
 
         Returns:
-            The response that the key completed, which was played, or None.
+            The response played, if the key completed one; else None.
         """
         if self.episode.ended is not None:
             return None
@@ -101,7 +102,11 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """Draw the window: the image that a model sees, and the panel. Sets `scale` to the scale of the image."""
+        """Draw the window, the image that a model sees beside the panel, and set `scale` to the scale of the image.
+
+        Returns:
+            uint8 of shape (height, width, 3).
+        """
         episode = self.episode
         image = self._image()
         self.scale = magnification(image)
@@ -148,7 +153,7 @@ class Player:
 
 
 def magnification(image: ImageArray) -> float:
-    """Return the scale at which an image is shown."""
+    """Return the factor by which an image is scaled for display."""
     height, width, _ = image.shape
     longer, shorter = max(height, width), min(height, width)
     if longer > LARGEST_SHOWN:
@@ -157,7 +162,7 @@ def magnification(image: ImageArray) -> float:
 
 
 def show(image: ImageArray) -> ImageArray:
-    """Scale an image to the size at which it is shown."""
+    """Scale an image for display."""
     scale = magnification(image)
     if scale >= 1:
         return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)

@@ -16,7 +16,7 @@ class PlayWindow:
     """Shows the frames of a player and forwards keys and clicks."""
 
     def __init__(self, title: str) -> None:
-        """Prepare the window, which opens with the first frame."""
+        """Prepare the window; it opens when the first frame is shown."""
         self._window = Window(title, needs_screen=True)
         self._quit = False
 
@@ -33,7 +33,8 @@ class PlayWindow:
         """Show the drawn frame for a moment, then pass keys and clicks to the player.
 
         Yields:
-            Name of the key, or "" for a click, and the response that it completed, or None.
+            For each event, the name of the key ("" for a click), and the response if the event completed one, else
+            None.
 
         Raises:
             DisplayError: There is no display.

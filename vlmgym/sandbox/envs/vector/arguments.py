@@ -1,4 +1,4 @@
-"""Validation of the arguments of a vector environment; invalid ones raise `UsageError`."""
+"""Validate the arguments of a vector environment; all functions raise `UsageError` for invalid ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vlmgym.sandbox.envs.vector.spaces import Space, contains_all
 from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 COPIES = 2
-"""Number of observations that a program usually holds: the last ones, and those being created."""
+"""Number of batches of observations that a program usually holds: the last one, and the one being created."""
 
 
 def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
-    """Validate the settings shared by the environments of a vector environment."""
+    """Validate the settings that all environments of a vector environment share."""
     if reward is None:
         reward = RewardConfig()
     check_instance("reward", reward, RewardConfig)
@@ -42,7 +42,7 @@ def read_settings(reward: object, autoreset: object, max_turns: object, full_inf
 
 
 def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:
-    """Check that environments fit into memory, before any is created."""
+    """Check that `count` environments fit into memory, before any is created."""
     check_bool("render", render)
     check_bool("copy", copy)
     buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
@@ -74,7 +74,7 @@ def _check_seed(seed: object) -> int:
 
 
 def read_reset_mask(options: object, all_ids: Ids) -> Ids:
-    """Return the environments to reset: those in `options["reset_mask"]`, or all."""
+    """Return the indices of the environments to reset: those set in `options["reset_mask"]`, by default all."""
     if options is None:
         return all_ids
     if not isinstance(options, Mapping):
@@ -90,7 +90,7 @@ def read_reset_mask(options: object, all_ids: Ids) -> Ids:
 
 
 def read_ids(env_ids: object, all_ids: Ids) -> Ids:
-    """Return distinct indices of environments; all for None."""
+    """Return `env_ids` as an array of distinct indices; None means all environments."""
     if env_ids is None:
         return all_ids
     count, given = len(all_ids), _array(env_ids)
@@ -104,13 +104,14 @@ def read_ids(env_ids: object, all_ids: Ids) -> Ids:
 def read_actions(
     actions: object, ids: Ids, resets: NDArray[np.bool_], games: Sequence[Game[Any, Any]], space: Space | None
 ) -> list[Any]:
-    """Return one action per environment, as the game takes it; None for environments that the step resets.
+    """Return one action per environment, in the type that its game expects.
 
     Args:
-        actions: The argument of `step`.
-        ids: The environments.
-        resets: For each of them, whether the step resets it, so that its action is ignored.
-        games: Games of all environments.
+        actions: Argument `actions` of `step` or `send`.
+        ids: Indices of the environments.
+        resets: Bool array, shape (len(ids),): True where the step resets the environment. Its action is ignored and
+            replaced by None.
+        games: Games of all environments of the vector environment.
         space: See `plain_action_space`.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
@@ -134,7 +135,7 @@ def read_actions(
 
 
 def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
-    """Return a batch of actions as an array, if it is one or a sequence of integers or tuples of integers."""
+    """Return actions as an array, if they are an array or a sequence of ints or of int tuples; otherwise None."""
     if isinstance(actions, np.ndarray):
         return actions
     values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions
@@ -154,7 +155,7 @@ def read_snapshots(states: object, count: int) -> list[Snapshot]:
 
 
 def _array(value: object) -> NDArray[Any]:
-    """Convert to an array; of dimension 0 if NumPy cannot."""
+    """Convert to an array; if that is impossible, return an array of dimension 0."""
     try:
         return np.asarray(value)
     except ValueError:  # sequences of different lengths

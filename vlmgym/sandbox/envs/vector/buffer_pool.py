@@ -1,4 +1,4 @@
-"""Copies of large arrays in reused memory: page faults of a new array cost many times more than copying."""
+"""Copy large arrays into reused memory, because page faults of a new array cost many times more than copying."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARES = 3
-"""Maximum number of earlier copies whose memory is kept."""
+"""Maximum number of arrays whose memory is kept for reuse."""
 
 
 class BufferPool:
     """Copies arrays into the memory of earlier copies that are no longer referenced.
 
-    Copies in use, also through a view or another library, are never overwritten. Returns views, so that callers cannot
-    change the flags or type of the underlying array.
+    A copy is never overwritten while it is referenced, even if only by a view or by another library. Callers get views,
+    so that they cannot change the flags or type of the underlying array.
     """
 
     def __init__(self) -> None:
@@ -36,4 +36,4 @@ def _references(arrays: list[NDArray[np.uint8]], i: int) -> int:
 
 
 _UNUSED = _references([np.empty(0, np.uint8)], 0)
-"""Reference count of an array that is only in the list."""
+"""Reference count of an array that is referenced only by the list."""

@@ -36,22 +36,23 @@ from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.workers.limits import Backend, check_num_workers, num_workers_for
 
 _FORBIDDEN = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "set_wrapper_attr", "keep_frame"})
-"""Methods of environments that `call` rejects, because they would bypass the vector environment."""
+"""Methods of `FrameEnv` that `call` rejects, because they would bypass the vector environment."""
 
 
 class GameVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments that run in lock-step (`step`) or asynchronously (`send` and `recv`).
 
-    Each environment plays exactly the episodes of a `GameEnv` with the same seed, for any number of workers.
+    Each environment plays exactly the same episodes as a `GameEnv` with the same seed, for any number of workers.
 
-    Observations: uint8 (num_envs, height, width, 3), or a tuple of them if games have several images.
-    Actions: a batch of native actions, or a sequence with a native action or a `Response` for each environment.
+    Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if games have several images.
+    Actions: an array of native actions, or a sequence with a native action or a `Response` for each environment.
     Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; with `full_info`
-    also the infos of `GameEnv`. In mode `SameStep`, `final_obs` and `final_info` of ended episodes.
-    Different games must have images of the same size and number. If their actions have the same shape (cells of boards
-    of several sizes), `action_space` is their batch, else a `Tuple`; there is no `single_action_space`.
+    also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
+    Different games: their images must have the same size and number, and `single_action_space` is missing if their
+    action spaces differ. `action_space` is then a batched space if all actions have the same shape, such as cells of
+    boards of several sizes, and a `Tuple` otherwise.
     Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
-    states of its environments are unknown; save `get_states` regularly if you need to resume.
+    states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         attributes: Sequence[dict[str, Any]] | None = None,
         backend: Backend = "process",
     ) -> None:
-        """Create the environments; see `make_vec`. `attributes` are set on each environment, see `set_attr`.
+        """Create one environment per game; see `make_vec`. `attributes` has values for `set_attr`, per environment.
 
         Raises:
-            UsageError: The games' images differ in size or number, or there is no Ray cluster.
+            UsageError: The images of the games differ in size or number, or there is no Ray cluster.
         """
         self.games, self.settings, self.backend = list(games), settings, backend
         self.draws, self.copy, self.timeout = render, copy, timeout
@@ -99,14 +100,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment, or in some by `options["reset_mask"]`.
+        """Start an episode in every environment, or only in those set in `options["reset_mask"]`.
 
         Args:
-            seed: An integer (environment i gets seed + i), one integer or None per environment, or None.
-            options: `{"reset_mask": mask}` with a bool array; other environments are unchanged.
+            seed: An integer (environment i gets seed + i), a sequence with one integer or None per environment, or
+                None. An environment without a seed draws one, as in `GameEnv.reset`.
+            options: `{"reset_mask": mask}` with a bool array of shape (num_envs,); other environments do not change.
 
         Raises:
-            UsageError: Results of `send` were not received, or an argument is invalid.
+            UsageError: Results of `send` have not been received, or an argument is invalid.
             GenerationError: A game could not start an episode; the vector environment is closed.
             WorkerError: See `step`.
         """
@@ -118,9 +120,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Take a turn in every environment.
 
         Raises:
-            UsageError: The number of actions is wrong, one is not in its action space, there was no reset, or results
-                of `send` were not received; nothing was stepped.
-            EpisodeEnded: An episode is over and autoreset is disabled; nothing was stepped.
+            UsageError: The number of actions is wrong, an action is not in its action space, `reset` was not called, or
+                results of `send` have not been received. No environment was stepped.
+            EpisodeEnded: An episode is over and autoreset is disabled. No environment was stepped.
             GenerationError: A game could not start the next episode; the vector environment is closed.
             WorkerError: A worker hangs or died repeatedly, or a game has a bug; the vector environment is closed.
         """
@@ -138,8 +140,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             env_ids: Indices of environments. Default: all.
 
         Raises:
-            UsageError: An action is not in its action space, an index is invalid or repeated, or an environment was not
-                reset or its last result was not received.
+            UsageError: The number of actions is wrong, an action is not in its action space, an index is invalid or
+                repeated, or an environment has not been reset or has a result that was not received.
             EpisodeEnded: An episode is over and autoreset is disabled.
         """
         ids = self._idle(read_ids(env_ids, self._group.all))
@@ -155,14 +157,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self._group.submit("step", ids, given, timeout=self.timeout)
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
-        """Receive the first results that are ready.
+        """Wait until a worker has finished its part of a `send`, and return the results of that part.
 
-        Returns observations, rewards, terminations, truncations, infos and `env_ids`, the environments of one worker
-        and one `send`. All arrays have the order and length of `env_ids`. Without `copy`, observations are a view if
-        the indices are contiguous.
+        Returns:
+            Observations, rewards, terminations, truncations, infos, and the indices `env_ids` of the environments that
+            the results belong to; all arrays have one entry per index, in this order. Without `copy`, observations are
+            a read-only view if the indices are contiguous.
 
         Raises:
-            UsageError: Nothing was sent.
+            UsageError: No results are pending.
             GenerationError: See `step`.
             WorkerError: See `step`.
         """
@@ -185,15 +188,16 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         env_ids: Sequence[int] | NDArray[np.integer[Any]] | None = None,
         seed: int | Sequence[int | None] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Restore snapshots; returns observations and infos like `reset`.
+        """Restore snapshots; return observations and infos like `reset`.
 
         Args:
-            states: One snapshot per environment.
+            states: One snapshot per environment, in the order of `env_ids`.
             env_ids: Indices of environments. Default: all.
-            seed: Seeds for different randomness, see `reset`. Default: the randomness of the snapshots.
+            seed: Seeds of new randomness, in the forms of `reset`. Default: each episode continues with the randomness
+                of its snapshot.
 
         Raises:
-            UsageError: The number of states is wrong, or a state does not belong to its game.
+            UsageError: The number of states is wrong, or a state belongs to another game or config.
         """
         ids = self._idle(read_ids(env_ids, self._group.all))
         states = read_snapshots(states, len(ids))
@@ -205,13 +209,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def branch(
         self, n: int, *, seed: int | None = None, num_workers: int | None = None, render: bool | None = None
     ) -> GameVectorEnv:
-        """Create a vector environment with n copies of each environment; environment i has copies n*i to n*i + n - 1.
+        """Create a new vector environment with n copies of each environment.
+
+        The copies of environment i have the indices n*i to n*i + n - 1.
 
         Args:
-            n: Number of copies.
-            seed: Copy k gets the randomness of seed + k. Default: the randomness of the original.
-            num_workers: See `make_vec`. Default: same as here.
-            render: Draw the copies. Default: same as here.
+            n: Number of copies of each environment.
+            seed: The copy with index k gets new randomness from seed + k. Default: the randomness of the original.
+            num_workers: See `make_vec`. Default: the same number as here.
+            render: Draw every step of the copies. Default: the same as here.
         """
         n, num_workers = as_int(n), as_int(num_workers)
         check_int("n", n, 1)
@@ -245,10 +251,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return tuple(self.image(i) for i in range(self.num_envs)) if self.draws else self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of each environment, or get an attribute; see `GameEnv`.
+        """Call a method of each environment, or get its value if it is not a method; see `GameEnv` for both.
 
         Raises:
-            UsageError: The attribute is unknown, would bypass the vector environment, or cannot be pickled.
+            UsageError: The attribute is unknown or would bypass the vector environment, or an argument or result is
+                invalid or cannot be pickled.
         """
         check_instance("the name of an attribute", name, str)
         if name in _FORBIDDEN or name.startswith("_"):
@@ -256,21 +263,21 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return self._call(self._group.all, name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return an attribute of each environment."""
+        """Return the value of an attribute of each environment; see `call`."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment.
 
-        It is either `reward`, a `RewardConfig` that applies from the next turn, or a new attribute for the user's own
-        purposes. It survives resets and restarts of workers, and is copied by `branch`.
+        The attribute is `reward`, a `RewardConfig` that applies from the next turn, or a new one for your own use. Its
+        value survives resets and restarts of workers, and `branch` copies it.
 
         Args:
             name: Name of the attribute.
             values: A list or tuple with one value per environment, or one value for all.
 
         Raises:
-            UsageError: The number of values is wrong, or the attribute cannot be set. Nothing was set.
+            UsageError: The number of values is wrong, or the attribute cannot be set. No environment was changed.
         """
         self._nothing_in_flight()
         given = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
@@ -290,15 +297,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]  # read only
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
-        """Each environment's generator, which draws the seeds of its episodes; copies if there are workers."""
+        """Each environment's generator, which draws its episode seeds; a copy if it is in a worker process."""
         return self.get_attr("np_random")
 
     @property
     def single_action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # missing if games differ
-        """The action space of each environment.
+        """The action space that all environments share.
 
         Raises:
-            AttributeError: They differ.
+            AttributeError: The action spaces of the games differ.
         """
         if self._single_action_space is None:
             raise AttributeError("there is no single_action_space, because the games have different action spaces")
@@ -341,7 +348,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError("the vector environment is closed")
 
     def _idle(self, ids: Ids) -> Ids:
-        """Check that environments have no result in flight, and return them."""
+        """Return `ids`; raise `UsageError` if one of these environments has a result that was not received."""
         self._check_open()
         busy = self._group.in_flight[ids]
         if busy.any():
@@ -383,7 +390,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 def _workers(
     backend: Backend, num_workers: int | None, num_envs: int
 ) -> tuple[Callable[[WorkerSpec], WorkerHandle], int]:
-    """Return the type of workers and their number, 0 for one in this process."""
+    """Return the class of the workers and their number; 0 means one worker in this process."""
     if backend == "ray":
         from vlmgym.sandbox.envs.vector.ray_worker import RayEnvWorker
         from vlmgym.workers.ray import cluster_workers_for, join_cluster

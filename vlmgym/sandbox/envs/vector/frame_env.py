@@ -1,4 +1,4 @@
-"""The environment inside a worker: a `GameEnv` that draws into shared memory."""
+"""The environment that workers run: a `GameEnv` that draws into shared memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 OUTCOME_NAMES = ("", *(outcome.value for outcome in Outcome))
-"""Names of the values of `outcome` in `STEP_DTYPE`; the first stands for a reset."""
+"""Names of the values 0, 1, ... of `outcome` in `STEP_DTYPE`; 0 stands for a reset."""
 STEP_DTYPE = np.dtype(
     [
         ("reward", np.float64),
@@ -33,9 +33,9 @@ STEP_DTYPE = np.dtype(
         ("outcome", np.uint8),
     ]
 )
-"""Numbers of one environment after a step."""
+"""Numeric results of one environment after a step or reset."""
 StepNumbers = tuple[float, bool, bool, bool, float, int, int, int]
-"""An element of an array of `STEP_DTYPE`."""
+"""One element of an array of type `STEP_DTYPE`."""
 
 _INTERNAL_ATTRIBUTES = frozenset({"settings", "frames", "over", "last_outcome"})
 _ALTERNATIVES = {
@@ -49,12 +49,12 @@ _ALTERNATIVES = {
     "metadata": "the vector environment defines it",
     "spec": "the vector environment defines it",
 }
-"""Advice for attributes that cannot be set."""
+"""Attributes that cannot be set, with advice for the error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvSettings:
-    """Settings shared by all environments of a vector environment."""
+    """Settings that all environments of a vector environment share."""
 
     reward: RewardConfig
     autoreset: AutoresetMode
@@ -67,7 +67,7 @@ class Checkpoint:
     """Snapshot of an environment.
 
     Attributes:
-        snapshot: Its episode.
+        snapshot: Snapshot of its episode.
         seeder: State of the generator that draws the seeds of later episodes.
         over: True if the episode is over and the next step resets.
     """
@@ -78,15 +78,15 @@ class Checkpoint:
 
 
 class FrameBuffer:
-    """Images of one environment. After the first frame, only changes are drawn."""
+    """Images of one environment, in memory of the vector environment. After the first frame, only changes are drawn."""
 
     def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
-        """Take a slice of the vector environment's memory.
+        """Use the memory of one environment.
 
         Args:
             arrays: For each image of the game, the frames of all environments.
             index: Index of the environment.
-            scratch: Temporary images from which shared memory is written for the first time.
+            scratch: For each image, an array to draw the first frame in before it is written to shared memory.
         """
         self.images: list[ImageArray] = [array.array()[index] for array in arrays]
         self._shared = [array for array in arrays if isinstance(array, SharedArray)]
@@ -94,7 +94,7 @@ class FrameBuffer:
         self._drawn: Any = None
 
     def draw(self, game: Game[Any, Any], state: Any) -> None:
-        """Draw a state."""
+        """Draw the images of a state."""
         if self._drawn is None and self._shared:
             game.draw_into(state, self._scratch)
             for array, image in zip(self._shared, self._scratch, strict=True):
@@ -115,13 +115,13 @@ class FrameEnv(GameEnv):
         self.last_outcome = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See `GameEnv.reset`; returns no observation."""
+        """See `GameEnv.reset`; the observation returned is None."""
         result = super().reset(seed=seed, options=options)
         self.over = self.episode.ended is not None or self._at_limit()
         return result
 
     def play(self, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
-        """Take a turn with a result of `to_action`; returns reward, terminated, truncated and info."""
+        """Take a turn with an action from `to_action`; return reward, terminated, truncated and info."""
         scored = self._take_turn(action)
         self._draw()
         truncated = not scored.terminated and self._at_limit()
@@ -132,7 +132,7 @@ class FrameEnv(GameEnv):
         return self.settings.max_turns is not None and self.episode.turn >= self.settings.max_turns
 
     def render(self) -> ImageArray:
-        """Draw the current image, even if steps are not drawn."""
+        """Draw and return the current image, even if steps are not drawn."""
         return side_by_side(self.game.images(self.episode.state))
 
     def set_attribute(self, name: str, value: Any) -> None:
@@ -142,7 +142,7 @@ class FrameEnv(GameEnv):
             self._episode.reward = value
 
     def numbers(self, reward: float, terminated: bool, truncated: bool) -> StepNumbers:
-        """Return the numeric results of the last step, `STEP_DTYPE`."""
+        """Return the numeric results of the last step or reset, in the order of `STEP_DTYPE`."""
         episode, outcome = self.episode, OUTCOME_NAMES.index(self.last_outcome)
         return reward, terminated, truncated, self.over, episode.score, episode.turn, episode.seed, outcome
 
@@ -157,7 +157,7 @@ class FrameEnv(GameEnv):
         self.over = checkpoint.over
 
     def keep_frame(self, out: Sequence[ImageArray]) -> None:
-        """Copy the last images of an ended episode before the next one is drawn."""
+        """Copy the current images to `out`, before those of the next episode replace them."""
         for target, frame in zip(out, self.frames.images if self.frames else (), strict=True):
             target[:] = frame
 

@@ -35,25 +35,25 @@ def make_vec(
     backend: Backend = "process",
     **overrides: Any,
 ) -> GameVectorEnv:
-    """Create a vector environment of one game or several.
+    """Create a vector environment of one or several games.
 
     Args:
-        game: Id, name or game; several are assigned to the environments in turn.
+        game: Id, name or `Game`, or a sequence of these, which are assigned to the environments in turn.
         num_envs: Number of environments.
-        num_workers: Number of worker processes, each with its own environments; 0 to run in this process. At most 8 per
-            core, and one per environment. Default: one per core (with `ray`, one per CPU of the cluster).
+        num_workers: Number of worker processes, among which the environments are divided; 0 to run in this process. At
+            most 8 per core and one per environment. Default: one per core (with `ray`, one per CPU of the cluster).
         perception: Perceptual difficulty, 1 to 5, of games given by name.
         reasoning: Reasoning difficulty, 1 to 5, of games given by name.
         reward: Reward weights and shaping. Default: the games' own rewards.
         autoreset_mode: Autoreset mode of Gymnasium: `NextStep`, `SameStep` or `Disabled`.
         max_episode_steps: Truncate episodes after this many turns. Default: no limit.
         render: Draw every step. Otherwise observations are empty, and `image(i)` draws on demand.
-        copy: Return independent observations, whose memory is reused once they are released. Otherwise return
-            read-only views that the next step overwrites.
+        copy: Return independent observations. Their memory is reused once they are no longer referenced. Otherwise
+            observations are read-only views, which the next step overwrites.
         full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
         timeout: Seconds without a response after which a worker counts as hanging; None to wait forever.
         backend: `process` for workers on this machine; `ray` for workers in a Ray cluster, see `vlmgym.workers.ray`.
-        overrides: Config fields that override the difficulty levels, of games given by name.
+        overrides: Config fields of games given by name; they override the difficulty levels.
 
     Raises:
         UsageError: The game, a level or a config field is unknown, a value is invalid, the environments do not fit

@@ -17,15 +17,15 @@ from vlmgym.workers.ray import RayWorker
 
 
 class Written(NamedTuple):
-    """Result of a step on another machine: the reply, and everything written to the buffers there.
+    """Result of a step on another machine: the worker's reply, and a copy of what it wrote to its buffers.
 
     Attributes:
         reply: Reply of the worker.
-        ids: Stepped environments, as indices in the vector environment, like `ended`.
-        numbers: Their numeric results, `STEP_DTYPE`.
-        frames: Their frames, for each image.
-        ended: Environments whose episodes ended and were reset.
-        final_frames: Their final frames, for each image.
+        ids: Indices of the stepped environments in the vector environment.
+        numbers: Numeric results of these environments, `STEP_DTYPE`, shape (len(ids),).
+        frames: For each image of the game, the frames of these environments.
+        ended: Indices, in the vector environment, of environments whose episode ended and which were reset.
+        final_frames: For each image of the game, the last frames of the ended episodes.
     """
 
     reply: StepReply
@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 class RayEnvWorker(RestartingWorker):
-    """A worker in a Ray cluster. If it or its machine dies, a new one resumes from the last checkpoints."""
+    """A worker in a Ray cluster. If the worker or its machine dies, a new worker resumes from the last checkpoints."""
 
     def _start(self) -> Worker:
         time.sleep(max(0, self._deaths - 1))  # the cluster may need a moment to notice the loss of a machine

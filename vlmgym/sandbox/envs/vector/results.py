@@ -1,4 +1,4 @@
-"""Observations and infos of a vector environment, from the buffers and replies of its workers."""
+"""Assemble observations and infos of a vector environment from the buffers and replies of its workers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 Infos = dict[str, Any]
 AddInfo = Callable[[Infos, Infos, int], Infos]
-"""Adds the infos of one environment, at an index, to the others; see `VectorEnv._add_info`."""
+"""Adds the info of one environment at its index in a batch to the infos of the others; see `VectorEnv._add_info`."""
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
-"""Outcomes by number, as Gymnasium represents strings in infos; None for a reset."""
+"""Outcomes by their number in `STEP_DTYPE`, as objects, like Gymnasium stores strings in infos; None for a reset."""
 
 
 class Results:
@@ -30,12 +30,12 @@ class Results:
     """
 
     def __init__(self, buffers: StepBuffers, shapes: Sequence[tuple[int, ...]], copy: bool) -> None:
-        """Map the buffers.
+        """Create arrays over the buffers.
 
         Args:
             buffers: Buffers of the vector environment.
-            shapes: For each image of the game, its shape.
-            copy: Copy observations; otherwise they are read-only views.
+            shapes: Shape of each image of the game.
+            copy: Return copies as observations, instead of read-only views.
         """
         self.numbers = buffers.numbers.array()
         self._num_envs = len(self.numbers)
@@ -64,14 +64,14 @@ class Results:
     def infos(
         self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo
     ) -> Infos:
-        """Return the infos of some environments: for each field an array, and a mask of where it is set.
+        """Return the infos of some environments: an array per field, and a mask of the environments that have it.
 
         Args:
-            ids: The environments.
-            numbers: Their numeric results.
-            replies: Replies of workers, and the environments that each is about.
-            starts: For each reply, the index of the first environment of its worker.
-            add: Function that adds the infos of one environment.
+            ids: Indices of the environments.
+            numbers: Numeric results of these environments, in the same order.
+            replies: Pairs of the indices of environments and the reply of their worker.
+            starts: For each reply, the index of its worker's first environment.
+            add: Function that adds the info of one environment.
         """
         replied = np.ones(len(ids), bool)
         if sum(len(own) for own, _ in replies) < len(ids):  # a reset of some environments
@@ -99,14 +99,14 @@ class Results:
 
 
 def as_slice(ids: Ids) -> slice | Ids:
-    """Return a slice of the environments if their indices are consecutive, because views need no copies."""
+    """Return ascending, consecutive indices as a slice, with which NumPy returns views; return others unchanged."""
     first, last = int(ids[0]), int(ids[-1])
     consecutive = last - first + 1 == len(ids) and bool((ids[1:] > ids[:-1]).all())
     return slice(first, last + 1) if consecutive else ids
 
 
 def _truncate(infos: Infos, length: int) -> Infos:
-    """Truncate arrays, which Gymnasium creates for all environments."""
+    """Truncate arrays to `length`, because Gymnasium creates them for all environments."""
     return {
         name: _truncate(value, length) if isinstance(value, dict) else value[:length] for name, value in infos.items()
     }

@@ -1,7 +1,7 @@
-"""Shared memory without leaks, even if processes are killed.
+"""Shared memory that does not leak, even if processes are killed.
 
-It has no name in any file system, so it is freed with its last process, and it is not limited by the size of /dev/shm
-(64 MB by default in containers). Pass it to a process as an argument when spawning.
+The memory has no name in any file system. It is therefore freed with the last process that uses it, and not limited by
+the size of /dev/shm (64 MB by default in containers). Pass it to a process as an argument when you spawn the process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 class PrivateArray:
-    """An array of zeros in memory of this process."""
+    """An array in the memory of this process, initially zero."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        """Reserve the memory; pages are allocated on first access.
+        """Reserve the memory; its pages are allocated on first access.
 
         Args:
             shape: Shape of the array.
@@ -38,7 +38,7 @@ class PrivateArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def array(self) -> NDArray[Any]:
-        """Return a view; the memory lives until its last view in any process."""
+        """Return a view of the array; the memory is freed after the last view in any process."""
         return np.frombuffer(self._buffer, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
 
     def _reserve(self, size: int) -> Any:
@@ -52,18 +52,18 @@ class PrivateArray:
 class SharedArray(PrivateArray):
     """An array that is shared with all processes that receive the object when they are spawned.
 
-    First accesses cost ten times more than in private memory (1 ms for a frame of 640 x 640), because the system
-    allocates and clears each page separately; `write_first` takes two thirds of that.
+    The first access is ten times slower than in private memory, and takes 1 ms for a frame of 640 x 640 pixels, because
+    the system allocates and clears each page separately. `write_first` takes two thirds of that time.
     """
 
     def write_first(self, index: int, value: NDArray[Any]) -> None:
-        """Write an element of the first axis for the first time, through the file.
+        """Write `array()[index]` for the first time.
 
-        This avoids clearing pages, and maps several at a time.
+        Writing through the file avoids clearing pages. Reading one byte of each page then maps several pages at a time.
 
         Args:
-            index: The index.
-            value: Contiguous array with the shape and type of an element.
+            index: Index on the first axis.
+            value: Contiguous array with the shape and dtype of `array()[index]`.
         """
         os.pwrite(self._file, value.data, index * value.nbytes)
         self.array()[index].view(np.uint8).reshape(-1)[:: mmap.PAGESIZE].max()
@@ -73,7 +73,7 @@ class SharedArray(PrivateArray):
         return mmap.mmap(self._file, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Works only while a process is being spawned."""
+        """Pickle the file descriptor; this works only while a process is being spawned."""
         return _attach, (self.shape, self.dtype, reduction.DupFd(self._file))
 
     def __del__(self) -> None:

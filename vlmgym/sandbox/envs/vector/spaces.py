@@ -1,4 +1,4 @@
-"""Spaces of a batch of games."""
+"""Observation and action spaces of vector environments."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Space = spaces.Space[Any]
 
 
 def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
-    """Return the space of images of some shapes: one image space, or a tuple of several.
+    """Return an `ImageSpace` for one image shape, or a `Tuple` of them for several.
 
     Args:
-        shapes: Shapes of the images.
-        batch: Leading dimensions.
+        shapes: Shape of each image.
+        batch: Dimensions to add before each shape.
     """
     images = [ImageSpace((*batch, *shape)) for shape in shapes]
     return images[0] if len(images) == 1 else spaces.Tuple(images)
@@ -38,14 +38,17 @@ def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]
 
 
 def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:
-    """Return the action space that all games share, if its values are numbers and the actions themselves, or None."""
+    """Return the shared action space `space` if its values are ints or int tuples that games use as actions unchanged.
+
+    Returns None if there is no shared space, or if a game converts values of the space in its own way.
+    """
     convert = (Game.to_action, Game.action_from_data)
     numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
     return space if numbers and all((type(g).to_action, type(g).action_from_data) == convert for g in games) else None
 
 
 def contains_all(space: Space, actions: NDArray[Any]) -> bool:
-    """Return whether an array is a batch of integers in a numeric space; many times faster than one by one."""
+    """Return True if an array is a batch of values of a numeric space; many times faster than checking one by one."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     if actions.dtype.kind not in "iu" or actions.shape[1:] != space.shape:
         return False

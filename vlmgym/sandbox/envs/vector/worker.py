@@ -1,4 +1,4 @@
-"""The environments of one worker of a vector environment, stepped one after another and drawn into shared memory."""
+"""The environments of one worker of a vector environment; they are stepped in turn and draw into shared memory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from vlmgym.sandbox.envs.vector.frame_env import EnvSettings, FrameBuffer, Frame
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
 
 CHECKPOINT_INTERVAL = 32
-"""Environment steps per checkpoint, and thus the maximum average number to repeat per environment after a crash."""
+"""Environment steps of a worker from one checkpoint, of one environment, to the next. After a crash, at most this many
+steps per environment have to be repeated on average."""
 
 
 @dataclass(slots=True)
 class StepReply:
-    """The part of a step's results that is not in `StepBuffers`. Environments are numbered within the worker.
+    """Results of a step or reset that are not in `StepBuffers`, keyed by the index of the environment in its worker.
 
     Attributes:
-        info: Infos of environments, with `full_info`.
-        final_info: Infos of episodes that ended and were reset in the same step.
-        checkpoints: New checkpoints, as pickles, because most are replaced before they are needed.
+        info: Info of each environment if `full_info` is set, else empty.
+        final_info: Last info of each episode that ended and was reset in the same step.
+        checkpoints: New checkpoints. They are kept pickled, because most are replaced before they are needed.
     """
 
     info: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -43,7 +44,8 @@ class StepBuffers:
     Attributes:
         numbers: `STEP_DTYPE`, shape (num_envs,).
         frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); None if nothing is drawn.
-        final_frames: As `frames`, the last images of episodes that were reset in the same step.
+        final_frames: Last images of episodes that were reset in the same step, in the form of `frames`; None if nothing
+            is drawn or autoreset has another mode.
     """
 
     numbers: PrivateArray
@@ -53,13 +55,13 @@ class StepBuffers:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Everything that is needed to create, or recreate, an `EnvWorker`.
+    """Everything needed to create or recreate an `EnvWorker`.
 
     Attributes:
         games: Game of each environment of the worker.
-        settings: Settings shared by all environments of the vector environment.
-        attributes: Attributes set on each environment by `set_attr`.
-        part: Indices of the environments in the vector environment.
+        settings: Settings that all environments of the vector environment share.
+        attributes: For each environment of the worker, the attributes set by `set_attr`.
+        part: Indices of the worker's environments in the vector environment.
         buffers: Arrays of the vector environment.
     """
 
@@ -71,7 +73,7 @@ class WorkerSpec:
 
 
 class EnvWorker:
-    """A group of environments, numbered from 0."""
+    """Environments that are stepped in turn. Methods take their indices within the worker, from 0."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.settings, self.first = spec.settings, spec.part.start
@@ -89,8 +91,8 @@ class EnvWorker:
             )
             for i, game in enumerate(spec.games)
         ]
-        self._unsaved: dict[int, None] = {}  # environments with steps since their checkpoints; the first waits longest
-        self._steps = 0  # since the last checkpoint
+        self._unsaved: dict[int, None] = {}  # environments stepped since their last checkpoint, longest wait first
+        self._steps = 0  # environment steps since the last checkpoint of any environment
         for env, attributes in zip(self.envs, spec.attributes, strict=True):
             for name, value in attributes.items():
                 env.set_attribute(name, value)
@@ -124,7 +126,7 @@ class EnvWorker:
         return reply
 
     def step(self, ids: Sequence[int], actions: Sequence[Any]) -> StepReply:
-        """Take a turn in some environments, with results of `to_action`.
+        """Take a turn in some environments, with one action from `to_action` each.
 
         Raises:
             GenerationError: A game could not start the next episode; other environments may have taken their turns.
@@ -133,14 +135,14 @@ class EnvWorker:
         for i, action in zip(ids, actions, strict=True):
             numbers.append(self._step(i, action, reply))
             self._unsaved[i] = None
-        self.numbers[ids] = numbers  # in one go: setting one element of a structured array is slower than most games
+        self.numbers[ids] = numbers  # all at once: setting one element of a structured array is slower than most games
         saves, self._steps = divmod(self._steps + len(ids), CHECKPOINT_INTERVAL)
-        for _ in range(saves):  # those that wait longest, so that no step makes the checkpoints of all environments
+        for _ in range(saves):  # a few environments at a time, so that no step has to save all of them
             self._save(next(iter(self._unsaved)), reply)
         return reply
 
     def restore(self, checkpoints: Sequence[bytes | None], actions: Sequence[Sequence[Any]]) -> StepReply:
-        """Restore all environments of a dead worker from checkpoints and the actions since then."""
+        """Restore all environments of a dead worker from their checkpoints and the actions taken since then."""
         reply = StepReply()
         for i, (checkpoint, since) in enumerate(zip(checkpoints, actions, strict=True)):
             if checkpoint is None:

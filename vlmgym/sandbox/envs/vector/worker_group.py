@@ -1,4 +1,4 @@
-"""All workers of a vector environment, and the calls in flight."""
+"""All workers of a vector environment, and calls that wait for their replies."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Ids = NDArray[np.intp]
 class WorkerGroup:
     """Sends each worker the part of a call that concerns its environments.
 
-    A `UsageError` changes nothing. After any other error (a hanging worker, repeated deaths, a bug in a game, Ctrl-C)
-    the state of the environments is unknown, and the group closes.
+    A `UsageError` changes no environment. After any other error (a hanging worker, repeated deaths, a bug in a game,
+    Ctrl-C), the state of the environments is unknown, and the group closes.
 
     Attributes:
         all: Indices of all environments.
         closed: True once the group is closed.
-        in_flight: Bool array; True for environments with a result that was not taken.
+        in_flight: Bool array of shape (num_envs,); True for environments with a reply that has not been taken.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
-        """Take over workers with consecutive parts."""
+        """Manage these workers, which must be in the order of their environments."""
         self.workers = workers
         self.closed = False
         sizes = [worker.part.stop - worker.part.start for worker in workers]
@@ -43,17 +43,17 @@ class WorkerGroup:
     def submit(
         self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
     ) -> None:
-        """Start a call.
+        """Start a call without waiting for it.
 
         Args:
-            name: Method of `EnvWorker`, which takes indices of environments first.
-            ids: The environments.
-            columns: Its next arguments, each with one value per environment.
-            args: Its last arguments, the same for all workers.
-            timeout: Seconds after which a worker that does not read counts as hanging; None to wait forever.
+            name: Method of `EnvWorker` whose first argument is the indices of environments.
+            ids: Indices of the environments in the vector environment.
+            columns: Next arguments of the method, each with one value per environment.
+            args: Last arguments of the method, the same for all workers.
+            timeout: Seconds after which a worker that does not read the call counts as hanging; None to wait forever.
 
         Raises:
-            UsageError: The call cannot be sent; nothing was started.
+            UsageError: The call cannot be pickled; no worker has received it.
             WorkerError: A worker hangs.
         """
         calls = []
@@ -70,7 +70,10 @@ class WorkerGroup:
             raise
 
     def collect(self, timeout: float | None) -> list[tuple[Ids, Any]]:
-        """Wait for all replies in flight; then raise the first `UsageError`, if any."""
+        """Wait for all replies in flight; return them with the indices of their environments.
+
+        If workers raised `UsageError`, raise the first one after all replies have arrived.
+        """
         replies, errors = [], []
         for number, sent in enumerate(self._sent):
             while sent:
@@ -83,7 +86,10 @@ class WorkerGroup:
         return replies
 
     def take(self, timeout: float | None) -> tuple[Ids, Any]:
-        """Wait for one reply; of several that are ready, take the one whose call was sent first."""
+        """Wait for one reply and return it with the indices of its environments.
+
+        If several are ready, take the one whose call was sent first.
+        """
         waiting = [number for number, sent in enumerate(self._sent) if sent]
         waitables: dict[int, Any] = {number: self.workers[number].waitable() for number in waiting}
         ready = [number for number in waiting if waitables[number] is None]
@@ -101,15 +107,16 @@ class WorkerGroup:
     def call(
         self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
     ) -> list[Any]:
-        """Call a method that returns a list with one value per environment, or None; see `submit` for the arguments.
+        """Call a method that returns a list with one value per environment, or None, and wait for the result.
 
-        The indices must ascend. If a worker raises `UsageError`, the others have handled the call.
+        For the arguments, see `submit`; `ids` must ascend. If one worker raises `UsageError`, the other workers have
+        still executed the call.
         """
         self.submit(name, ids, *columns, args=args, timeout=timeout)
         return [value for _, values in self.collect(timeout) for value in values or ()]
 
     def start_of(self, i: int) -> int:
-        """Return the index of the first environment of the worker of environment i."""
+        """Return the index of the first environment in the worker that runs environment i."""
         start: int = self.workers[self._worker_of[i]].part.start
         return start
 
@@ -121,8 +128,12 @@ class WorkerGroup:
                 worker.close()
 
     def _parts(self, ids: Ids) -> Iterator[tuple[int, slice | Ids, Sequence[int]]]:
-        """Yield, for each worker concerned, its number, the positions of its environments in `ids`, and their indices
-        in the worker."""
+        """Split indices of environments by worker.
+
+        Yields:
+            For each worker with at least one of `ids`: its number, the positions of its environments in `ids`, and the
+            indices of these environments within the worker.
+        """
         if ids is self.all:
             for number, worker in enumerate(self.workers):
                 yield number, worker.part, range(worker.part.stop - worker.part.start)

@@ -1,4 +1,4 @@
-"""Handles of workers: in this process, or in another one that is restarted if it dies."""
+"""Handles for workers in this process, and for workers in other processes, which are restarted if they die."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vlmgym.workers.messages import Result
 from vlmgym.workers.process import RESTARTS, Worker, WorkerProcess
 
 Call = tuple[str, tuple[Any, ...]]
-"""Method of `EnvWorker` and its arguments."""
+"""Name of a method of `EnvWorker`, and its arguments."""
 
 
 class WorkerHandle(Protocol):
     """A worker as seen by the vector environment. Calls are handled in order."""
 
     part: slice
-    """Indices of its environments in the vector environment."""
+    """Indices of the worker's environments in the vector environment."""
 
     def pack(self, call: Call) -> Any:
-        """Prepare a call for `submit`; raises `UsageError` if it cannot be sent."""
+        """Prepare a call for `submit`; raise `UsageError` if it cannot be sent."""
 
     def submit(self, packed: Any, timeout: float | None) -> None:
         """Start a call."""
 
     def result(self, timeout: float | None) -> Any:
-        """Wait for the oldest call and return its value or raise its error."""
+        """Wait for the oldest unfinished call; return its value or raise its error."""
 
     def waitable(self) -> Any | None:
         """Return an object for `multiprocessing.connection.wait`; None if a result is available."""
@@ -43,7 +43,7 @@ class WorkerHandle(Protocol):
 
 
 class LocalWorker:
-    """A worker in this process, which handles calls in `submit`."""
+    """A worker in this process; `submit` executes the call before it returns."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.part = spec.part
@@ -51,18 +51,18 @@ class LocalWorker:
         self._results: deque[Result] = deque()
 
     def pack(self, call: Call) -> Call:
-        """Return the call."""
+        """Return the call unchanged."""
         return call
 
     def submit(self, packed: Call, timeout: float | None) -> None:
-        """Handle a call."""
+        """Execute a call and store its result."""
         try:
             self._results.append(Result(self._worker.handle(*packed), None))
         except VlmgymError as error:
             self._results.append(Result(None, error))
 
     def result(self, timeout: float | None) -> Any:
-        """Return the value of the oldest call or raise its error."""
+        """Take the oldest stored result; return its value or raise its error."""
         return self._results.popleft().get()
 
     def waitable(self) -> None:
@@ -87,26 +87,28 @@ class _Step(NamedTuple):
 
 
 class RestartingWorker:
-    """A worker in another process. If it dies, a new one resumes from the last checkpoints, with a warning."""
+    """A worker in another process. If it dies, a new process resumes from the last checkpoints, with a warning."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.part = spec.part
         self._spec = spec
         self._calls: deque[_Packed] = deque()
         self._checkpoints: list[bytes | None] = [None] * len(spec.games)
-        self._saved = [0] * len(spec.games)  # numbers of the calls that returned the checkpoints
-        self._steps: deque[_Step] = deque()  # since the oldest checkpoint, or earlier
-        self._kept = 0  # environment steps in them
+        self._saved = [0] * len(spec.games)  # for each checkpoint, the number of the call that returned it
+        self._steps: deque[_Step] = deque()  # at least all steps since the oldest checkpoint
+        self._kept = 0  # total number of environment steps in `_steps`
         self._number = 0
         self._deaths = 0
         self._worker = self._start()
 
     def pack(self, call: Call) -> _Packed:
-        """Pickle a call; raises `UsageError` if that is impossible."""
+        """Pickle a call; raise `UsageError` if it cannot be pickled."""
         return _Packed(call, self._worker.pack(*call))
 
     def submit(self, packed: _Packed, timeout: float | None) -> None:
-        """Send a call, or queue it: with one call at a time, both sides never block on writing.
+        """Send a call, or queue it if another is being handled.
+
+        Sending one call at a time ensures that the two processes never both block on writing.
 
         Raises:
             WorkerError: The process hangs.
@@ -116,10 +118,10 @@ class RestartingWorker:
             self._send_next(timeout)
 
     def result(self, timeout: float | None) -> Any:
-        """Wait for the oldest call and return its value or raise its error.
+        """Wait for the oldest unfinished call; return its value or raise its error.
 
         Raises:
-            WorkerError: The process hangs, or died repeatedly.
+            WorkerError: The process hangs or died repeatedly.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -136,7 +138,7 @@ class RestartingWorker:
         return value
 
     def waitable(self) -> Worker:
-        """Return the worker, which is readable when a result is available or the worker has died."""
+        """Return the worker, which becomes readable when a result is available or the worker dies."""
         return self._worker
 
     def close(self) -> None:
@@ -191,13 +193,13 @@ class RestartingWorker:
         return self._send_next(timeout)
 
     def _timed_out(self) -> WorkerError:
-        """End the hanging process and return the error to raise."""
+        """Stop the hanging process and return the error to raise."""
         error = WorkerError(f"{self._name()} timed out")
         self.close()
         return error
 
     def _remember(self, call: Call, value: Any) -> None:
-        """Keep new checkpoints, and the steps since the last ones."""
+        """Store new checkpoints, and the steps taken since the oldest checkpoint."""
         if not isinstance(value, StepReply):
             return
         name, args = call
@@ -205,7 +207,7 @@ class RestartingWorker:
         if name == "step":
             self._steps.append(_Step(self._number, *args))
             self._kept += len(args[0])
-            while self._kept > (CHECKPOINT_INTERVAL + 1) * len(self._saved):  # the first has its checkpoints by now
+            while self._kept > (CHECKPOINT_INTERVAL + 1) * len(self._saved):  # its environments have newer checkpoints
                 self._kept -= len(self._steps.popleft().ids)
         for i, checkpoint in value.checkpoints.items():
             self._checkpoints[i], self._saved[i] = checkpoint, self._number
@@ -218,5 +220,5 @@ class RestartingWorker:
 
 
 def make_handler(spec: WorkerSpec) -> Callable[[str, tuple[Any, ...]], Any]:
-    """Create the environments in a worker process; returns the function that handles calls."""
+    """Create the environments in a worker process; return the function that handles calls."""
     return EnvWorker(spec).handle
