@@ -1,4 +1,4 @@
-"""Parts of the pages: means with intervals, plots of curves."""
+"""Shared by the pages: formatting of means with intervals, and plots of curves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown")
+COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:gray", "tab:brown", "tab:pink")
 SMOOTHED = 10
 """Window of the moving average, in steps."""
 

@@ -1,4 +1,4 @@
-"""The page: a table and figures of all results that exist, and a list of those that do not."""
+"""Write the page: tables and figures of all existing results, and a list of the missing ones."""
 
 from __future__ import annotations
 
@@ -27,44 +27,63 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
-A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *{start}*: the
-model imitates a player and writes the board, the reasons and a move; the player follows a simple rule, but in 2048 and
-Shisen-Sho makes a quarter of its moves at random. *G1* continues with reinforcement learning (RL), *SFT only* with more
-demonstrations, each for the same number of steps: {steps}. A step is one update, or four with PPO. *G0* uses the same
-RL, but starts from 300 batches of demonstrations on grey images, which cannot teach perception, and do not always
-suffice for the response format ([G1](../g1.md) compares these on real models). *SFT only, perfect player* is *SFT only*
-without random moves. Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at
-temperature 1, without history. *Blank* and *shuffled*: the trained model sees grey images, or those of another game.
-Results are means over games with 95% intervals, for each training seed.
+A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *G1* and *G0* are
+named after the two recipes of the [G1 paper](../g1.md), which trains larger models. *{start}* train by supervised
+fine-tuning (SFT): the model imitates a player, writing the board, the reasons and a move. The player follows a simple
+rule, but in 2048 and Shisen-Sho it makes a quarter of its moves at random. The other runs are:
 
-![whole games by arm]({name}.png)
+| run | starts from | continues with |
+|---|---|---|
+| *G1* | {start_lower} | reinforcement learning (RL) with GRPO or PPO |
+| *SFT only* | {start_lower} | more demonstrations |
+| *SFT only, perfect player* | {start_lower} | demonstrations without random moves |
+| *G0* | 300 updates on demonstrations with grey images | the RL of *G1* |
+
+Demonstrations with grey images cannot teach perception. They are meant to teach the response format, but do not always
+suffice for it. The lengths of the runs are:
+
+| game | updates of {start_lower} | steps of every other run |
+|---|---|---|
+{steps}
+
+A step is one update, except that PPO makes four updates per step.
+
+Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1, without
+history. *Blank* and *shuffled* test a trained model with other images: grey ones, or those of another episode of the
+same game at the same turn. Results are means over games with 95% intervals, for each training seed.
+
+![whole games by run]({name}.png)
 
 Red lines are goals that were set beforehand.
 
 {table}
 
-Gains of *G1* with GRPO in score, turns and legal swaps, paired by game, with 95% intervals:
+Invalid turns: share of turns with an illegal or unparsable answer. Such an answer changes nothing, and no other move is
+substituted. A model often repeats an illegal move on the unchanged board, up to the end of the game. Perception: share
+of cells read correctly. Format: share of responses in the exact format. Minutes: wall-clock time of a run, without the
+one it starts from, on two cores shared with other work; {hours:.1f} hours for all runs in the tables.
+
+The next table compares *G1* with GRPO to the runs without RL, by score in 2048, turns in Shisen-Sho and legal swaps in
+Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, negative differences
+are better, because fewer turns are.
 
 {gains}
 
-Invalid turns: illegal or unparsable answers, which change nothing; no other move is substituted. A model often repeats
-an illegal move on the unchanged board, up to the end of the game. Perception: share of cells read correctly. Minutes:
-wall-clock time of training on two cores shared with other work; {hours:.1f} hours in all.
-
 Settings of 2048 were chosen on seed 0, partly by inspecting 80 of its held-out games played by an earlier model. Those
 of Shisen-Sho and Swap were chosen after measuring held-out games of both seeds, so their results may be optimistic.
-Their RL differs from that of 2048: episodes have four turns, rewards are not divided by their standard deviation, and
-there is a KL penalty, because RL on single answers made models repeat illegal ones. The log lists what did not work:
-[2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
+RL in these two games differs from that in 2048: episodes have four turns, rewards are not divided by their standard
+deviation, and there is a KL penalty. With single answers as episodes, models learned to repeat illegal answers. The log
+lists what did not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 [Shisen-Sho](../log.md#shisen-sho-6x6-with-more-batches), [Swap](../log.md#swap-compare-tiles-place-by-place).
 
 ## Training curves
 
 ![perception and reward over training]({name}_training.png)
 
-Perception accuracy and reward per response during training. {start}: checks on 64 states; RL: a moving average over
-the responses of {window} steps, so the levels of the two cannot be compared. Seed 0 only; the demonstrations that G0
-starts from are not drawn.
+Perception accuracy and reward per response during training, on seed 0. The demonstrations that *G0* starts from are not
+drawn. Curves of demonstrations show single responses in the same 64 held-out states at every check; curves of RL show
+a moving average over the training responses of {window} steps. Do not compare the levels of the two: the states differ,
+and in Shisen-Sho and Swap, RL also includes later turns, with boards that an illegal answer left unchanged.
 """
 MISSING = """
 ## Not run
@@ -89,12 +108,13 @@ def write_page(results: Path) -> Path:
         episodes=" or ".join(
             str(count) for count in sorted({len(result["true"]["score"]) for result in found.values()})
         ),
-        steps=", ".join(f"{game.steps} in {game.title}" for game in GAMES.values()),
+        start_lower=DEMONSTRATIONS,
+        steps="\n".join(f"| {game.title} | {game.batches:,} | {game.steps} |" for game in GAMES.values()),
         turns=TURNS,
         name=NAME,
         window=WINDOW,
         table="\n\n".join(_table(game, found, results) for game in shown),
-        gains=table(["game", "seed", *(f"over {run}" for run in COMPARED)], _gains(found)),
+        gains=table(["game", "seed", *(f"G1 minus {run}" for run in COMPARED)], _gains(found)),
         hours=sum(result["minutes"] for result in found.values()) / 60,
     )
     if missing:
@@ -127,7 +147,7 @@ def _table(name: str, found: Results, results: Path) -> str:
 
 
 def _gains(found: Results) -> list[list[str]]:
-    """Compare G1 with its start and with more demonstrations, for each game and seed that has all of them."""
+    """Compare G1 with its start and with more demonstrations, for each game and seed with results of all three."""
     rows = []
     for cell in sorted(found, key=lambda cell: [*GAMES].index(cell.game)):
         others = [replace(cell, run=run) for run in COMPARED]
@@ -146,7 +166,7 @@ def _mean(numbers: Sequence[float]) -> str:
 
 
 def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str]) -> None:
-    """Draw the mean of each seed with its interval, by arm, and the policies as lines."""
+    """Draw the mean and interval of each run and seed as a point, and the policies as horizontal lines."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 4.4), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         axes, game = figure.add_subplot(1, len(games), number + 1), GAMES[name]
@@ -185,7 +205,7 @@ def _line(axes: Axes, value: float, label: str, colour: str = "black") -> None:
 
 
 def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
-    """Draw perception and reward of the first seed over the updates of the start and of the arms."""
+    """Draw perception and reward of seed 0; the steps of a run are counted from those of the run that it continues."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 5.6), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         runs = {cell.run: result["curve"] for cell, result in found.items() if cell.game == name and cell.seed == 0}
@@ -200,7 +220,7 @@ def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
             axes.set_ylabel(metric)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25)
-        axes.set_xlabel("updates")
+        axes.set_xlabel("steps")
         figure.axes[2 * number].set_title(GAMES[name].title, loc="left", fontsize=10, weight="bold")
         figure.axes[2 * number].legend(frameon=False, fontsize=8)
     figure.savefig(path)
