@@ -1,8 +1,8 @@
-"""Measure, without a language model, the effect of every difficulty level, and write a page with plots per game.
+"""Measure the effect of every difficulty level without a language model, and write a page with plots for each game.
 
     .venv/bin/python -m benchmarks.calibration 2048 --episodes 200 --images 200
 
-Reproduces the pages in docs/difficulty; each page states its command.
+Reproduces the pages in docs/difficulty; each page contains its command.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class CalibrateConfig:
     """Options of the command line."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names, for instance 2048 or shisensho_images; default: all specs."""
+    """Names, such as 2048 or shisensho_images. Default: all."""
     episodes: int = 200
-    """Episodes per player and level; oracles of board games play fewer."""
+    """Episodes per player and level; oracles of some games play fewer."""
     images: int = 300
     """Test images per level, and as many training images."""
     output_dir: Path = Path("docs/difficulty")
@@ -50,7 +50,7 @@ class CalibrateConfig:
 
 
 def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> list[Calibration]:
-    """Measure and write `NAME.md` and `NAME.png` for each game.
+    """Measure games and write `NAME.md` and `NAME.png` for each of them.
 
     Raises:
         UsageError: No spec exists for a game, the images are too few, or scikit-learn is not installed.

@@ -10,9 +10,9 @@ from benchmarks.calibration.formatting import number, percent, written
 from benchmarks.calibration.measure import Calibration
 
 FLAT = 0.1
-"""Largest effect of one difficulty on the other's criterion, relative to the other's own effect."""
+"""Largest allowed effect of a difficulty on the criterion of the other one, relative to the other one's own effect."""
 READABLE = 0.95
-"""Minimum accuracy of the reader fitted to level 4."""
+"""Required accuracy of the reader fitted to perception level 4 (lower end of its interval)."""
 
 
 class Check(NamedTuple):

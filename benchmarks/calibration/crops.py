@@ -20,7 +20,7 @@ WIDEST = 2048
 """Maximum width of a strip of crops that is resized in one call."""
 
 SEEDS, MOVES = 5, 60
-"""Episodes of random and of oracle play, and their turns, that show the kinds of cells."""
+"""Number of episodes of random play and of oracle play, and of turns of each, in which kinds of cells are collected."""
 
 CORNERED = 16
 """Number of pictures in `picture_corners`."""
@@ -39,7 +39,7 @@ def shrink(crops: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
 
 
 def boards_of(kinds: Kinds) -> Callable[[AnyGame, np.random.Generator], Crops]:
-    """Crop the cells of boards with uniformly random cells, so that all kinds are equally frequent at every level."""
+    """Return a function that crops boards of uniformly random cells, so that all kinds are equally frequent."""
 
     def crop(game: AnyGame, rng: np.random.Generator) -> Crops:
         c, known = game.config, kinds(game)
@@ -50,7 +50,7 @@ def boards_of(kinds: Kinds) -> Callable[[AnyGame, np.random.Generator], Crops]:
 
 
 def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the cells of initial boards."""
+    """Crop the cells of a random initial board."""
     assert isinstance(game, BoardGame)
     state = game.start(rng)
     return _cells(game, game.cells(state), game.variation_seed(state))
@@ -58,7 +58,7 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 @lru_cache
 def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
-    """Find the cells of boards in random and in oracle play."""
+    """Return all different cells on boards of random and of oracle play, in a fixed order."""
     assert isinstance(game, BoardGame)
     found: set[Hashable] = set()
     for seed in range(2 * SEEDS):
@@ -74,9 +74,9 @@ def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
 
 
 def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the upper corners of random pictures of the jigsaw.
+    """Crop the upper corners of random jigsaw pictures.
 
-    A crop is a fifth of the picture wide, so that it lies within one patch and shows the same at every level.
+    A crop is a fifth of the picture wide, so that it lies within one patch and shows the same content at every level.
     """
     assert isinstance(game, BoardGame)
     c, box = game.config, game.painter.geometry
@@ -96,7 +96,7 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the parts of initial states, `Game.parts`."""
+    """Crop the parts (`Game.parts`) of a random initial state."""
     state = game.start(rng)
     images, parts = game.images(state), game.parts(state)
     boxes = (images[one.image][one.top : one.top + one.height, one.left : one.left + one.width] for one in parts)

@@ -21,7 +21,7 @@ class Estimate:
     Attributes:
         mean: Measured value.
         low: Lower end of the interval; equals `mean` if all values are equal.
-        high: Upper end.
+        high: Upper end; also equals `mean` then.
         count: Number of values.
     """
 
@@ -40,15 +40,15 @@ class Estimate:
 
     @classmethod
     def share(cls, count: int, of: int) -> Estimate:
-        """Estimate the share `count / of` with Wilson's interval."""
+        """Estimate the share `count / of`, with Wilson's interval."""
         return cls(count / of, *wilson(count, of), of)
 
     @classmethod
     def evenly(cls, kinds: Sequence[Sequence[float]], images: Sequence[Sequence[int]]) -> Estimate:
         """Estimate the mean over kinds, weighting each kind equally.
 
-        The interval is normal, with the linearised variance of a cluster sample: values of the same image may be
-        correlated, images are independent.
+        The interval is normal, with the linearised variance of a cluster sample: values from the same image may be
+        correlated, but images are independent.
 
         Args:
             kinds: Values of each kind; at least one kind and one value each.
@@ -73,10 +73,10 @@ class Estimate:
         return Estimate(-self.mean, -self.high, -self.low, self.count)
 
     def minus(self, other: Estimate) -> Estimate:
-        """Estimate the difference from an estimate of independent samples.
+        """Estimate the difference from another estimate, whose samples are independent.
 
-        The interval is recovered from both, possibly asymmetric, intervals (Zou and Donner, Statistics in Medicine 27,
-        2008).
+        Its interval follows from the intervals of both estimates, which may be asymmetric (Zou and Donner, Statistics
+        in Medicine 27, 2008).
         """
         mean = self.mean - other.mean
         below = math.hypot(self.mean - self.low, other.high - other.mean)
@@ -85,7 +85,7 @@ class Estimate:
 
 
 def steps(levels: Mapping[int, Estimate]) -> dict[int, Estimate]:
-    """Decrease from each level to the next, keyed by the harder level."""
+    """Return the decrease from each level to the next, keyed by the harder level."""
     ordered = sorted(levels)
     return {harder: levels[easier].minus(levels[harder]) for easier, harder in pairwise(ordered)}
 
@@ -99,20 +99,20 @@ def paired_steps(levels: Mapping[int, Sequence[float]]) -> dict[int, Estimate]:
 
 
 def falls(steps: Mapping[int, Estimate]) -> bool:
-    """Check that every decrease's confidence interval lies above 0."""
+    """Return True if the intervals of all decreases lie above 0."""
     return all(step.low > 0 for step in steps.values())
 
 
 def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], centre: int = 3) -> float:
-    """Drift caused by the other difficulty, relative to the effect of the difficulty that should cause it.
+    """Return the largest effect of a difficulty on the criterion of the other one, relative to that one's own effect.
 
     Args:
-        levels: Criterion by level of the other difficulty.
-        difficulty: Criterion by level of the right difficulty.
-        centre: Level that both have in common.
+        levels: Criterion by level of the difficulty that should not affect it.
+        difficulty: Criterion by level of the difficulty that should affect it.
+        centre: Level at which both were measured with the same settings.
 
     Returns:
-        The largest absolute end of an interval of a difference from the centre, relative to the range of `difficulty`.
+        The largest absolute end of the intervals of `levels` minus the centre, relative to the range of `difficulty`.
     """
     reach = abs(difficulty[min(difficulty)].mean - difficulty[max(difficulty)].mean)
     ends = [levels[level].minus(levels[centre]) for level in levels if level != centre]

@@ -7,7 +7,7 @@ from benchmarks.calibration.estimate import Estimate
 SHARES = frozenset({"ended", "share legal"})
 """Measures that are formatted as percentages."""
 LOPSIDED = 1.1
-"""Ratio of the two sides of an interval from which both ends are written."""
+"""Ratio of the longer to the shorter side of an interval above which both ends are written instead of ±."""
 
 
 def written(measure: str, value: Estimate) -> str:

@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 TRAINING, TESTING, FITTING, HAZE = range(4)
 """Seed streams, so that training and test images differ."""
 HAZES = 8
-"""Haze samples per crop in the comparison of the two difficulties, so that haze adds little variance."""
+"""Samples of haze per crop in the comparison of the two difficulties; several, so that haze adds little variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class LevelResult:
     """Shares of crops that are read correctly.
 
     Attributes:
-        images: Share per image, by the level-1 reader through haze. Seed and haze of an image are the same at every
-            level, so that levels can be compared image by image.
-        clear: Share per image, by the same reader without haze.
-        fitted: Share of a reader that was trained on the tested level, without haze.
+        images: Share per image for the level-1 reader with haze. Seed and haze of an image are the same at every level,
+            so that levels can be compared image by image.
+        clear: Share per image for the same reader without haze.
+        fitted: Share for a reader that was trained on the tested level, without haze.
     """
 
     images: Sequence[float]
@@ -38,19 +38,19 @@ class LevelResult:
 
     @property
     def first(self) -> Estimate:
-        """Accuracy of the level-1 reader through haze."""
+        """Accuracy of the level-1 reader with haze."""
         return Estimate.of(self.images)
 
 
 class LevelOneReader:
-    """Reader trained on perception level 1, at all reasoning levels."""
+    """A reader trained on images of perception level 1 and all reasoning levels."""
 
     def __init__(self, spec: Spec, images: int) -> None:
         """Train the reader.
 
         Args:
             spec: Game to read.
-            images: Number of training images over all reasoning levels.
+            images: Number of training images, divided among the reasoning levels.
         """
         self._spec, self._easiest = spec, spec.at(1)
         share = -(-images // len(LEVELS))
@@ -67,11 +67,11 @@ class LevelOneReader:
     def accuracy(
         self, images: Sequence[Crops], only: Collection[str], one_example: bool = False
     ) -> tuple[list[float], list[float]]:
-        """Share of each image that is read correctly, through haze and without.
+        """Return the share of each image that is read correctly, first with haze, then without.
 
         Args:
             images: Crops of the images of the `TESTING` stream, in order.
-            only: Labels to choose from, including all that occur in the images.
+            only: Labels to choose from; they must include all labels of the crops.
             one_example: See `ReadingSpec.one_example`; the game must be at reasoning level 3.
         """
         templates = self._templates.among(only)
@@ -85,7 +85,7 @@ class LevelOneReader:
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, label: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
-        """Share of `HAZES` hazy copies of each crop that are read as `label`."""
+        """For each crop, return the share of `HAZES` copies with different haze that are read as `label`."""
         reader, haze, rng = self._templates.among(only), self.haze, np.random.default_rng([HAZE, *seed])
         read = [reader.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
         return [guesses.count(label) / len(guesses) for guesses in zip(*read)]
@@ -95,7 +95,7 @@ class LevelOneReader:
 
 
 def crop_images(spec: Spec, game: AnyGame, images: int, stream: int) -> list[Crops]:
-    """Crop the images of the first seeds of a stream."""
+    """Crop `images` images, drawn with the first seeds of a stream."""
     return [spec.reading.crop(game, np.random.default_rng([stream, number])) for number in range(images)]
 
 
@@ -115,7 +115,7 @@ class ReadingResults:
             are not a matter of perception.
         kinds: Mean number of kinds that the level-1 reader chooses from, by perception level.
         common: Number of kinds that occur at all levels.
-        haze: Standard deviation of the noise that the level-1 reader saw.
+        haze: Standard deviation of the noise added for the level-1 reader.
     """
 
     levels: Mapping[int, LevelResult]
@@ -126,7 +126,7 @@ class ReadingResults:
 
 
 def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> ReadingResults:
-    """Read every level of each difficulty, with the other at level 3.
+    """Read images of every level of each difficulty, with the other difficulty at level 3.
 
     Args:
         spec: Game to read.
@@ -148,7 +148,7 @@ def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> Rea
         crops["perception", level] = found = _by_label(shown)
         common = _seen_everywhere(common, found, spec, images)
         levels[level] = _read_level(spec, game, reader, shown, set(found))
-        # A reader with one example per kind chooses from the kinds on the board.
+        # With one example per kind, the reader chooses only from the kinds on the board.
         chosen_from = [len(set(labels)) for _, labels in shown] if spec.reading.one_example else [len(found)]
         kinds[level] = sum(chosen_from) / len(chosen_from)
     crops["reasoning", 3] = crops["perception", 3]
@@ -167,7 +167,7 @@ def read_levels(spec: Spec, images: int, progress: Callable[[str], None]) -> Rea
 
 
 def _seen_everywhere(labels: Collection[str], found: Collection[str], spec: Spec, images: int) -> set[str]:
-    """Intersect the labels; the result must not be empty."""
+    """Return the common labels; raise `UsageError` if there are none."""
     both = set(labels).intersection(found)
     if not both:
         raise UsageError(f"{images} images are too few: no kind of {spec.reading.unit} occurs at every level")

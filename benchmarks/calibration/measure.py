@@ -17,15 +17,15 @@ class Samples:
     """Sample sizes.
 
     Attributes:
-        episodes: Episodes per player and level; the oracle plays the fraction `Spec.oracle_share` of them.
-        images: Training images and test images per level.
+        episodes: Episodes per player and level; the oracle plays only the fraction `Spec.oracle_share`.
+        images: Test images per level, and as many training images.
     """
 
     episodes: int
     images: int
 
     def episodes_of(self, spec: Spec, player: CalibrationPlayer) -> int:
-        """Episodes of a player per level."""
+        """Return the number of episodes of a player per level."""
         return max(2, round(self.episodes * (spec.oracle_share if player == "oracle" else 1)))
 
 
@@ -37,7 +37,7 @@ class Calibration:
         spec: Measured game.
         samples: Sample sizes.
         plays: Measures by reasoning level and player, at perception level 3.
-        play_elsewhere: Criterion of reasoning by perception level, at reasoning level 3.
+        play_elsewhere: Criterion of reasoning, by perception level, at reasoning level 3.
         readings: Results of the readers.
     """
 
@@ -49,7 +49,7 @@ class Calibration:
 
     @property
     def criterion(self) -> dict[int, Estimate]:
-        """Criterion of reasoning by its level."""
+        """Criterion of reasoning, by reasoning level."""
         chosen = self.spec.criterion
         return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
 
@@ -76,7 +76,7 @@ def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = la
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
-            # Seeds differ from level 3's, so that equal results are not due to equal seeds.
+            # Other seeds than at level 3, so that equal results are not due to equal seeds.
             episodes = samples.episodes_of(spec, chosen.player)
             game = spec.at(perception=level)
             seed = level * samples.episodes

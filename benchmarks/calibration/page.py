@@ -1,4 +1,4 @@
-"""Markdown page of a game: claims, tables, plots and method."""
+"""Write the Markdown page of a game: claims, tables, plots and method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAYERS: Mapping[CalibrationPlayer, str] = {
 
 
 def write_page(found: Calibration, command: str) -> str:
-    """Write the page.
+    """Return the text of the page.
 
     Args:
         found: Measurements.
@@ -35,7 +35,8 @@ def write_page(found: Calibration, command: str) -> str:
     spec = found.spec
     parts = [
         f"# {spec.title}: measured difficulty",
-        f"The effect of every level, measured without a language model by\n\n    {command}",
+        "How difficulty levels affect play and the reading of images. Measured without a language model by this "
+        f"command:\n\n    {command}",
         f"![Effect of the two difficulties]({spec.name}.png)",
         _claims(found),
         spec.notes,
@@ -105,26 +106,34 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
 
 
 def readers(spec: Spec, haze: float) -> str:
-    """Describe the classifiers that read the images, the first through haze with this standard deviation."""
-    reading = spec.reading
-    first = (
-        f"Two readers see only pixels, with each {reading.unit} resized to 16 x 16. The **level-1 reader** picks the "
-        "nearest mean image of perception level 1, among the kinds that occur at the tested level"
-    )
+    """Describe the classifiers that read the images; `haze` is the standard deviation of the first one's noise."""
+    reading, unit = spec.reading, spec.reading.unit
     if reading.one_example:
-        first += "; it knows one image per kind, from the level-1 board of the same seed"
+        first = f"picks the kind of the nearest {unit} on the level-1 board of the same seed, with one image per kind"
+    else:
+        first = (
+            "knows the mean image of each kind at perception level 1 and picks the nearest one, among the kinds that "
+            "occur at the tested level"
+        )
     if haze:
         first += (
-            f". It sees images with added noise (haze) whose standard deviation is {haze:g} times the pixel range: "
-            "without haze, it reads all clean images correctly; with haze, its accuracy shows how distinct they are"
+            f". It sees images with added noise (haze) whose standard deviation is {haze:g} times the pixel range. "
+            "Without haze, it reads all or nearly all images of level 1 correctly; with haze, its accuracy shows how "
+            "different the kinds look"
         )
-    held_out = f"Every {HELD_OUT}th image of a kind is held out for the test"
+    held_out = (
+        f"is tested on every {HELD_OUT}th image of a kind, which it is not trained on. If a kind has a single image, "
+        "the reader is trained and tested on this image"
+    )
     if reading.all_variants:
-        held_out = f"Each different image of a kind is tested once: every {HELD_OUT}th of them is held out, in turn"
+        held_out = (
+            f"is tested once on each distinct image of a kind, by cross-validation with {HELD_OUT} folds. If a kind "
+            "has a single image, the reader is trained and tested on this image"
+        )
     return (
-        f"{first}. The **fitted reader** is trained on the tested level, without haze (principal components and a "
-        f"support vector machine). {held_out}; a kind with a single "
-        "image is also tested on it. *Chance* is one over the number of kinds."
+        f"Two classifiers read the images from pixels alone, with each {unit} resized to 16 x 16. The **level-1 "
+        f"reader** {first}. The **fitted reader** (principal components and a support vector machine) is trained on "
+        f"the tested level without haze. It {held_out}. *Chance* is one over the number of kinds."
     )
 
 
@@ -132,22 +141,26 @@ def method(spec: Spec, samples: Samples) -> str:
     """Describe how the game was measured."""
     oracle = samples.episodes_of(spec, "oracle")
     limits = ", ".join(f"{player} {limit:,}" for player, limit in spec.turns.items() if limit > 1)
-    cut_off = f", with a turn limit ({limits})" if limits else ""
-    hazes = f", and each {spec.reading.unit} seen through {HAZES} haze samples" if spec.reading.haze != 0 else ""
+    cut_off = f", with a limit of turns ({limits})" if limits else ""
+    hazes = f"; each {spec.reading.unit} is read with {HAZES} samples of haze" if spec.reading.haze != 0 else ""
     return f"""\
 Play: {samples.episodes} episodes per player and level, {oracle} for the oracle{cut_off}. Values are means over \
-episodes; shares of legal actions are first averaged within each episode. Perception levels are played with different \
-seeds. Reading: {samples.images} test images and {samples.images} training images per level; all kinds of \
-{spec.reading.unit} are equally frequent where the game allows. The effects of both difficulties on reading are \
-compared on the kinds common to all levels, with equal weights and only these kinds as possible answers{hazes}.
+episodes; the share of legal actions is first averaged over the turns of an episode. Each perception level is played \
+with its own seeds.
 
-All intervals are 95% intervals: Student's t for means over episodes and images, Wilson for shares of episodes and the \
-fitted reader, normal for means over kinds, with the variance between images. A value without an interval did not \
-vary. Intervals of differences follow Zou and Donner (2008), but perception levels are compared image by image, \
-because the seed and haze of an image are the same at every level. A level is harder if the whole interval of its \
-difference from the previous level is above 0; the four steps need not be equal. A difficulty does not affect the \
-other's criterion if all intervals of differences from level 3 stay within {FLAT:.0%} of the other difficulty's effect \
-from level 1 to 5."""
+Reading: {samples.images} test images per level, and as many training images. All kinds of {spec.reading.unit} are \
+equally frequent where the game allows it. To compare the effects of perception and reasoning on reading, accuracy is \
+averaged over the kinds common to all levels, with equal weights, and only these kinds are possible answers{hazes}.
+
+All intervals are 95% intervals: Student's t for means over episodes and over images, Wilson's for shares of episodes \
+and for the fitted reader, and normal for means over kinds, with the variance between images. A value without an \
+interval was the same in all episodes or images. Intervals of differences follow Zou and Donner (2008), except that \
+perception levels are compared image by image, because each image has the same seed and haze at every level.
+
+A level is harder than the previous one if the whole interval of their difference is above 0. The steps need not be \
+equal; *each step at least* is the smallest lower end of their intervals. A difficulty does not affect the other one's \
+criterion if, at all of its levels, the interval of the difference from level 3 stays within {FLAT:.0%} of the other \
+difficulty's effect from level 1 to 5; *at most* is the largest end of these intervals."""
 
 
 def _table(corner: str, rows: Iterable[tuple[str, list[str]]]) -> str:

@@ -19,24 +19,24 @@ Measures = Mapping[str, Estimate]
 """Means over episodes by name."""
 
 EVERY = 10
-"""Turns between counts of the oracle's effort, because each count repeats its search."""
+"""Turns between two counts of the oracle's effort; not every turn, because counting repeats the search."""
 CHANCE = 1
-"""Seed stream of random play, separate from the episode's."""
+"""Seed stream of random players, separate from that of the episode."""
 
 
 def play(spec: Spec, game: AnyGame, player: CalibrationPlayer, episodes: int, seed: int = 0) -> Measures:
     """Play episodes and average their measures.
 
-    Measures are `score`; `turns` and `ended` (reached the game's end) in games of several turns; numeric metrics of the
-    game; `legal actions` (mean per state) and `share legal` (of all actions) in random-legal play; `effort` of the
-    oracle (mean per state); and the spec's facts for `questions`.
+    Measures are `score`; in games with several turns, `turns` and `ended` (1 if the game ended within the limit of
+    turns); the numeric metrics of the game; in random-legal play, `legal actions` (mean per state) and `share legal`
+    (of all actions); `effort` of the oracle (mean per state); and for `questions`, only the facts of the spec.
 
     Args:
         spec: Calibration spec of the game.
         game: The game at one level.
         player: Player to measure.
         episodes: Number of episodes.
-        seed: Seed of the first episode; the others count up.
+        seed: Seed of the first episode; the others have consecutive seeds.
     """
     values: dict[str, list[float]] = defaultdict(list)
     known = spec.naive.make(game) if player == "naive" and spec.naive is not None else None
@@ -98,7 +98,7 @@ class _Play:
 
 
 def action_count(game: AnyGame) -> int | None:
-    """Size of the action space, None if not finite."""
+    """Return the size of the action space, None if not finite."""
     space = game.action_space
     if isinstance(space, spaces.Discrete):
         return int(space.n)

@@ -1,4 +1,4 @@
-"""Plots of a calibration page: the effect of both difficulties on each criterion."""
+"""Draw the plots of a calibration page: the effect of both difficulties on each criterion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.calibration.measure import Calibration
 from vlmgym.sandbox.core.config import LEVELS
 
 OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
-"""Colours: criterion, criterion on shared kinds, effect of the other difficulty, fitted reader."""
+"""Colours of the criterion, the criterion on common kinds, the other difficulty's effect, and the fitted reader."""
 
 
 def draw_plots(found: Calibration) -> bytes:

@@ -22,7 +22,7 @@ PENALTY = 10.0
 HELD_OUT = 4
 """Every n-th image of a kind is held out for the test."""
 MARGIN = 1.3
-"""Half the distance of typical mean images in standard deviations of `margin_haze`: 10% of a pair are confused."""
+"""Half the distance between two similar mean images, in standard deviations of `margin_haze`: 10% are confused."""
 
 
 class TemplateReader:
@@ -36,7 +36,7 @@ class TemplateReader:
         self.means = (sums / counts[:, None]).astype(np.float32)
 
     def among(self, labels: Collection[str]) -> TemplateReader:
-        """Copy of the reader that chooses only from these labels."""
+        """Return a copy of the reader that chooses only from these labels."""
         chosen = copy(self)
         kept = np.isin(self.kinds, list(labels))
         chosen.kinds, chosen.means = self.kinds[kept], self.means[kept]
@@ -51,7 +51,7 @@ class TemplateReader:
 
 
 def margin_haze(reader: TemplateReader) -> float:
-    """Standard deviation of the noise that confuses a typical kind with the most similar one in 10% of crops."""
+    """Return the standard deviation of noise with which 10% of a median kind are read as the most similar kind."""
     means = reader.means
     distances = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
     np.fill_diagonal(distances, np.inf)
@@ -78,8 +78,8 @@ def fitted_accuracy(
         all_variants: See `ReadingSpec.all_variants`.
 
     Returns:
-        Number of correct labels, number of test crops, and True if they are all that exist: one of every kind, or all
-        variants.
+        Number of correct labels, number of test crops, and True if no other crops exist, because every kind has only
+        one crop or all variants were tested.
 
     Raises:
         UsageError: scikit-learn is not installed.
@@ -95,7 +95,7 @@ def fitted_accuracy(
 
 
 def _fold(images: Mapping[str, Mapping[bytes, Seen]], fold: int, aspects: bool, single: bool) -> tuple[int, int]:
-    """Hold out every `HELD_OUT`-th crop of each kind from `fold`; return the number of correct labels and of crops."""
+    """Hold out every `HELD_OUT`-th crop of each kind, from `fold`; return the numbers of correct and of all labels."""
     train: list[tuple[Seen, str]] = []
     test: list[tuple[Seen, str]] = []
     for label, different in images.items():

@@ -25,7 +25,7 @@ class Effort:
     Attributes:
         description: Unit of the count.
         count: Count for one state.
-        whole: Count only the initial state, because one plan serves the whole episode.
+        whole: Count only in the initial state, because one plan serves the whole episode.
     """
 
     description: str
@@ -39,7 +39,7 @@ class Naive:
 
     Attributes:
         description: What it knows and does.
-        make: Create the player of a game, which maps a state to an action.
+        make: Create the player for a game; it maps a state to an action.
     """
 
     description: str
@@ -53,11 +53,11 @@ class ReadingSpec:
     Attributes:
         unit: Content of one crop, such as `cell`.
         crop: Crop a random image.
-        haze: Standard deviation of the noise added for the level-1 reader; 1 is full scale. Without it, all clean
-            images are read perfectly. None is replaced by `margin_haze`.
-        training_overrides: Config overrides of the level-1 reader's training images, so that it knows the kinds of all
-            levels.
-        aspects: The fitted reader learns each word of a label separately, and all must be correct.
+        haze: Standard deviation of the noise added for the level-1 reader; 1 is the pixel range. Without noise, easy
+            levels are read almost perfectly and cannot be compared. None is replaced by `margin_haze`.
+        training_overrides: Config overrides for the training images of the level-1 reader, so that it knows the kinds
+            of all levels.
+        aspects: The fitted reader learns each word of a label separately; a label is correct if all words are.
         all_variants: The fitted reader is tested on every variant of the sprite of a cell, by cross-validation.
         one_example: The level-1 reader is retrained for each board, on the level-1 board of the same seed.
     """
@@ -80,13 +80,13 @@ class Spec:
         title: Title of the page.
         game: Name or id of the game.
         criterion: Measure of the reasoning levels.
-        reading: How its images are read.
+        reading: How images of the game are read.
         effort: Search effort of the oracle, if it searches.
         overrides: Config fields that are the same at every level.
         turns: Maximum number of turns by player.
         naive: The naive player, if any.
-        facts: Numbers about an initial state, for `questions`.
-        oracle_share: Episodes of the oracle relative to the other players.
+        facts: Numbers about an initial state, measured as the player `questions`.
+        oracle_share: Number of episodes of the oracle relative to that of the other players.
         notes: Markdown notes for the page.
     """
 

@@ -1,4 +1,4 @@
-"""Calibration specs by name: of games with special measurements, and derived from the classes of all others."""
+"""Calibration specs by name: written here for games with special measurements, else derived from the game's class."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ _SHISENSHO = Spec(
     ),
     effort=Effort("search nodes per board", _effort_shisensho, whole=True),
     notes="""\
-Connecting any pair that can be connected clears most boards at every level. The difficulty is in finding such a pair
-among the many that no path connects, which is what the criterion measures. The oracle needs little search at the
-default size and much more on larger boards.""",
+At every level, most boards are cleared by simply removing any pair that can be connected. The difficulty is to find
+such a pair among the many that no path connects; the criterion measures this. The oracle needs little search on boards
+of the default size and much more on larger ones.""",
 )
 
 _BOARDS = (
@@ -77,9 +77,9 @@ _BOARDS = (
         turns={"random": 100, "random-legal": 2000, "oracle": 100},
         notes="""\
 Smaller boards are less forgiving. Nearly every move is legal at all levels, so the share of legal actions says
-little. Scores of different levels are not comparable, because games on larger boards last longer: within 100 turns,
-levels 1 and 2 hardly ever end. The oracle searches as deep as its budget allows, deeper on crowded boards, so its
-effort shows how crowded boards are.""",
+little. Scores of different levels are not comparable, because games on larger boards last longer: at levels 1 and 2,
+no episode with a limit of 100 turns ended earlier. The oracle searches as deep as its budget allows, and deeper on
+crowded boards, so its effort shows how crowded boards are.""",
     ),
     _SHISENSHO,
     replace(
@@ -89,11 +89,11 @@ effort shows how crowded boards are.""",
         overrides={"tiles": "digits"},
         reading=ReadingSpec("cell", dealt_boards, haze=0.5, one_example=True),
         notes="""\
-Boards and rules are the same as in [Shisen-Sho](shisensho.md). From level 3, the images of a class differ. The level-1
-reader is therefore trained on the level-1 board of the same seed, where every class has one image, and labels each cell
-by the most similar image. To measure the effect of reasoning on reading, it knows the mean level-1 image of each class
-instead. `colours`, `shapes` and `similarity` have no effect. CIFAR-10 and your own images are not measured, because
-no classical reader recognises photographs well enough.""",
+Boards and rules are the same as in [Shisen-Sho](shisensho.md), but from perception level 2, the images of a class
+differ. The level-1 reader therefore labels each cell by the most similar image on the level-1 board of the same seed,
+where every class has one image. In the comparison on common kinds, it knows the mean level-1 image of each class
+instead. The config fields `colours`, `shapes` and `similarity` have no effect. CIFAR-10 and your own images are not
+measured, because no classical reader recognises photographs well enough.""",
     ),
     Spec(
         name="swap",
@@ -103,16 +103,21 @@ no classical reader recognises photographs well enough.""",
         reading=ReadingSpec("cell", boards_of(lambda game: range(game.config.kinds)), haze=1.4),
         effort=Effort("cascades simulated per move", _effort_swap),
         notes="""\
-Every legal swap scores 1, so all players who know the rules score the number of turns; they differ in the tiles they
-clear. With more kinds of tile on a larger board, fewer swaps are legal, cascades are rarer, and boards without a
-legal swap are reshuffled. The oracle simulates every legal swap, so its effort falls as fewer are legal: it measures
-the number of choices, not how hard they are to find.""",
+Every legal swap scores 1, so the score of any player who knows the rules is the number of turns; players differ in how
+many tiles they clear. With more kinds of tile on a larger board, fewer swaps are legal, cascades are shorter, and more
+boards have no legal swap and are reshuffled. The oracle simulates every legal swap, so its effort measures how many
+there are, not how hard they are to find.""",
     ),
 )
 
 
+def _why(criterion: Criterion) -> str:
+    ratio = "; levels are compared by their ratio" if criterion.log else ""
+    return f"the mean over episodes of {criterion.player} play{ratio}"
+
+
 def _spec_of_class(name: str) -> Spec:
-    """Derive the spec of a game that defines none: cells or parts are read, and the class has the criterion."""
+    """Derive the spec of a game from its class: the class has the criterion, and cells or `Game.parts` are read."""
     found = game_class(name)
     chosen = found.criterion
     players: Sequence[CalibrationPlayer] = ("random", "random-legal", "oracle")
@@ -124,7 +129,7 @@ def _spec_of_class(name: str) -> Spec:
         name=found.name,
         title=title_of(found),
         game=found.name,
-        criterion=replace(chosen, label=chosen.label or words, why=chosen.why or f"its mean over {chosen.player} play"),
+        criterion=replace(chosen, label=chosen.label or words, why=chosen.why or _why(chosen)),
         reading=ReadingSpec(
             "cell" if board else "part",
             boards_of(cells_in_play) if board else labelled_parts,
@@ -140,12 +145,12 @@ _JIGSAW = replace(
     _spec_of_class("jigsaw"),
     reading=ReadingSpec("corner", picture_corners, haze=None, all_variants=True),
     notes="""\
-Patches of different pictures have nothing in common that shows their position, so the readers identify pictures
-instead: they tell apart the upper corners of 16 pictures. A corner is a fifth of the picture wide, so it lies within
-one patch at every level.""",
+Patches at the same place of different pictures have nothing in common, so the readers identify pictures instead of
+places: they tell apart the upper corners of 16 pictures. A corner is a fifth of the picture wide, so that it lies
+within one patch at every level.""",
 )
 
-_FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # its oracle takes seconds per episode
+_FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # the oracle takes seconds per episode
 
 _OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _FOUR_IN_A_ROW, *TASKS)}
 _NAMES = [game_id.rpartition("-v")[0] for game_id in BUILT_IN]

@@ -13,13 +13,13 @@ from vlmgym.sandbox.games.scenes.scene import RADII
 from vlmgym.sandbox.rendering.degrade import degrade
 
 OBJECT = 1.1 * RADII["large"] / 1000
-"""Half the side of an object's crop relative to the unscaled image; fits large objects."""
+"""Half the side of the crop of an object, relative to the side of the unscaled image; large objects fit in."""
 DEGREES = 12.0
-"""Side of a mark's crop in degrees."""
+"""Side of the crop of a mark, in degrees."""
 CITIES = 2000
-"""Value of the config field `cities` at every level, as at level 3."""
+"""Config field `cities` at all levels, equal to its default at level 3."""
 PARTS = 3
-"""Rows and columns of a crop; readers name the one with the mark."""
+"""Rows and columns into which a crop is divided; readers name those of the mark."""
 QUARTERS = 2
 """Rows and columns of crops of a photograph."""
 
@@ -41,7 +41,7 @@ def scene_objects(game: AnyGame, rng: np.random.Generator) -> Crops:
 def map_marks(game: AnyGame, rng: np.random.Generator) -> Crops:
     """Crop the mark of a map at several offsets, labelled by its row and column in the crop."""
     c = game.config
-    # Reasoning levels change the cities to ask about, but larger cities are in brighter parts of the map.
+    # The same cities at every reasoning level: larger cities, which lower levels ask about, are in brighter places.
     state = type(game)(c.model_copy(update={"cities": CITIES})).start(rng)
     (image,) = game.images(state)
     latitude, longitude = state.middle
@@ -73,10 +73,10 @@ def photograph_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def _crop(game: AnyGame, image: NDArray[np.uint8], middle: Point, reach: float) -> NDArray[np.uint8]:
-    """Crop a square, given in coordinates before cropping and scaling; edges are replicated.
+    """Crop a square that is given in coordinates of the image before its own cropping and scaling; replicate edges.
 
     Args:
-        game: Game whose config says how the image was cropped and scaled.
+        game: Game whose config has the cropping and scaling of the image.
         image: Degraded image, uint8 (size, size, 3).
         middle: x and y of the centre in the original image, 0 to 1.
         reach: Half the side, in the same units.

@@ -17,14 +17,14 @@ from vlmgym.sandbox.games.geospot.place import Place, format_place, place_of
 ONE_TURN: Mapping[CalibrationPlayer, int] = {"random": 1, "oracle": 1, "questions": 1}
 WITH_NAIVE: Mapping[CalibrationPlayer, int] = {"random": 1, "naive": 1, "oracle": 1}
 TRAINING_QUESTIONS = 300
-"""Questions that the blind player is trained on."""
+"""Number of questions whose answers the blind player knows."""
 KNOWN_CITIES = 100
 OBVIOUS = 2
-"""Keywords in the naive caption."""
+"""Number of keywords in the naive caption."""
 
 
 def _blind(game: AnyGame) -> Callable[[Any], str]:
-    """Pick the most frequent answer among questions that begin with the same two words."""
+    """Return a player that picks the most frequent answer to known questions with the same first two words."""
     answers: dict[str, Counter[str]] = defaultdict(Counter)
     for number in range(TRAINING_QUESTIONS):
         state = game.start(np.random.default_rng([TRAINING_QUESTIONS, number]))
@@ -37,7 +37,7 @@ def _beginning(question: str) -> str:
 
 
 def _large_city(game: AnyGame) -> Callable[[Any], str]:
-    """Answer with the largest city that is nearest to the true coordinates."""
+    """Return a player that answers with the city nearest to the true coordinates, of the `KNOWN_CITIES` largest."""
     known = [gazetteer().city_at(number) for number in range(KNOWN_CITIES)]
     places = np.radians([(city.latitude, city.longitude) for city in known])
     upright = np.stack(
@@ -85,10 +85,10 @@ TASKS = (
         turns={**WITH_NAIVE, "questions": 1},
         oracle_share=1.0,
         notes="""\
-The generated questions are measured. The number of objects is set by the config field `objects`: it shows that the
-field works, not how hard the questions are, because no player without a model answers half of them. The naive player
-knows 300 questions with their answers and picks the most frequent answer among those with the same first two words.
-It does worse with more objects and attributes, but not significantly so at every step.""",
+These are measurements of generated questions. The number of objects is set by the config field `objects`, so the
+criterion shows that the field works, not how hard the questions are. The naive player knows 300 questions with their
+answers, and picks the most frequent answer to those with the same first two words. It answers fewer questions correctly
+at higher levels, but the difference is not significant at every step.""",
     ),
     Spec(
         name="nlvr2",
@@ -100,9 +100,10 @@ It does worse with more objects and attributes, but not significantly so at ever
         turns=ONE_TURN,
         oracle_share=1.0,
         notes="""\
-The generated statements are measured. Half of them are true at every level, even among those with the same wording,
-so guessing does not separate the levels. The number of objects, set by the config field `objects`, and the length of
-the statements show that the fields work, not how hard the statements are.""",
+These are measurements of generated statements. At every level, half of the statements are true, even among those with
+the same wording, so the accuracy of guessing does not separate the levels. The number of objects is set by the config
+field `objects`. This number and the length of the statements show that the config fields work, not how hard the
+statements are.""",
     ),
     Spec(
         name="geospot",
@@ -119,10 +120,10 @@ the statements show that the fields work, not how hard the statements are.""",
         turns=WITH_NAIVE,
         oracle_share=1.0,
         notes="""\
-The generated maps are measured. A mark is read correctly if it is found in the right one of nine squares of four
-degrees; maps of larger areas have fewer pixels per square. At all reasoning levels, readers see the 2,000 largest
-cities, because larger cities are in brighter parts of the map. The remaining effect of reasoning is that fewer names
-are printed, which makes marks easier to find.""",
+These are measurements of generated maps. Readers choose the square with the mark among nine squares with sides of four
+degrees; on maps of larger areas, a square has fewer pixels. At all reasoning levels, readers see only marks at the
+2,000 largest cities, because larger cities are in brighter parts of the map. Reasoning still affects reading because
+fewer names are printed at higher levels, which makes marks easier to find.""",
     ),
     Spec(
         name="caption",
@@ -139,8 +140,8 @@ are printed, which makes marks easier to find.""",
         turns=WITH_NAIVE,
         oracle_share=1.0,
         notes="""\
-The photographs of scikit-image are measured. No classical reader can name their content, so readers identify the
-photograph and the quarter they see. The score of two keywords follows from the config field `keywords` alone (two
-divided by their number): it shows that the field works, not how hard the other keywords are to see.""",
+These are measurements of the photographs in scikit-image. No classical reader can name their content, so readers
+identify the photograph and the quarter of it that they see. The score of two keywords is two divided by the config
+field `keywords`, so the criterion shows that the field works, not how hard the other keywords are to see.""",
     ),
 )

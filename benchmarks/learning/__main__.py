@@ -1,13 +1,13 @@
-"""Measure what a tiny model learns, and if it uses the image.
+"""Measure what a tiny model learns, and whether it uses the image.
 
     .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
     .venv-train/bin/python -m benchmarks.learning --task 4x4         # tasks: benchmarks/learning/tasks.py
 
-For each seed, a tiny model is created and trained by SFT once; each algorithm starts from there. Models are measured
-in validation states, sampled at temperature 1 and greedily. Controls: the trained model sees grey images, or images of
-other states; and a model is trained on grey images with the same commands. Boards are small enough to occur in both
-training and validation, so models are also measured only on boards that did not occur in training. Writes
-docs/learning/TASK.md and its image.
+For each seed, a tiny model is initialised and trained by SFT once; each algorithm continues from it. Models are
+measured in validation states, sampled at temperature 1 and greedily. There are two kinds of controls: the trained model
+sees grey images or images of other states, and another model is trained on grey images with the same commands. Some
+small boards occur in both training and validation, so models are also measured only on those that did not occur in
+training. Writes docs/learning/TASK.md and its image.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CONDITIONS: tuple[tuple[str, Images, float], ...] = (
     ("blank", "blank", 1.0),
     ("shuffled", "shuffled", 1.0),
 )
-"""Name, visible images, temperature."""
+"""Name of each condition, images shown to the model, and sampling temperature (0 is greedy)."""
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
@@ -61,13 +61,13 @@ class Options:
     task: str = "3x3"
     """A task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
-    """Seeds; the page states if settings were chosen with them."""
+    """Training seeds. The page says whether settings were chosen with them."""
     runs: tuple[str, ...] = ("GRPO", "PPO")
     """Algorithms: GRPO, PPO, "PPO over tokens", "PPO over tokens, lambda 0.95"."""
     blank: int = 1
     """Number of seeds for which the first algorithm also trains a model on grey images."""
     answers: int = 512
-    """Validation states per measurement."""
+    """Number of validation states per measurement."""
     jobs: int = 2
     """Seeds to run in parallel."""
     output_dir: Path = Path("logs/learning")
@@ -85,7 +85,7 @@ class Options:
 
 
 def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, ValidationResult]:
-    """Measure the model of a run under all conditions, unless already done."""
+    """Return validation results of the model of a run by condition; measure only if there is no file of results."""
 
     def find() -> dict[str, Any]:
         config = read_config(args)
@@ -101,16 +101,16 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, Valida
 def measure_novel(
     folder: Path, sft_args: Sequence[str], rl_args: Sequence[str], answers: int
 ) -> ValidationResult | None:
-    """Measure the model of a run in validation states that did not occur in training.
+    """Return the validation result of the model of a run in states that did not occur in training.
 
     Args:
         folder: Folder of the run.
         sft_args: Options of the SFT run.
         rl_args: Options of the run.
-        answers: Number of validation states to filter.
+        answers: Number of validation states before those that occurred in training are removed.
 
     Returns:
-        None if all occurred in training.
+        The result; None if all states occurred in training.
     """
 
     def find() -> dict[str, Any] | None:
@@ -124,11 +124,11 @@ def measure_novel(
 
 
 def measure_chance(folder: Path, sft_args: Sequence[str], answers: int) -> tuple[float, float]:
-    """Measure random answers and the best constant answer in the validation states of a seed.
+    """Return the mean rewards of random answers and of the best constant answer in the validation states of a seed.
 
     Args:
         folder: Folder of the SFT run.
-        sft_args: Its options.
+        sft_args: Options of the SFT run.
         answers: Number of validation states.
     """
     random, constant = once(
@@ -139,20 +139,20 @@ def measure_chance(folder: Path, sft_args: Sequence[str], answers: int) -> tuple
 
 
 def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollout]:
-    """Start episodes in validation states."""
+    """Start `count` episodes in validation states."""
     curriculum = config.make_curriculum()
     return validation_episodes(config, curriculum, curriculum.begin(), count)
 
 
 def run_seed(options: Options, seed: int) -> list[Trained]:
-    """Run all algorithms for a seed."""
+    """Train and measure all algorithms for a seed."""
     shared = ["--preset", "single_moves", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
     # Only single answers are measured, so no prompt reports that the previous answer was not played.
     shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
-        # SFT learns little without images; that should not stop the run.
+        # Without images, SFT learns too little for its gate, which would stop the run.
         grey = ["--blank", "--sft.gate", "0"] if blank else []
         sft = options.output_dir / f"{name}-cold"
         minutes = train(sft, *shared, *grey, "--steps", "0")

@@ -1,4 +1,4 @@
-"""Rewards without looking at the image."""
+"""Rewards of policies that do not look at the image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
     """Return the mean reward of random answers and of the best constant answer.
 
     Args:
-        episodes: Episodes of one game, at the states to answer.
+        episodes: Episodes of one game, in the states to answer.
 
     Raises:
         UsageError: The game's actions cannot be listed.

@@ -2,10 +2,10 @@
 
     .venv-train/bin/python -m benchmarks.learning.episodes
 
-A tiny model plays four turns of 2048 on a 3 x 3 board from states up to 8 moves deep, with a reward of 1 per turn that
-merges tiles. It is trained by SFT once per seed; each variant of PPO starts from there, with the same states. Writes
-docs/learning/episodes.md and its image from the training curves, which use new states in each step, and from single
-answers in validation states.
+A tiny model plays four turns of 2048 on a 3 x 3 board, starting from states after at most 8 moves, with a reward of 1
+per turn that merges tiles. For each seed, it is trained by SFT once; all variants of PPO continue from this model, with
+the same states. Writes docs/learning/episodes.md and its image from the training curves, which use new states in each
+step, and from single answers in validation states.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RUNS: dict[str, list[str]] = {
     "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value-coef", "0"],
     "lambda 0.5, no critic": ["--ppo.lam", "0.5", "--ppo.value-coef", "0"],
 }
-"""Variants of PPO. An untrained critic predicts 0."""
+"""Variants of PPO. With a value loss weight of 0, the critic is never trained and predicts 0."""
 PART = 20
 """Steps per column of the table."""
 PAGE = """\
@@ -54,18 +54,21 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
-A tiny model plays {turns} turns of 2048 on a 3 x 3 board, from states up to 8 moves deep in which the direction
-matters, with a reward of 1 per turn that merges tiles. {seeds} randomly initialised models were first trained with
-SFT; from there, each variant of PPO took {steps} steps of {episodes} episodes in the same states. Lambda is GAE's, over
-turns, with gamma 0.9; with *no critic*, the critic is never trained and predicts 0. Settings were chosen with another
-seed, for which lambda 0.5 also beat lambda 1.
-
-The table shows the episode reward, with 95% intervals over the {part} steps of each column, which use new states; the
-*difference from {first}* in the same states, averaged over the second half of the steps, with its 95% interval; the
-*explained variance* of the critic in that half; and the share of *single moves* that merge tiles in {answers}
-validation states, before and after.
+A tiny model plays {turns} turns of 2048 on a 3 x 3 board, with a reward of 1 per turn that merges tiles. Episodes start
+after at most 8 moves, in states where the direction matters. At first, {seeds} randomly initialised models were trained
+by supervised fine-tuning. From each of them, each variant of PPO took {steps} steps of {episodes} episodes; all
+variants saw the same initial states. Lambda is that of generalised advantage estimation over turns, with gamma 0.9.
+With *no critic*, the critic is never trained and predicts 0. Settings were chosen with another seed, for which lambda
+0.5 also beat lambda 1.
 
 {table}
+
+| column | meaning |
+|---|---|
+| steps | mean reward per episode over the {part} steps, each with new states, and its 95% interval |
+| difference from {first} | mean over the second half of the steps, in the same initial states, and its 95% interval |
+| explained variance | mean explained variance of the critic over the second half of the steps |
+| single moves | share of {answers} validation states where the move merges tiles, before and after PPO (95% interval) |
 
 ![episode reward over steps]({image})
 """
@@ -76,7 +79,7 @@ class Options:
     """Train on whole episodes and write a page."""
 
     seeds: tuple[int, ...] = (42, 43)
-    """Seeds; settings were chosen with other seeds."""
+    """Training seeds. Settings were chosen with other seeds."""
     runs: tuple[str, ...] = tuple(RUNS)
     """Variants to train."""
     steps: int = 80
@@ -97,7 +100,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Trained:
-    """One run with its duration, metrics by step, and validation before and after."""
+    """A run with its duration, its metrics per step, and its validation results before and after."""
 
     run: str
     seed: int
@@ -108,7 +111,7 @@ class Trained:
 
     @property
     def earned(self) -> Floats:
-        """Mean episode reward by step."""
+        """Mean episode reward of each step, shape (steps,)."""
         return np.array([row["episode_reward"] for row in self.curve])
 
 

@@ -1,4 +1,4 @@
-"""Find validation states that did not occur in training, by sampling the training states again from their seed."""
+"""Select validation states that did not occur in training, by sampling the training states again from their seeds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: 
 
     Args:
         episodes: Episodes of the trained game.
-        sft_args: Options of the SFT run; all its batches count, even if it stopped early.
+        sft_args: Options of the SFT run; states of all its batches are excluded, even if it stopped early.
         rl_args: Options of the RL run.
 
     Raises:
-        UsageError: The training includes later turns of episodes.
+        UsageError: The training includes later turns of episodes, whose states cannot be sampled again.
     """
     batches, steps = read_config(sft_args).sft, read_config(rl_args)
     if batches.random_turns or steps.play.max_turns > 1:
@@ -35,11 +35,11 @@ def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: 
 
 @lru_cache(maxsize=8)
 def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
-    """Hash the images of the initial states of a stream.
+    """Return hashes of the images of all initial states in a stream of states.
 
     Args:
         args: Options of the run.
-        stream: Offset from the run's seed.
+        stream: Offset of the stream from the seed of the run.
         count: Number of states.
     """
     config = read_config(args)

@@ -1,4 +1,4 @@
-"""Page of a task: a table of runs and their curves."""
+"""Write the page of a task: a table of runs, and their training curves."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ from .parts import draw_curves, with_interval
 from .tasks import Task
 
 LAST = 30
-"""Last steps to average the explained variance over."""
+"""Number of final steps over which the explained variance is averaged."""
 PAGE = """\
 # What a tiny model learns: {title}
 
 Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
 {question}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
-{random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds). For each
-seed, a randomly initialised tiny Qwen3-VL was trained with SFT once, and from there with each algorithm; {seeds}.
-*Greedy* uses the most likely tokens; everything else is sampled at temperature 1. *Blank* and *shuffled*: the trained
-model sees grey images or images of other states. A run named *blank* was trained on grey images, including SFT, and is
-measured with real ones. *Explained variance* is the critic's, over the last {last} steps.
+{random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds).
+
+For each seed, a randomly initialised tiny Qwen3-VL was first trained by supervised fine-tuning (SFT). Each algorithm of
+reinforcement learning (RL) then continued from this model; *before* and *after* refer to RL. {seeds}. In columns named
+*greedy*, the model responds with the most likely tokens; in all others, it samples at temperature 1. In the columns
+*blank* and *shuffled*, it sees grey images or images of other states. The run *blank* had grey images in both SFT and
+RL, but is measured with real ones unless the column is *blank*. *Perception accuracy* is the share of cells read
+correctly after RL. *Explained variance* is that of the critic, as a mean over the last {last} steps.
 
 {table}
 
 ![rewards over steps]({image})
 
-{sft_outcome}. Compare the *greedy* columns. Validation and training states are sampled with different seeds, but a
-small board has few states, so some occur in both. *Novel boards* counts only validation states whose images occurred
-neither in the steps of the run nor in its SFT batches, which were regenerated from the seed. Rotated and mirrored
-boards count as novel.
+{sft_outcome}: compare the columns with and without *greedy*.
 
-Minutes are wall-clock time on two cores. Other work on the machine slows runs down.
+Validation and training states are sampled with different seeds, but a small board has few states, so some occur in
+both. *Novel boards* includes only validation states whose images occurred neither in SFT nor in RL; to find them, the
+training states were sampled again from their seeds. Rotated and mirrored copies of training boards count as novel.
+
+Minutes are wall-clock times on a machine with two cores, where other work slows runs down.
 """
 HEAD = (
     "",
@@ -63,14 +67,14 @@ class Trained:
     """Results of one run.
 
     Attributes:
-        run: Name.
-        seed: Seed.
+        run: Algorithm, with ", blank" if trained on grey images.
+        seed: Training seed.
         sft_minutes: Duration of SFT.
         minutes: Duration of RL.
-        chance: Rewards of random answers and of the best constant answer.
-        before: Validation after SFT, by condition.
-        after: Validation at the end, by condition.
-        novel: Validation at the end in states that did not occur in training; None if all did.
+        chance: Mean rewards of random answers and of the best constant answer.
+        before: Validation results after SFT, by condition.
+        after: Validation results after RL, by condition.
+        novel: Validation result after RL in states that did not occur in training; None if all occurred.
         curve: Metrics by step.
     """
 

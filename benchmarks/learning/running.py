@@ -1,4 +1,4 @@
-"""Run trainings once and keep their results."""
+"""Run each training once and cache its results."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def once(path: Path, find: Callable[[], Any]) -> Any:
-    """Compute a value once and cache it in a JSON file."""
+    """Return the value in a JSON file, or compute the value and write it to the file."""
     if not path.exists():
         path.write_text(json.dumps(find()))
     return json.loads(path.read_text())
 
 
 def train(folder: Path, *args: str) -> float:
-    """Run or resume a training unless it is finished; return its duration in minutes.
+    """Run or resume a training run unless it is finished; return its duration in minutes.
 
     Args:
         folder: Folder of the run.
         args: Options of `training.local.train`.
 
     Raises:
-        UsageError: The training failed, or the folder belongs to other options.
+        UsageError: The training failed, or the folder contains a run with other options.
     """
     duration, options, expected = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
     if options.exists() and json.loads(options.read_text()) != expected:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A task of single answers whose mean reward is a share.
+    """A task with single answers and rewards of 0 or 1, so that the mean reward is the share of rewarded answers.
 
     Attributes:
         args: Options of `training.local.train`.
         title: Title of the page.
-        question: The question, and the meaning of the reward.
+        question: Description of the task and of the figures in the table.
         reward_label: Label of the reward axis.
-        sft_outcome: Accuracy after SFT, and the part left to RL.
-        seeds: Whether settings were chosen with the seeds of the page.
+        sft_outcome: What SFT teaches, and what is left to RL.
+        seeds: Sentence about the seeds with which settings were chosen.
     """
 
     args: list[str]
@@ -24,16 +24,16 @@ class Task:
     question: str
     reward_label: str
     sft_outcome: str
-    seeds: str = "settings were chosen with other seeds"
+    seeds: str = "Settings were chosen with other seeds"
 
 
 MERGES = (
-    "A single move of 2048 on a {} board with tiles up to {}, in states where the direction matters: the share of "
-    "moves that merge tiles"
+    "The model answers with a single move of 2048 on a {} board with tiles up to {}, in states where the direction "
+    "matters. The table shows the share of moves that merge tiles"
 )
 SFT_OUTCOME = (
-    "SFT answers are correct {} and random otherwise, so the most likely answers are already correct wherever the "
-    "board is read correctly; RL makes the model confident in them"
+    "In SFT, answers are correct {} and random otherwise. Correct answers are therefore already the most likely ones "
+    "wherever the model reads the board correctly, and RL makes it confident in them"
 )
 TASKS: dict[str, Task] = {
     "3x3": Task(
@@ -42,7 +42,7 @@ TASKS: dict[str, Task] = {
         MERGES.format("3x3", 8),
         "share of moves that merge",
         SFT_OUTCOME.format("in two of five cases"),
-        "settings were chosen with other seeds, except that seed 10 was used in early experiments",
+        "Settings were chosen with other seeds, except that seed 10 was used in early experiments",
     ),
     "4x4": Task(
         shlex.split("--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --sft.target 1"),
@@ -60,11 +60,11 @@ TASKS: dict[str, Task] = {
             "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --sft.target 2 --steps 120"
         ),
         "Shisen-Sho on 4x4",
-        "A single answer in Shisen-Sho, the coordinates of two equal tiles connected by a path, on a 4x4 board with "
-        "four colours and four tiles left: the share of answers that take a pair",
+        "The model answers once in Shisen-Sho, with the coordinates of two equal tiles connected by a path, on a 4x4 "
+        "board with four colours and four tiles left. The table shows the share of answers that take a pair",
         "share of answers that take a pair",
-        "SFT answers are correct in half of the cases and random otherwise; RL makes the model confident in the "
-        "correct ones, and improves the most likely answers too",
+        "In SFT, answers are correct in half of the cases and random otherwise. RL makes the model confident in the "
+        "correct ones, and also corrects many of the most likely answers",
     ),
 }
 """Tasks by name."""
