@@ -3,11 +3,11 @@
     .venv-train/bin/python -m benchmarks.miniature                          # all games and seeds: hours
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
 
-A run continues the model of a demonstration run; all runs of a game that continue one take the same number of steps.
-G0 continues from demonstrations on grey images, the other runs from demonstrations on real images. All models play
-whole games on the same held-out seeds. Each result is a small file in `--results`. A run with a result is neither
-trained nor evaluated again, so the command can be interrupted and restarted, and parts of it can run in parallel.
-Writes a page and its images next to that folder, by default docs/learning/whole_games.md.
+Every arm takes the same number of steps after its start. G0 starts from demonstrations on grey images, the others from
+demonstrations of play. All models play whole games on the same held-out seeds. Each result is a small file in
+`--results`. A run with a result is neither trained nor played again, on any machine, so the command can be stopped and
+continued, and parts of it can run in parallel. Writes a page and its images next to that folder, by default
+docs/learning/whole_games.md.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Options:
     """Train, play whole games, and write a page."""
 
     games: tuple[str, ...] = tuple(GAMES)
-    """Games to train on."""
+    """Games."""
     seeds: tuple[int, ...] | None = None
-    """Training seeds. Default: all."""
+    """Seeds of training. Default: all."""
     runs: tuple[str, ...] | None = None
     """Runs, such as "G1, GRPO". Default: all."""
     episodes: int = 200

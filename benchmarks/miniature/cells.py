@@ -1,4 +1,4 @@
-"""Cells of the result table: each is a run of a game with a seed, and has one result file, which is written once."""
+"""Cells of the table: each is a run with a seed, and has one result file, which is written once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TUR
 from .play import play_games, play_policy
 
 CURVE = ("step", "perception", "format", "reward", "played")
-"""Metrics of the training curve that the result file contains."""
+"""Metrics kept of a curve."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cell:
         return f"{self.game}-{self.seed}-{self.run.lower().replace(', ', '-').replace(' ', '-')}"
 
     def train(self, runs: Path) -> float:
-        """Train first the run that it continues, then this one, unless done; return the minutes of this one."""
+        """Train after the run that it continues, unless done; return its minutes."""
         start = GAMES[self.game].runs[self.run].start
         more = []
         if start is not None:
@@ -44,7 +44,7 @@ class Cell:
         return train(runs / self.name, *run_args(self.game, self.seed, self.run), *more)
 
     def measure(self, runs: Path, results: Path, episodes: int) -> None:
-        """Train, play whole games and write the result file, unless it exists."""
+        """Train and play whole games, unless there is a result file."""
 
         def find() -> dict[str, Any]:
             minutes = self.train(runs)
@@ -71,19 +71,19 @@ CONTROLLED = Cell("2048", 0, G1)
 
 
 def cells() -> list[Cell]:
-    """List all cells, sorted by seed, so that every run has its first result early."""
+    """List all cells, seed by seed, so that every run has a first result early."""
     found = [
         Cell(name, seed, run)
         for name, game in GAMES.items()
         for run, one in game.runs.items()
-        if run != GREY_DEMONSTRATIONS  # only a start for G0, whose model has seen no images
+        if run != GREY_DEMONSTRATIONS  # its model has seen no images
         for seed in (game.seeds if one.every_seed else game.seeds[:1])
     ]
     return sorted(found, key=lambda cell: cell.seed)
 
 
 def measure_policies(game: str, results: Path, episodes: int) -> None:
-    """Play the same games with policies that need no images and write the result file, unless it exists."""
+    """Play the same games with policies that need no images, unless there is a result file."""
 
     def find() -> dict[str, Any]:
         config = read_config(run_args(game, 0, DEMONSTRATIONS))

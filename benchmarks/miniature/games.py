@@ -1,4 +1,4 @@
-"""Games to learn, their options beyond the preset `tiny`, and the runs to compare."""
+"""Games to learn, with options that differ from the preset `tiny`, and the runs that are compared."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Game:
     """A game to learn.
 
     Attributes:
-        title: Title in figures and tables.
-        args: Options of `training.local.train` for all runs.
-        rl_args: Further options of reinforcement learning runs.
+        title: Title of its panel.
+        args: Options of `training.local.train` for all of its runs.
+        rl_args: Further options of runs by reinforcement learning.
         measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
         goal: Value of the first measure to reach, if any.
-        batches: Updates of the demonstration run, each on one batch.
-        steps: Steps of every run that continues another; PPO makes several updates per step.
-        seeds: Training seeds.
-        runs: Runs by name, in the order of the table.
+        batches: Batches of expert demonstrations before the arms.
+        steps: Steps of every arm; PPO makes several updates in each.
+        seeds: Seeds of training.
+        runs: Runs by name, in order.
     """
 
     title: str
@@ -37,10 +37,10 @@ class Game:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run.
+    """A training.
 
     Attributes:
-        start: Run whose model this one continues; None initialises a new model.
+        start: Run whose model it continues; None creates a model.
         sft: Trains on demonstrations, not by reinforcement learning.
         args: Further options.
         every_seed: Trains with every seed of the game, not only the first.
@@ -53,7 +53,7 @@ class Run:
 
 
 GREY_DEMONSTRATIONS, DEMONSTRATIONS = "response form", "demonstrations"
-"""Runs that others continue. Demonstrations on grey images cannot teach perception."""
+"""Runs that arms start from. Demonstrations on grey images cannot teach perception."""
 G1 = "G1, GRPO"
 MORE = ["--sft.lr", "1e-3"]
 RUNS = {
@@ -71,7 +71,7 @@ PPO = {
 OWN_PLAY = shlex.split(
     "--play.max-turns 4 --grpo.gamma 0 --batch-size 16 --grpo.no-scale-rewards --update.kl-coef 0.05"
 )
-"""RL on episodes of four turns, which include boards that an illegal answer left unchanged."""
+"""Episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
     "2048": Game(
         "2048 on 4x4", [], [], {"score": "score in 100 turns"}, 940, 1500, 400, (0, 1, 2), {**RUNS, **PERFECT, **PPO}
@@ -113,11 +113,11 @@ GAMES = {
 POLICIES = ("random", "random-legal", "oracle")
 """Policies that need no images."""
 TURNS = 100
-"""Maximum number of turns per game."""
+"""Maximum number of turns of a game."""
 
 
 def run_args(name: str, seed: int, run: str) -> list[str]:
-    """Return all options of a run except its folder and the model that it continues."""
+    """Return all options of a run but its folder and the model that it continues."""
     game, one = GAMES[name], GAMES[name].runs[run]
     args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
     args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]

@@ -28,7 +28,7 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
         config: Options of its training.
         turns: Maximum number of turns.
         count: Number of games.
-        images: Images shown; `shuffled` shows the images of another episode at the same turn.
+        images: Images shown; `shuffled` are those of another game at the same turn.
     """
     (game,) = config.make_curriculum().games
     settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)
@@ -61,9 +61,8 @@ def _summary(games: Sequence[Sequence[TurnRecord]]) -> dict[str, Any]:
     """Summarise the turns of games.
 
     Returns:
-        `score`, `turns` and `played`: lists with the score, the number of turns and the number of legal turns of each
-        game. `actions`: the actions of the first game, None if unparsable. `perception`, `format`, `illegal` and
-        `unparsable`: means over all turns.
+        For each game, its `score` and its numbers of `turns` and of `played` turns; `actions` of the first game, None
+        if unparsable; and means over turns: `perception`, `format`, and shares `illegal` and `unparsable`.
     """
     turns = [turn for game in games for turn in game]
     outcomes = Counter(turn.outcome for turn in turns)
