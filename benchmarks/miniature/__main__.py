@@ -6,14 +6,16 @@
 Every arm takes the same number of steps after its start. G0 starts from demonstrations on grey images, the others from
 demonstrations of play. All models play whole games on the same held-out seeds. Each result is a small file in
 `--results`. A run with a result is neither trained nor played again, on any machine, so the command can be stopped and
-continued, and parts of it can run in parallel. Writes a page and its images next to that folder, by default
-docs/learning/whole_games.md.
+continued. Every core runs one game with one seed, in a process of its own. Writes a page and its images next to the
+folder of results, by default docs/learning/whole_games.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -21,8 +23,9 @@ import torch
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.terminal import make_console
+from vlmgym.workers.limits import available_cores
 
-from .cells import cells, measure_policies
+from .cells import Cell, cells, measure_policies
 from .games import GAMES
 from .page import write_page
 
@@ -43,6 +46,8 @@ class Options:
     """Folder of training runs."""
     results: Path = Path("docs/learning/whole_games")
     """Folder of results."""
+    jobs: int | None = None
+    """Number of processes. Default: the number of cores."""
 
     def __post_init__(self) -> None:
         for name, given, known in (
@@ -56,6 +61,8 @@ class Options:
                     raise UsageError(f"unknown {name} {value!r}, choose from: {choices}")
         if self.episodes < 2:
             raise UsageError(f"episodes must be at least 2, got {self.episodes}")
+        if self.jobs is not None and self.jobs < 1:
+            raise UsageError(f"jobs must be at least 1, got {self.jobs}")
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -70,16 +77,34 @@ def main(args: Sequence[str] | None = None) -> None:
     ]
     if not chosen:
         raise UsageError("none of these --games has these --runs with these --seeds")
-    torch.set_num_threads(1)
     for folder in (options.output_dir, options.results):
         folder.mkdir(parents=True, exist_ok=True)
-    console = make_console()
     for game in options.games:
         measure_policies(game, options.results, options.episodes)
+    groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in chosen:
-        console.print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
+        groups.setdefault((cell.game, cell.seed), []).append(cell)
+    longest_first = sorted(groups.values(), key=lambda group: -GAMES[group[0].game].batches * len(group))
+    failures = []
+    jobs = options.jobs or available_cores()
+    pool = ProcessPoolExecutor(min(jobs, len(groups)), get_context("spawn"), torch.set_num_threads, (1,))
+    try:
+        for measured in as_completed([pool.submit(measure, group, options) for group in longest_first]):
+            write_page(options.results)
+            if (error := measured.exception()) is not None:
+                make_console(stderr=True).print(f"{error}; the other games continue", soft_wrap=True)
+                failures.append(error)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    for error in failures:
+        raise error
+
+
+def measure(group: Sequence[Cell], options: Options) -> None:
+    """Measure the cells of a game with a seed."""
+    for cell in group:
+        make_console().print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
         cell.measure(options.output_dir.resolve(), options.results, options.episodes)
-        write_page(options.results)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from training.core.plots import read_curve
 from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
+from vlmgym.errors import UsageError
 
 from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args
 from .play import play_games, play_policy
@@ -44,21 +45,25 @@ class Cell:
         return train(runs / self.name, *run_args(self.game, self.seed, self.run), *more)
 
     def measure(self, runs: Path, results: Path, episodes: int) -> None:
-        """Train and play whole games, unless there is a result file."""
+        """Train and play whole games, unless there is a result file; raise `UsageError` if that has other options."""
+        args = run_args(self.game, self.seed, self.run)
 
         def find() -> dict[str, Any]:
             minutes = self.train(runs)
-            config = read_config(run_args(self.game, self.seed, self.run))
+            config = read_config(args)
             actor = Actor(runs / self.name / "model", config.model)
             images: tuple[Images, ...] = ("true", "blank", "shuffled") if self == CONTROLLED else ("true",)
             rows = read_curve(runs / self.name / ("sft_curve.jsonl" if config.sft.steps else "curve.jsonl"))
             return {
+                "args": args,
                 "minutes": minutes,
                 **{shown: play_games(actor, config, TURNS, episodes, shown) for shown in images},
                 "curve": [{name: row[name] for name in CURVE if name in row} for row in rows],
             }
 
-        once(results / f"{self.name}.json", find)
+        path = results / f"{self.name}.json"
+        if once(path, find)["args"] != args:
+            raise UsageError(f"{path} was measured with other options: remove it to measure again")
 
     def result(self, results: Path) -> dict[str, Any] | None:
         """Read the result file, if any."""

@@ -121,6 +121,7 @@ def run_args(name: str, seed: int, run: str) -> list[str]:
     game, one = GAMES[name], GAMES[name].runs[run]
     args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
     args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]
+    args += ["--processes", "1"]  # results depend on their number by rounding
     if one.start is None:
         args += ["--steps", "0", "--sft.steps", str(game.batches)]
     elif one.sft:  # another seed, else demonstrations would be repeated

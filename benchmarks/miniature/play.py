@@ -28,7 +28,8 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
         config: Options of its training.
         turns: Maximum number of turns.
         count: Number of games.
-        images: Images shown; `shuffled` are those of another game at the same turn.
+        images: Images shown; `shuffled` are those of another game at the same turn, or, if all other games have ended,
+            the last ones of one of these.
     """
     (game,) = config.make_curriculum().games
     settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)
@@ -37,7 +38,8 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
     while running := [number for number, live in enumerate(games) if live.observation.end is None]:
         shown = [games[number].observation.images for number in running]
         if images == "shuffled":
-            shown = [*shown[1:], *shown[:1]]
+            last = shown[0] if len(running) > 1 else games[running[0] - 1].observation.images
+            shown = [*shown[1:], last]
         prompts = [actor.encoder.encode(games[number].observation.prompt, seen) for number, seen in zip(running, shown)]
         seeds = [_token_seed(number, len(played[number])) for number in running]
         responses = actor.generate(prompts, range(len(prompts)), seeds, config.rollout.max_tokens, 1.0)
