@@ -25,7 +25,7 @@ from vlmgym.errors import UsageError
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import available_cores
 
-from .cells import Cell, cells, measure_policies
+from .cells import Cell, cells, measure_cells, measure_policies
 from .games import GAMES
 from .page import write_page
 
@@ -89,7 +89,8 @@ def main(args: Sequence[str] | None = None) -> None:
     jobs = options.jobs or available_cores()
     pool = ProcessPoolExecutor(min(jobs, len(groups)), get_context("spawn"), torch.set_num_threads, (1,))
     try:
-        for measured in as_completed([pool.submit(measure, group, options) for group in longest_first]):
+        arguments = (options.output_dir.resolve(), options.results, options.episodes)
+        for measured in as_completed([pool.submit(measure_cells, group, *arguments) for group in longest_first]):
             write_page(options.results)
             if (error := measured.exception()) is not None:
                 make_console(stderr=True).print(f"{error}; the other games continue", soft_wrap=True)
@@ -98,13 +99,6 @@ def main(args: Sequence[str] | None = None) -> None:
         pool.shutdown(cancel_futures=True)
     for error in failures:
         raise error
-
-
-def measure(group: Sequence[Cell], options: Options) -> None:
-    """Measure the cells of a game with a seed."""
-    for cell in group:
-        make_console().print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
-        cell.measure(options.output_dir.resolve(), options.results, options.episodes)
 
 
 if __name__ == "__main__":

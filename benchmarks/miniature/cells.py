@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
 from vlmgym.errors import UsageError
+from vlmgym.terminal import make_console
 
 from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args
 from .play import play_games, play_policy
@@ -85,6 +87,13 @@ def cells() -> list[Cell]:
         for seed in (game.seeds if one.every_seed else game.seeds[:1])
     ]
     return sorted(found, key=lambda cell: cell.seed)
+
+
+def measure_cells(chosen: Sequence[Cell], runs: Path, results: Path, episodes: int) -> None:
+    """Measure cells one after the other."""
+    for cell in chosen:
+        make_console().print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
+        cell.measure(runs, results, episodes)
 
 
 def measure_policies(game: str, results: Path, episodes: int) -> None:

@@ -19,6 +19,7 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.tiny_tokenizer import train_tokenizer
 from vlmgym import make_game
+from vlmgym.errors import UsageError
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state
 from vlmgym.sandbox.core.episode import Episode
 
@@ -53,6 +54,13 @@ def test_states_of_games_that_follow_the_rule() -> None:
     for _ in range(2):
         first = game.step(first, game.rule_action(first), np.random.default_rng(0)).state
     assert first == third
+
+
+def test_results_measured_with_other_options_are_not_reused(tmp_path: Path) -> None:
+    cell = Cell("2048", 0, "SFT only")
+    (tmp_path / f"{cell.name}.json").write_text(json.dumps({"args": run_args("2048", 1, "SFT only"), "minutes": 1}))
+    with pytest.raises(UsageError, match="other options"):
+        cell.measure(tmp_path / "runs", tmp_path, 2)
 
 
 def test_whole_games_show_the_images_of_a_control(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
