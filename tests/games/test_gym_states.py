@@ -73,7 +73,7 @@ def test_states_of_random_environments_are_refused() -> None:
     episode = Episode(game, 0)
     episode.act(0)
     for refused in (lambda: Episode.restore(game, episode.snapshot()), lambda: sample_state(game, 0, 0)):
-        with pytest.raises(StateError, match=r"Probe-v0 is not deterministic: .* nor trained on"):
+        with pytest.raises(StateError, match=r"Probe-v0 is not deterministic: .* or used for training"):
             refused()
 
 

@@ -26,7 +26,7 @@ CHOICES = Criterion(
     label="number of choices",
     why="one of which is right; levels are compared by their ratio",
 )
-"""Order of the levels of tasks that have more choices at harder levels."""
+"""Calibration criterion of tasks whose reasoning levels have more and more choices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ ChoiceStateT = TypeVar("ChoiceStateT", bound=ChoiceState)
 
 
 class ChoiceTask(Task[ChoiceStateT, int]):
-    """A task whose answer is a number, at most `config.choices`; subclasses may narrow `accepted`."""
+    """A task whose answer is a number from 1 to `config.choices`; subclasses may override this range in `accepted`."""
 
     criterion = CHOICES
 
@@ -50,7 +50,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         return spaces.Discrete(self.config.choices, start=1)
 
     def accepted(self, state: ChoiceStateT) -> range:
-        """Numbers among which the answer is."""
+        """Range of the numbers that are possible answers."""
         return range(1, self.config.choices + 1)
 
     def legal_actions(self, state: ChoiceStateT) -> tuple[int, ...]:
@@ -76,14 +76,14 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         raise unreadable(text, "a number")
 
     def normalise_answer(self, text: str) -> str:
-        """Strip markup and a word such as `figure`."""
+        """Strip markup and a leading word such as `figure`."""
         return word_answer(text, VERBS)
 
     def key_action(self, state: ChoiceStateT, key: str) -> int | None:
         return int(key) if key in map(str, self.accepted(state)) else None
 
     def part(self, words: str, x: float, y: float, radius: float, image: int = 0) -> Part:
-        """Make a part around a point, given in coordinates before the image is cropped and scaled."""
+        """Make a part around a point; `x`, `y` and `radius` are in pixels before the image is cropped and scaled."""
         c, half = self.config, self.config.size / 2
         zoom = c.scale / (1 - c.crop)
         edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]

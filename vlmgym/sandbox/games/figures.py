@@ -14,7 +14,7 @@ WHITE: Colour = (255, 255, 255)
 BLACK: Colour = (0, 0, 0)
 
 Tint = Callable[[Colour], Colour]
-"""Mixes a colour with grey, see `BoardGame.tint`."""
+"""Function that mixes a colour with grey; see `BoardGame.tint`."""
 
 
 def paint_wall(canvas: Canvas, tint: Tint) -> None:
@@ -27,7 +27,7 @@ def paint_wall(canvas: Canvas, tint: Tint) -> None:
 
 
 def paint_player(canvas: Canvas, tint: Tint, angle: float) -> None:
-    """Paint a round face."""
+    """Paint the player, a round face, rotated by `angle` degrees counter-clockwise."""
     side = canvas.width
     middle = side / 2
     colour = tint(PLAYER)

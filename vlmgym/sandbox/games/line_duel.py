@@ -17,10 +17,10 @@ from vlmgym.sandbox.core.game import ActionT, Step
 from vlmgym.sandbox.games.line_search import LineRules, best_moves, line_rules, search
 
 OWN, OTHER, FREE = "X", "O", "."
-"""Cells of the player, of the opponent, and free ones."""
+"""Marks of the player's, the opponent's and free cells."""
 REWARDS: Mapping[str | None, float] = {"won": 1.0, "drawn": 0.5}
 ORACLE_NODES = 20_000
-"""Maximum number of positions that the oracle searches; about 0.2 s."""
+"""Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
 
 class LineConfig(BoardConfig):
@@ -57,10 +57,10 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     @abstractmethod
     def cell_of(self, state: LineState, action: ActionT) -> tuple[int, int]:
-        """Free cell where an action places a piece; raise `IllegalAction` if the action has none."""
+        """Return the free cell where an action places a piece; raise `IllegalAction` if there is none."""
 
     def start(self, rng: np.random.Generator) -> LineState:
-        """Toss a coin for who begins."""
+        """Make an empty board; with probability 0.5, the opponent plays first."""
         state = LineState((FREE * self.config.columns,) * self.config.rows, int(rng.integers(2**32)))
         return self._reply(state, rng) if rng.random() < 0.5 else state
 
@@ -89,7 +89,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return None if any(FREE in row for row in state.board) else "drawn"
 
     def best_action(self, state: LineState) -> ActionT | None:
-        """Search until the result is certain or the budget is spent."""
+        """Return the best move found by a search of up to `ORACLE_NODES` positions."""
         if self.ended(state) is not None:
             return None
         return self.action_at(*self._cell(search(self.rules, *self._pieces(state), ORACLE_NODES).moves[0]))

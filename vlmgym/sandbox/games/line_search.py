@@ -1,8 +1,8 @@
 """Rules and search for games won by a line of equal pieces: tic-tac-toe and four in a row.
 
-A board is two sets of squares, of the player to move and of the other player. A set is an int with bit
-column * rows + height for each of its squares. With gravity, adding the lowest square of a column to all taken squares
-therefore carries into the first free square of that column.
+A board is two sets of squares, one for the player to move and one for the other player. A set is an int; the bit
+column * rows + height stands for the square at this height above the bottom row. With gravity, adding the lowest square
+of a column to the set of all taken squares therefore carries into the first free square of this column.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import product
 from typing import NamedTuple
 
 WIN = 1_000_000
-"""Value of a win after the last move that the search looks ahead; earlier wins have higher values."""
+"""Value of a win by the last move that is searched; a win n moves earlier is worth n more."""
 DEEPER = 4
-"""Assumed minimum branching factor per extra ply."""
+"""Assumed minimum factor by which the number of positions grows with each additional move."""
 
 
 class Choice(NamedTuple):
-    """Best moves, as squares, with their value for the player to move and the number of positions searched."""
+    """Best moves, as squares, their value for the player to move, and the number of positions searched."""
 
     moves: tuple[int, ...]
     value: int
@@ -26,7 +26,7 @@ class Choice(NamedTuple):
 
 
 class LineRules:
-    """Rules for one size of board, length of line, and gravity."""
+    """Rules for one board size and line length, with or without gravity."""
 
     def __init__(self, rows: int, columns: int, length: int, gravity: bool) -> None:
         self.rows, self.gravity = rows, gravity
@@ -44,33 +44,37 @@ class LineRules:
         self._falls = [(self.square(0, column), self.columns[column]) for column in middle]
 
     def square(self, height: int, column: int) -> int:
-        """Square at a height above the bottom row."""
+        """Return the square of a column at a height above the bottom row, as a set."""
         return 1 << (column * self.rows + height)
 
     def moves(self, taken: int) -> list[int]:
-        """Squares that can be taken next, the most promising first."""
+        """List the squares that can be taken next, the most promising first."""
         if self.gravity:
             return [square for lowest, column in self._falls if (square := (taken + lowest) & column)]
         return [square for square in self._squares if not taken & square]
 
     def completes(self, own: int, square: int) -> bool:
-        """Return whether a square completes a line of a player's squares."""
+        """Return whether taking a square completes a line for the player who has the squares `own`."""
         return any(own & rest == rest for rest in self.rest_of_lines[square])
 
     def has_line(self, own: int) -> bool:
-        """Return whether a player has a line."""
+        """Return whether the squares `own` contain a line."""
         return any(own & line == line for line in self.lines)
 
 
 @cache
 def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules:
-    """Return the rules, which are made once."""
+    """Return the rules for these arguments, created on the first call."""
     return LineRules(rows, columns, length, gravity)
 
 
 @lru_cache(maxsize=1 << 16)
 def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
-    """Search a number of moves ahead and one more for wins; values of open positions count lines through squares."""
+    """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
+
+    After the last move, an undecided position is worth the number of lines through each square of the player, summed,
+    minus the same sum for the other player.
+    """
     moves = rules.moves(own | other)
     if winning := tuple(move for move in moves if rules.completes(own, move)):
         return Choice(winning, WIN + depth, 1)
@@ -88,7 +92,7 @@ def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
 
 
 def search(rules: LineRules, own: int, other: int, nodes: int) -> Choice:
-    """Search deeper and deeper until the result is certain or the next search could exceed a number of nodes."""
+    """Search deeper and deeper until the result is certain or the next search is likely to exceed `nodes`."""
     searched, left = 0, len(rules.weights) - (own | other).bit_count()
     for depth in range(1, left + 1):
         found = best_moves(rules, own, other, depth)
@@ -105,7 +109,7 @@ class _Search:
         self.rules, self.nodes = rules, 0
 
     def value(self, own: int, other: int, depth: int, alpha: int, beta: int, score: int) -> int:
-        """Value for the player to move; `score` is the value of an open position."""
+        """Return the value for the player to move; `score` is the value if the search ends here, undecided."""
         self.nodes += 1
         rules = self.rules
         moves = rules.moves(own | other)

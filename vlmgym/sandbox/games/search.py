@@ -1,4 +1,4 @@
-"""Shortest paths for the oracles of puzzles, and a cache of the plans."""
+"""Search for shortest paths, and a cache of plans, for the oracles of puzzles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 NodeT = TypeVar("NodeT", bound=Hashable)
 MoveT = TypeVar("MoveT")
 Plan = Sequence[tuple[NodeT, MoveT]]
-"""Each node of a path, except the last, with the move that leaves it."""
+"""Each node of a path except the last, with the move to make there."""
 
 MOST_NODES = 500_000
-"""Maximum number of nodes of a search."""
+"""Maximum number of nodes that a search visits."""
 CACHED = 100_000
 """Maximum number of nodes whose moves are cached."""
 
@@ -22,10 +22,10 @@ def shortest_path(
     solved: Callable[[NodeT], bool],
     most_nodes: int = MOST_NODES,
 ) -> Plan[NodeT, MoveT] | None:
-    """Search breadth-first for a shortest path to a solved node; None if `most_nodes` hold no solution.
+    """Search breadth-first for a shortest path to a solved node; None if about `most_nodes` nodes are not enough.
 
-    Among the shortest paths it returns the first in the order of the successors, so a search from a later node of the
-    path returns the rest of the same path.
+    If there are several shortest paths, the first in the order of `successors` is returned. A search from a later node
+    of this path therefore returns the rest of it.
     """
     if solved(start):
         return ()
@@ -54,9 +54,9 @@ def _path(parents: dict[NodeT, tuple[NodeT, MoveT] | None], node: NodeT) -> Plan
 
 
 class Planner(Generic[NodeT, MoveT]):
-    """Returns the first move of a plan, and caches the moves of the nodes along it.
+    """Cache of plans: the first request plans all moves to the end, and the moves at later nodes are then known.
 
-    For a later node of a plan, `plan` must return the rest of the same plan.
+    `plan` returns a plan from a node, or None. From a later node of a plan, it must return the rest of this plan.
     """
 
     def __init__(self, plan: Callable[[NodeT], Plan[NodeT, MoveT] | None]) -> None:
@@ -64,7 +64,7 @@ class Planner(Generic[NodeT, MoveT]):
         self._moves: dict[NodeT, MoveT | None] = {}
 
     def move(self, node: NodeT) -> MoveT | None:
-        """Return the first move of the plan; None if there is no plan or nothing to do."""
+        """Return the move to make at a node; None if there is no plan or nothing left to do."""
         if node not in self._moves:
             if len(self._moves) > CACHED:
                 self._moves.clear()

@@ -1,4 +1,4 @@
-"""Tiles with coloured shapes, such as `red circle`, shared by Shisen-Sho, Swap and scenes."""
+"""Tiles with coloured shapes, such as `red circle`, shared by several games."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ EMPTY = "empty"
 
 COLOUR_NAMES = ("red", "blue", "green", "yellow", "purple", "cyan", "orange", "pink")
 SHAPE_NAMES = ("circle", "square", "triangle", "star", "diamond", "heart", "moon", "cross")
-"""Games that need n colours or shapes use the first n. `sandbox/rendering` draws them."""
+"""Games that need n colours or n shapes use the first n of these."""
 
 MAX_COLOURS = len(COLOUR_NAMES)
 MAX_SHAPES = len(SHAPE_NAMES)
 
 
 def tile_kinds(colours: int, shapes: int) -> tuple[str, ...]:
-    """Return the names of all tiles with the first colours and shapes: `red circle`, `red square`, ..."""
+    """Return the names of all tiles with the first `colours` colours and `shapes` shapes, such as `red circle`."""
     return tuple(f"{colour} {shape}" for colour in COLOUR_NAMES[:colours] for shape in SHAPE_NAMES[:shapes])
 
 
 def paint_colour_shape(
     canvas: Canvas, kind: str, angle: float = 0.0, *, similarity: float = 0.0, theme: ThemeName = "light"
 ) -> None:
-    """Paint a tile of `tile_kinds` onto a square canvas that shows an empty cell, which it leaves if `EMPTY`.
+    """Paint a tile of `tile_kinds` onto a square canvas that shows an empty cell; nothing if `kind` is `EMPTY`.
 
-    `angle` rotates the shape, not the tile; `similarity` is the fraction of `MIDDLE` in the shape's colour.
+    `angle` rotates the shape, not the tile, in degrees; `similarity` is the fraction of `MIDDLE` in its colour.
     """
     if kind == EMPTY:
         return

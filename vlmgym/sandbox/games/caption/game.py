@@ -33,19 +33,19 @@ Write the caption on one line of at most {longest} characters.
 COST_V1 = " Words for things that are not in the image or do not matter lower the score."
 
 MAX_PERCEPTION_LENGTH = 5_000
-"""Maximum number of characters of a `<perception>` that are read: 25 for each of at most 200 words."""
+"""Maximum number of characters of a `<perception>` that are scored: 200 words of 25 characters."""
 
 
 class CaptionConfig(TaskConfig):
     """Configuration of caption."""
 
-    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # not `order`
+    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # `order` also applies to the photographs
 
     keywords: int = config_field(
-        "reasoning", [2, 3, 4, 5, 6], "Number of keywords to name, the most obvious ones.", ge=1, le=50
+        "reasoning", [2, 3, 4, 5, 6], "Number of keywords to name, starting with the most obvious.", ge=1, le=50
     )
     words: int = config_field(
-        "reasoning", [20, 20, 20, 18, 15], "Number of words of a caption that count.", ge=1, le=200
+        "reasoning", [20, 20, 20, 18, 15], "Number of words that are scored; later words are ignored.", ge=1, le=200
     )
     precision: float = config_field(
         "reasoning", 0.75, "Precision required for the full reward; 0 disables the penalty.", ge=0.0, le=1.0
@@ -79,30 +79,31 @@ class Caption(LineTask[CaptionState]):
     """Describe an image; the caption is scored by the keywords that it names.
 
     Description:
-        Without `data`, the image is one of 16 photographs of scikit-image; consecutive seeds go through all of them.
-        Each image has a list of keywords with synonyms. Words are compared whole, ignoring case, accents and plurals.
+        Without `data`, the image is one of the 16 photographs of scikit-image, which 16 consecutive seeds all visit.
+        Each image has a list of keywords with synonyms. Only whole words match; case, accents and plurals are ignored.
 
     Observation:
         One RGB image.
 
     Action:
-        One line of text, at most 1000 characters; only its first `words` words count. Samples are up to `keywords`
-        words from the keywords of all photographs.
+        One line of text, at most 1000 characters; only its first `words` words are scored. Random actions consist of up
+        to `keywords` words from the keywords of all photographs.
 
     Reward:
         Coverage x min(1, precision / `precision`), 0 to 1. Coverage is the fraction of the first `keywords` keywords
-        that the caption names. Precision is T / (T + F), where T counts all keywords named, also the less important
-        ones, and F counts the distinct other words except function words such as `the`. Hence a list of everything that
-        may be in the image earns little. 0 for an unparsable response.
+        that the caption names. Precision is T / (T + F), where T counts all keywords that the caption names, including
+        those after the first `keywords`, and F counts the other distinct words, except function words such as `the`.
+        Hence a list of everything that may be in the image earns little. 0 for an unparsable response.
 
     Episode end:
-        After one turn. `info` has the keywords `named` and `missed`, less important keywords named (`also`), words
-        that match no keyword (`unmatched`), the number of `words`, `coverage` and `precision`. Metrics: `coverage`,
-        `precision`, and `all named`, the fraction of captions that name all of the first `keywords`.
+        After one turn. `info` lists which of the first `keywords` keywords were `named` and `missed`, which later
+        keywords were `also` named, and which words were `unmatched` by any keyword. It also has the number of `words`,
+        `coverage` and `precision`. Metrics: `coverage`, `precision`, and `all named`, the fraction of captions that
+        name all of the first `keywords`.
 
     Arguments:
         `data`: Your own images. Columns: `image` and either `keywords`, `tags` or `label` (a list, or text such as
-        `cat|kitten, table`), or reference `captions`, whose common words are the keywords.
+        `cat|kitten, table`), or reference `captions`, whose common words become the keywords.
     """
 
     name = "caption"
@@ -135,7 +136,7 @@ class Caption(LineTask[CaptionState]):
         return super().question_count or len(PHOTOGRAPHS)
 
     def start_at(self, seed: int, rng: np.random.Generator) -> CaptionState:
-        """Return the data row or photograph of a seed; consecutive seeds go through all of them once."""
+        """Return the data row or photograph of a seed; consecutive seeds visit each once."""
         if self.config.data is not None:
             return super().start_at(seed, rng)
         index = seed % len(PHOTOGRAPHS)
@@ -159,7 +160,7 @@ class Caption(LineTask[CaptionState]):
         return CaptionState(keywords=keywords)
 
     def solution(self, state: CaptionState) -> str:
-        """A list of the required keywords by their shortest synonyms."""
+        """The required keywords, each as its shortest synonym, comma-separated."""
         return _join(state.keywords[: self.config.keywords])
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
@@ -188,7 +189,7 @@ class Caption(LineTask[CaptionState]):
         return _Score(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Coverage and precision, 0 for an invalid response."""
+        """Coverage, precision and `all named`; all are 0 for an invalid response."""
         metrics = super().metrics(state, infos)
         if not state.answered:
             return metrics
@@ -214,7 +215,7 @@ class Caption(LineTask[CaptionState]):
         return "its descriptions are the answers"
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
-        """Score a description like a caption, also with several lines; exact means the full reward."""
+        """Score a description like a caption, but allow several lines; `exact` is 1 for the full reward."""
         reward = self._compare(state, text[:MAX_PERCEPTION_LENGTH]).reward
         return Perception(reward, float(reward == 1))
 
@@ -232,7 +233,7 @@ class Caption(LineTask[CaptionState]):
         if state.photograph is not None:
             known = PHOTOGRAPHS.get(state.photograph)
             if known is None or state.keywords != known.keywords:
-                raise StateError(f"the keywords are not of a photograph {state.photograph!r}")
+                raise StateError(f"{state.photograph!r} is not a photograph with these keywords")
 
 
 def _join(keywords: Sequence[Keyword]) -> str:
@@ -240,7 +241,7 @@ def _join(keywords: Sequence[Keyword]) -> str:
 
 
 def _keywords(value: Any) -> tuple[Keyword, ...]:
-    """Parse keywords from a list of strings or of lists of synonyms, or from one string."""
+    """Parse keywords: a list of strings, a list of lists of synonyms, or one string."""
     if isinstance(value, list | tuple):
         groups = tuple(
             tuple(text_of({"keyword": word}, "keyword") for word in item)

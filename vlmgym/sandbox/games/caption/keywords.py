@@ -36,8 +36,8 @@ _POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s\\b")
 def tokenise(text: str) -> list[str]:
     """Split a text into words for counting and comparison.
 
-    Words are runs of letters and digits in lower case without accents, possessive s and apostrophes, in the form of
-    `singular`: `The cat's red-brown BOXES` becomes `the cat red brown box`.
+    A word is a run of letters and digits. Words are in lower case, without accents, apostrophes and the possessive s,
+    and in the form that `singular` returns: `The cat's red-brown BOXES` becomes `the cat red brown box`.
     """
     return list(map(singular, _plain_words(text)))
 
@@ -57,7 +57,7 @@ def _without_accents(char: str) -> str:
 def singular(word: str) -> str:
     """Map an English noun and its plural to a common form, which need not be a word (`horse` becomes `hors`).
 
-    Other inflections are kept: `riding` stays different from `ride`.
+    Other inflections remain: `riding` and `ride` stay different.
     """
     if word in _IRREGULAR:
         word = _IRREGULAR[word]
@@ -79,17 +79,17 @@ _FUNCTION_WORDS = (
     "photograph image shot view"
 )
 FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
-"""Function words: never keywords of reference captions, and not penalised in captions."""
+"""Words that never become keywords of reference captions and are not penalised in the captions of models."""
 
 
 def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
-    """Return for each keyword whether the first words of a caption name it; a synonym's words must be consecutive."""
+    """Return for each keyword whether the first `limit` words of a caption contain a synonym, its words in a row."""
     line = _line(tokenise(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List the distinct words among the first of a caption that are not part of a keyword, without `FUNCTION_WORDS`."""
+    """List distinct words among the first `limit` of a caption that are in no keyword or `FUNCTION_WORDS`."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:
@@ -101,20 +101,21 @@ def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tu
 
 
 def shortest_synonym(keyword: Keyword) -> str:
-    """Return the first of the synonyms with the fewest words."""
+    """Return the synonym with the fewest words; on a tie, the first."""
     return min(keyword, key=lambda synonym: len(tokenise(synonym)))
 
 
 def keywords_from_captions(captions: Sequence[str]) -> tuple[Keyword, ...]:
     """Extract keywords from reference captions of an image.
 
-    Keywords are the words in at least half of the captions, and in at least two if there are several, without
-    `FUNCTION_WORDS`. They are sorted by the number of captions, then by first occurrence, and spelled as there.
+    A keyword is a word that occurs in at least half of the captions, and in at least two if there are several;
+    `FUNCTION_WORDS` are excluded. Keywords are sorted by the number of captions that contain them, then by their first
+    occurrence, from which they also take their spelling.
     """
     counts: Counter[str] = Counter()
     written: dict[str, str] = {}
     for caption in captions:
-        words = {singular(word): word for word in reversed(_plain_words(caption))}  # the first spelling of each
+        words = {singular(word): word for word in reversed(_plain_words(caption))}  # first spelling of each word
         ordered = dict.fromkeys(tokenise(caption))
         counts.update(ordered.keys())
         written = {**{word: words[word] for word in ordered}, **written}

@@ -1,7 +1,8 @@
 """Photographs with keywords, read from the installed scikit-image package.
 
-The documentation of `skimage.data` states their licences; most are CC0 or in the public domain. `photographs.tsv` has
-the name of each, its file in `skimage/data`, the file's hash (the same since release 0.22), and its keywords.
+The documentation of `skimage.data` states their licences; most are CC0 or in the public domain. `photographs.tsv` lists
+for each photograph its name, its file in `skimage/data`, the SHA-256 of this file (unchanged since scikit-image 0.22),
+and its keywords.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Photograph(NamedTuple):
 
 
 def read_keywords(text: str) -> tuple[Keyword, ...]:
-    """Parse keywords separated by commas, semicolons or line breaks, with synonyms after bars: `cat|kitten, table`."""
+    """Parse keywords separated by commas, semicolons or line breaks, and synonyms by bars: `cat|kitten, table`."""
     for mark in ";\n":
         text = text.replace(mark, ",")
     groups = (tuple(filter(None, map(str.strip, group.split("|")))) for group in text.split(","))
@@ -43,12 +44,12 @@ def _read_photographs() -> dict[str, Photograph]:
 
 
 PHOTOGRAPHS = _read_photographs()
-"""Photographs by name, in the order of seeds for `order=rows`."""
+"""Photographs by name; with `order=rows`, consecutive seeds follow this order."""
 
 
 @lru_cache(maxsize=len(PHOTOGRAPHS))
 def load_photograph(name: str, size: int) -> NDArray[np.uint8]:
-    """Load a photograph fitted into a square with a grey margin: uint8 (size, size, 3), read-only."""
+    """Load a photograph, scaled to fit a square with grey margins: uint8 (size, size, 3), read-only."""
     library("skimage", "a caption without data=", "tasks")
     found = PHOTOGRAPHS[name]
     try:

@@ -33,9 +33,9 @@ from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 Placement = tuple[int, int]
-"""Column of the left edge, zero-based, and clockwise quarter turns."""
+"""Column of the left edge, zero-based, and number of clockwise quarter turns."""
 ABOVE = " "
-"""Free cell above the well."""
+"""Mark of a free cell above the well."""
 MARKS: Mapping[str, str] = {str(number): colour for number, colour in enumerate(COLOUR_NAMES)}
 DEGREES = (0, 90, 180, 270)
 
@@ -72,9 +72,9 @@ class FallingBlocksState:
     """A well, rows from top to bottom, and the next piece.
 
     Attributes:
-        well: Digits of the blocks' colours, and `.` for free cells.
+        well: Rows of characters: a digit for the colour of a block, `.` for a free cell.
         piece: Index of the next piece.
-        variation_seed: Seed of the painter.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     well: Well
@@ -86,15 +86,16 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     """Place falling pieces so that rows fill up and vanish.
 
     Description:
-        Each turn places one piece, drawn uniformly from all connected pieces of `cells` cells that differ by more than
-        rotation. It falls straight down from above the well; it cannot be moved under other blocks.
+        Each turn places one piece, sampled uniformly from all shapes of `cells` connected cells; rotations of a shape
+        count as the same piece, mirror images do not. A piece falls straight down from above the well and cannot be
+        moved under other blocks.
 
     Observation:
         The well as an RGB image; the rows above it show the next piece.
 
     Action:
-        `MultiDiscrete([columns, 4])`: column of the piece's left edge after rotation, from 0, and clockwise quarter
-        turns. Answers give the rotation in degrees.
+        `MultiDiscrete([columns, 4])`: column of the piece's left edge after rotation, from 0, and number of clockwise
+        quarter turns. Text answers give the rotation in degrees.
 
     Reward:
         The number of rows that vanish; 0 for an illegal or unparsable answer.
@@ -103,7 +104,8 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         The next piece does not fit into the well. Metrics: rows cleared, pieces placed.
 
     Oracle:
-        Chooses the placement with the best weighted sum of rows cleared, heights, holes and bumps.
+        Looks one piece ahead: it chooses the placement with the best weighted sum of rows cleared, column heights, free
+        cells below blocks, and height differences between adjacent columns.
     """
 
     name = "fallingblocks"
@@ -116,7 +118,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
 
     @cached_property
     def action_space(self) -> spaces.MultiDiscrete:
-        """Column and quarter turns."""
+        """Column and number of clockwise quarter turns."""
         return spaces.MultiDiscrete([self.config.columns, 4])
 
     def start(self, rng: np.random.Generator) -> FallingBlocksState:
@@ -146,7 +148,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return {"rows cleared": float(sum(cleared)), "pieces placed": float(len(cleared))}
 
     def cells(self, state: FallingBlocksState) -> list[str]:
-        """The next piece, centred above the well, and the well."""
+        """The rows of the image: the next piece, centred, and below it the well."""
         shape, mark = self.pieces[state.piece], self._mark(state.piece)
         left, top = (self.config.columns - width_of(shape)) // 2, self.above - height_of(shape)
         above = [[ABOVE] * self.config.columns for _ in range(self.above)]
@@ -178,7 +180,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return int(found[1]) - self.config.origin, int(found[2]) // 90
 
     def normalise_answer(self, text: str) -> str:
-        """Rewrite spellings such as `2, 90`, `(2, 90)` and `Column: 2; rotation: 90 degrees`."""
+        """Rewrite spellings such as `2, 90` and `Column: 2; rotation: 90 degrees` as `column 2, rotation 90`."""
         text = plain(text)
         found = _SPELLING.fullmatch(text)
         return text if found is None else f"column {found[1]}, rotation {found[2]}"
@@ -211,19 +213,19 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
 
     @cached_property
     def pieces(self) -> tuple[Shape, ...]:
-        """Pieces of the configured size."""
+        """All pieces of `config.cells` cells."""
         return pieces(self.config.cells)
 
     @cached_property
     def above(self) -> int:
-        """Rows above the well."""
+        """Number of rows above the well."""
         return max(map(height_of, self.pieces))
 
     def _mark(self, piece: int) -> str:
         return str(piece % len(COLOUR_NAMES))
 
     def _rotated(self, state: FallingBlocksState, action: object) -> Shape:
-        """Return the next piece as rotated by an action; raise `IllegalAction` unless it is within the columns."""
+        """Return the next piece, rotated; raise `IllegalAction` if it would not be within the columns of the well."""
         if not (isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: column and quarter turns, each an int")
         column, turns = action

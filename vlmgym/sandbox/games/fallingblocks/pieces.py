@@ -1,6 +1,6 @@
-"""Pieces of falling blocks and the placement that an oracle prefers.
+"""Pieces of falling blocks, and the placement that the oracle chooses.
 
-A shape is a tuple of cells (row, column), with rows from the top, whose smallest row and column are 0.
+A shape is a sorted tuple of cells (row, column). Rows count from the top; the smallest row and column are 0.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Shape = tuple[tuple[int, int], ...]
 Well = tuple[str, ...]
 FREE = "."
 LINES, HEIGHT, HOLES, BUMPS = 0.76, -0.51, -0.36, -0.18
-"""Weights of the oracle, from "Tetris AI - The (Near) Perfect Bot" by Yiyuan Lee (2013): lines cleared, sum of the
-heights of columns, free cells under others, and differences in height between adjacent columns."""
+"""Weights of the oracle, from "Tetris AI - The (Near) Perfect Bot" by Yiyuan Lee (2013): number of rows cleared, sum of
+column heights, number of free cells below blocks, and sum of height differences between adjacent columns."""
 
 
 class Landing(NamedTuple):
-    """Well after a piece has landed and full rows have vanished, and the number of these."""
+    """Result of dropping a piece: the well after full rows have vanished, and the number of rows that vanished."""
 
     well: Well
     cleared: int
@@ -27,7 +27,7 @@ class Landing(NamedTuple):
 
 @cache
 def pieces(cells: int) -> tuple[Shape, ...]:
-    """All connected pieces of a number of cells that differ by more than rotation, lying flat."""
+    """Return all shapes of `cells` connected cells, each in only one orientation, the flat one of `_flat`."""
     grown: set[Shape] = {((0, 0),)}
     for _ in range(cells - 1):
         larger = {
@@ -55,7 +55,7 @@ def _moved(shape: Shape) -> Shape:
 
 
 def _flat(shape: Shape) -> Shape:
-    """Turn a shape so that it is wide, and widest at the bottom."""
+    """Rotate a shape so that its height is minimal and, among these rotations, most cells are at the bottom."""
     return min(
         (rotation(shape, turns) for turns in range(4)),
         key=lambda turned: (height_of(turned), -sum(row for row, _ in turned), turned),
@@ -73,17 +73,17 @@ def width_of(shape: Shape) -> int:
 
 
 def heights_of(well: Well) -> list[int]:
-    """Heights of the stacks in all columns."""
+    """Height of the stack in each column."""
     return [len(column.lstrip(FREE)) for column in map("".join, zip(*well))]
 
 
 def resting_row(well: Well, heights: Sequence[int], shape: Shape, column: int) -> int:
-    """Row of a shape's top when it rests with its left edge in a column; negative if it does not fit."""
+    """Row of a shape's top after falling with its left edge in `column`; negative if it does not fit."""
     return min(len(well) - heights[column + right] - 1 - down for down, right in shape)
 
 
 def land(well: Well, shape: Shape, column: int, mark: str) -> Landing | None:
-    """Drop a shape; None if it does not fit into the well."""
+    """Drop a shape into the well; return None if it does not fit."""
     top = resting_row(well, heights_of(well), shape, column)
     if top < 0:
         return None
@@ -96,7 +96,7 @@ def land(well: Well, shape: Shape, column: int, mark: str) -> Landing | None:
 
 
 def placements(well: Well, shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield the columns and quarter turns with which a shape fits."""
+    """Yield each column and number of quarter turns with which a shape fits into the well."""
     heights, width = heights_of(well), len(well[0])
     turned = [rotation(shape, turns) for turns in range(4)]
     for column in range(width):
@@ -106,7 +106,7 @@ def placements(well: Well, shape: Shape) -> Iterator[tuple[int, int]]:
 
 
 def best_placement(well: Well, shape: Shape) -> tuple[int, int] | None:
-    """Return the placement with the best value, None if the shape does not fit."""
+    """Return the placement with the highest value, or None if the shape does not fit."""
 
     def value(placement: tuple[int, int]) -> float:
         column, turns = placement

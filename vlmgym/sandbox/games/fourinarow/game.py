@@ -1,4 +1,4 @@
-"""Four in a row: drop discs into columns against an opponent of chosen strength."""
+"""Four in a row: drop discs into columns against an opponent of configurable strength."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ class FourInARow(LineDuel[int]):
         raise unreadable(text, f"the number of a column like {self.format(0)}")
 
     def normalise_answer(self, text: str) -> str:
-        """Strip markup and a verb or `column`."""
+        """Strip markup and a leading verb or `column`."""
         return word_answer(text, ("column", "col", "drop", "play"))
 
     def format(self, action: int) -> str:
-        """Format the number of a column."""
+        """Format an action as the number of its column."""
         return str(action + self.config.origin)
 
     def key_action(self, state: LineState, key: str) -> int | None:
-        """Columns have the keys of their numbers."""
+        """Return the column whose number is on the key."""
         number = int(key) - self.config.origin if key in tuple("0123456789") else -1
         return number if 0 <= number < self.config.columns else None
 

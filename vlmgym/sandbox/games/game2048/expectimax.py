@@ -1,13 +1,14 @@
 """Expectimax search for 2048 on boards of any size.
 
-Each layer of the tree is one uint8 array of exponents (2 is 1, 4 is 2, an empty cell is 0) with shape (rows, columns,
-boards), so a few dozen NumPy calls slide and evaluate thousands of boards. A budget bounds the cost of a move: the
-search is deep on crowded boards, where depth matters, and shallow on open ones. It is deterministic.
+Each layer of the tree is one uint8 array of exponents (1 for the tile 2, 2 for the tile 4, 0 for an empty cell) with
+shape (rows, columns, boards), so a few dozen NumPy calls slide and evaluate thousands of boards. A budget bounds the
+cost of a move: the search is deep on crowded boards, where depth matters, and shallow on open boards. It is
+deterministic.
 
 Leaves are evaluated row by row and column by column with the features of nneonneo's 2048-ai: empty cells and equal
 neighbours raise the value; lines that are not monotonic and many medium tiles lower it.
 
-On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, at 3.2 ms of CPU time per move:
+On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, and takes a mean of 3.2 ms of CPU time per move:
 
     python -m benchmarks.oracles 2048 --episodes 100 --max-turns 1200
 """
@@ -29,18 +30,18 @@ MAX_DEPTH = 8
 """Maximum search depth in moves; reached only on almost full boards."""
 
 LINE_VALUE = 200_000
-"""Base value of a line, so that any board is worth more than a loss, which is worth 0."""
+"""Base value of each row and column, so that every board is worth more than a loss, which has the value 0."""
 EMPTY_WEIGHT = 270
 MERGE_WEIGHT = 700
 MONOTONICITY_WEIGHT = 47
 """Cost of breaking the order of a line, per unit of the fourth power of the exponents."""
 TILE_WEIGHT = 11
-"""Cost per unit of a tile's exponent to the power of 3.5."""
+"""Cost of a tile, per unit of its exponent to the power of 3.5."""
 GOAL_VALUE = 1e12
-"""Value of the goal, divided by the number of moves to reach it."""
+"""Value of reaching the goal; it is divided by the number of moves needed."""
 
 _EXPECTED_MOVES = 3.5
-"""Average number of legal moves per board, to estimate the size of the next layer."""
+"""Assumed mean number of legal moves per board, to estimate the size of the next layer."""
 _CELLS_PER_BLOCK = 1 << 16
 """Number of cells evaluated in one go; fits a CPU cache."""
 
@@ -52,17 +53,17 @@ class SearchResult:
     action: int | None
     """The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended."""
     values: tuple[float, ...]
-    """Value of each of the four moves, -1 for one that changes nothing."""
+    """Value of each of the four moves; -1 for a move that changes nothing."""
     depth: int
     """Search depth in moves."""
     nodes: int
-    """Number of boards in the tree, after moves and after new tiles."""
+    """Number of boards in the tree, counted after each move and after each new tile."""
 
 
 def search(
     board: Sequence[Sequence[int]], four_probability: float = 0.1, goal: int | None = None, budget: int = BUDGET
 ) -> SearchResult:
-    """Find the best move on a board of tile values; the tile `goal`, if any, wins."""
+    """Find the best move on a board of tile values; reaching the tile `goal`, if given, wins."""
     return _Tree(four_probability, goal, budget).search(board)
 
 

@@ -1,4 +1,4 @@
-"""2048: slide tiles, merge equal ones, and a new tile appears."""
+"""2048: slide tiles to merge equal ones; each move adds a new tile."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         The sum of the tiles created by merging; 0 for an illegal or unparsable answer.
 
     Episode end:
-        No move is left, or the tile `goal` is reached, if set. Metric: largest tile.
+        No move is left, or, with `goal`, a tile of this value has been made. Metric: largest tile.
     """
 
     name = "2048"
@@ -133,7 +133,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return search(state.board, self.config.four_probability, self.config.goal).action
 
     def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Report the largest tile, as a string so that the summary counts it."""
+        """Report the largest tile as a string, so that the summary counts the episodes that reached each tile."""
         return {"largest tile": str(max(map(max, state.board)))}
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
@@ -153,7 +153,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
 
     def rule_action(self, state: State2048) -> int | None:
-        """Merge as many pairs as possible; the board breaks ties, so that all directions are common."""
+        """Merge as many pairs as possible; a checksum of the board breaks ties, so that all directions are common."""
         if self._reached_goal(state.board):
             return None
         rows, columns = _prospects(state.board), _prospects(zip(*state.board))
@@ -181,16 +181,16 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return goal is not None and max(map(max, board)) >= goal
 
     def _spawn(self, board: Board, rng: np.random.Generator) -> Board:
-        """Add a new tile in a random empty cell; a legal move always leaves one."""
+        """Add a new tile in a random empty cell; after a legal move, there is at least one."""
         empty = find_cells(board, (0,))
         cell = empty[int(rng.integers(len(empty)))]
         return with_cell(board, cell, (4 if rng.random() < self.config.four_probability else 2,))
 
 
 def slide(board: Board, action: int) -> tuple[Board, int]:
-    """Slide a board in a direction; return it before a new tile appears, and the sum of the merged tiles.
+    """Slide a board in a direction; return the board before a new tile appears, and the sum of the merged tiles.
 
-    Equivalent to `TwentyFortyEightEnv.apply_action` of gymnasium-2048, which is called once per distinct row.
+    Equivalent to `TwentyFortyEightEnv.apply_action` of gymnasium-2048, whose results are cached by row.
     """
     vertical, reverse = action in (0, 2), action in (1, 2)
     lines = zip(*board) if vertical else board
@@ -203,14 +203,14 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
 
 
 def _can_move(board: Board) -> bool:
-    """True if any slide changes a board that has a tile: by filling an empty cell or merging two equal tiles."""
+    """True if a slide can change a board, which must have a tile: there is an empty cell or an equal adjacent pair."""
     if any(0 in row for row in board):
         return True
     return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
 
 
 class _Prospects(NamedTuple):
-    """Pairs of tiles that merge if lines slide, and whether they can slide to their start and to their end."""
+    """Number of pairs that merge if lines slide, and whether any line can slide to its start and to its end."""
 
     merges: int
     to_start: bool

@@ -33,7 +33,7 @@ class GeospotConfig(TaskConfig):
     lights: int = config_field(
         "perception",
         [4000, 4000, 4000, 3000, 2000],
-        "Maximum number of cities drawn, the largest on the map.",
+        "Maximum number of cities drawn; the largest on the map are chosen.",
         ge=1,
         le=40_000,
     )
@@ -55,15 +55,19 @@ class GeospotConfig(TaskConfig):
     tolerance: float = config_field(
         "reasoning",
         [4.0, 2.0, 1.0, 0.5, 0.25],
-        "Factor on the scales; lower values demand more precision.",
+        "Factor that multiplies `scales`; lower values demand more precision.",
         ge=0.01,
         le=100.0,
     )
     preset: Preset = setting("vlm-gym", "Weights and scales of the reward; see docs/tasks/geospot.md.")
     stage: int = setting(5, "Stage of the preset's curriculum; 5 is the full task.", ge=1, le=5)
-    weights: FourNumbers = setting(None, "Weights of country, region, city and coordinates; null: the preset's.")
+    weights: FourNumbers = setting(
+        None, "Weights of country, region, city and coordinates; null uses those of the preset."
+    )
     scales: FourNumbers = setting(
-        None, "Scales of country, region, city and coordinates in km, 0: match only; null: the preset's."
+        None,
+        "Scales of country, region, city and coordinates: the distance in km at which the score falls to 1/e, or 0 to "
+        "score only matches; null uses those of the preset.",
     )
 
     def model_post_init(self, context: object) -> None:
@@ -72,7 +76,7 @@ class GeospotConfig(TaskConfig):
 
     @property
     def scoring(self) -> tuple[Fields, Fields]:
-        """Weights, and scales in km including `tolerance`."""
+        """Weights, and scales in km, already multiplied by `tolerance`."""
         stage = CURRICULA[self.preset][self.stage - 1]
         weights = stage.weights if self.weights is None else Fields(*self.weights)
         scales = stage.scales if self.scales is None else Fields(*self.scales)

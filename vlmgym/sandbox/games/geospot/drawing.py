@@ -1,6 +1,6 @@
-"""Maps that show cities as lights at night, and a mark at one place.
+"""Maps that show cities as lights at night, with a mark at one of them.
 
-The projection is equirectangular and true to scale at the centre. Its only transcendental function is a rounded cosine,
+The projection is equirectangular and true to scale at the centre. The results of transcendental functions are rounded,
 so pixels are identical on every machine.
 """
 
@@ -30,9 +30,9 @@ MARK: Colour = (64, 232, 255)
 GRID_STEPS = (1, 2, 5, 10, 15, 20, 30)
 """Possible spacings of the grid in degrees."""
 REFERENCE_SPAN = 60
-"""Height in degrees of a map whose lights have their nominal size."""
+"""Map height in degrees at which lights have their nominal size."""
 TICKS = 1.75
-"""Reach of the mark's ticks, relative to its radius."""
+"""Distance from the mark's centre to the ends of its ticks, relative to the radius of its ring."""
 MIN_GRID_LINES = 5
 """Minimum number of grid lines in each direction."""
 
@@ -57,17 +57,17 @@ def mark_radius(config: GeospotConfig) -> float:
 
 
 def mark_reach(config: GeospotConfig) -> float:
-    """Reach of the mark relative to the map's side."""
+    """Distance from the mark's centre to the ends of its ticks, relative to the map's side."""
     return TICKS * mark_radius(config) / config.size
 
 
 def viewport_around(
     latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0
 ) -> Viewport:
-    """Place a viewport with a location off its centre, as far as the poles allow.
+    """Place a viewport around a location in degrees, which need not be at its centre.
 
-    `right` and `up` are the location's offsets from the centre relative to the map's side, -0.5 to 0.5. What is left
-    after cropping does not extend beyond the poles.
+    `right` and `up` are the location's offsets from the centre, relative to the map's side, -0.5 to 0.5. If the cropped
+    map would extend beyond a pole, the viewport is shifted, which changes the offset `up`.
     """
     reach = span * (1 - crop) / 2
     middle = min(max(latitude - up * span, reach - 90), 90 - reach)
@@ -80,7 +80,7 @@ def paint_map(
 ) -> NDArray[np.uint8]:
     """Draw a map with a mark at a latitude and longitude inside the viewport: uint8 (size, size, 3).
 
-    Areas that will be cropped are not labelled.
+    The margin that is cropped later gets no labels.
     """
     canvas = Canvas(config.size, config.size, NIGHT)
     _paint_grid(canvas, viewport)
@@ -115,7 +115,7 @@ def project(
 
 @lru_cache(maxsize=2**16)
 def _light(population: int) -> tuple[float, Colour]:
-    """Radius relative to the map's side and colour of a city, larger and whiter by powers of ten."""
+    """Return a city's radius, relative to the map's side, and colour; larger cities are larger and whiter."""
     first, digits = int(str(population)[0]), len(str(population))
     size = min(1.0, max(0.0, (digits - 5 + first / 10) / 3))
     return 0.0016 + 0.005 * size * size, blend(LIGHT, BRIGHT, size)
@@ -173,7 +173,7 @@ def _paint_label(canvas: Canvas, text: str, left: float, y: float, capitals: flo
 
 
 def _paint_mark(canvas: Canvas, x: float, y: float, radius: float) -> None:
-    """Draw a ring with four ticks, which leaves the city itself visible."""
+    """Draw a ring with four ticks, so that the city in the ring stays visible."""
     thickness = max(1.5, radius * 0.22)
     corners = 64
     inside = radius - thickness
@@ -196,7 +196,7 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Label the largest cities so that labels overlap neither each other nor the mark, whose city has no label."""
+    """Label up to `count` of the largest cities, except the marked city, without overlaps of labels and mark."""
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2

@@ -28,7 +28,7 @@ KM_PER_DEGREE = 111.2  # of latitude
 MAX_OFFSET = 0.3
 """Maximum distance of the mark from the map's centre, relative to the map's side; less if the map is cropped."""
 GEOSCORE_KM = 1492.7
-"""Distance at which the GeoScore, at most 5000, falls to 1/e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
+"""Distance at which the GeoScore falls from 5000 to 5000 / e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
 THRESHOLDS_KM = (25, 200, 750)
 """Thresholds for accuracy at city, region and country scale (Hays and Efros, IM2GPS, 2008)."""
 
@@ -57,7 +57,7 @@ Longitude = Annotated[float, Field(ge=-180, le=180)]
 
 @dataclass(frozen=True, kw_only=True)
 class GeospotState(TaskState):
-    """The place that an image shows, as names or ISO codes, which may be empty, and degrees."""
+    """The place that an image shows: names or ISO codes, empty if unknown, and latitude and longitude in degrees."""
 
     city: str
     region: str
@@ -69,7 +69,7 @@ class GeospotState(TaskState):
 
 
 def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
-    """Create the state of a map that marks a city; `middle` has the latitude and longitude of its centre."""
+    """Create the state of a map that marks a city; `middle` is the latitude and longitude of the map's centre."""
     place = place_of(city)
     return GeospotState(
         city=city.name,
@@ -86,7 +86,7 @@ class Geospot(Task[GeospotState, str]):
 
     Description:
         Without `data`, the image is a map on which cities appear as lights at night and a mark shows one of them. With
-        `data`, it is your own photo. The answer is a city, region, country, latitude and longitude.
+        `data`, the image is one of your own photos. The answer is a city, region, country, latitude and longitude.
 
     Observation:
         One RGB image.
@@ -97,13 +97,14 @@ class Geospot(Task[GeospotState, str]):
         beyond 180 degrees is illegal.
 
     Reward:
-        0 to 1: the weighted mean of exp(-distance / scale), or of matches, for country, region, city and coordinates.
-        Names are looked up in a built-in gazetteer; a name that it does not know scores 0. 0 for an illegal or
-        unparsable answer.
+        0 to 1: the weighted mean of the scores of country, region, city and coordinates. A score is exp(-distance /
+        scale) or, if the scale is 0, 1 for a match and 0 otherwise. Names are looked up in a built-in gazetteer; a name
+        that is not found scores 0, unless your data spell it the same. 0 for an illegal or unparsable answer.
 
     Episode end:
-        After one turn. `info` has `km` (distances), `score` and `not found` by field. Metrics: distance, GeoScore,
-        and fractions of matching names and of answers within 25, 200 and 750 km.
+        After one turn. `info` has the distances `km` and the scores `score`, both by field, and the fields whose name
+        was `not found` in the gazetteer. Metrics: distance, GeoScore, fraction of correct names by field, and fractions
+        of answers within 25, 200 and 750 km.
 
     Arguments:
         `data`: Your own photos. Columns: `image`, `latitude`, `longitude` and optionally `country`, `region`, `city`.
@@ -132,7 +133,7 @@ class Geospot(Task[GeospotState, str]):
     # Questions ------------------------------------------------------------------------------------------------------
 
     def generate(self, rng: np.random.Generator) -> GeospotState:
-        """Sample one of the `cities` most populous cities uniformly, and a map around it."""
+        """Sample one of the `cities` most populous cities uniformly, and the position of the map around it."""
         city = gazetteer().city_at(int(rng.integers(min(self.config.cities, len(gazetteer())))))
         crop = self.config.crop
         limit = min(MAX_OFFSET, (1 - crop) / 2 - mark_reach(self.config))
@@ -184,9 +185,9 @@ class Geospot(Task[GeospotState, str]):
         return "photos are not described" if self.config.data else "its descriptions are the answers"
 
     def perceive(self, state: GeospotState, text: str) -> Perception | None:
-        """Score coordinates by their distance from the mark, relative to the map's height; None for photos.
+        """Score coordinates by their distance from the mark; None for photos.
 
-        Exact within 0.01 of the height; the partial score is exp(-10 * distance).
+        With the distance d relative to the map's height, `partial` is exp(-10 * d), and `exact` is 1 if d <= 0.01.
         """
         if state.row is not None:
             return None
@@ -214,7 +215,7 @@ class Geospot(Task[GeospotState, str]):
         return normalise_place(text)
 
     def action_from_data(self, data: Any) -> str:
-        """Convert a text that names a place to five lines in order."""
+        """Convert a text that names a place to the five lines of `format_place`."""
         try:
             return self.parse_answer(data if isinstance(data, str) else "")
         except ParseError as error:
@@ -247,7 +248,7 @@ class Geospot(Task[GeospotState, str]):
         return reward, info
 
     def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Distance, GeoScore and matches; an invalid answer has no distance and matches nothing."""
+        """Distance, GeoScore, correct names and thresholds; for an invalid answer, no distance and 0 for the others."""
         if not state.answered:
             return {}
         km: Mapping[str, float | None] = infos[-1].get("km", {}) if infos else {}

@@ -31,7 +31,7 @@ _LETTERS = {
     "ŋ": "n",
     "ə": "a",
 }
-"""Letters without a Unicode decomposition."""
+"""Replacements of letters that have no Unicode decomposition."""
 _WITHIN_WORDS = "'`.\u00b4\u02b9\u02ba\u02bb\u02bc\u02be\u02bf\u2018\u2019"
 """Apostrophes and similar characters, which are removed; all other punctuation separates words."""
 _ABBREVIATED = {"saint": "st", "sainte": "st", "ste": "st", "sankt": "st", "mount": "mt", "fort": "ft", "and": ""}
@@ -78,7 +78,7 @@ def without_generic_words(key: str) -> str:
 EARTH_RADIUS_KM = 6371.0088
 """Mean radius of the WGS 84 ellipsoid (Moritz, Geodetic Reference System 1980)."""
 MAX_NAMESAKE_KM = 100.0
-"""Maximum distance of a city with the right name; farther away, it is a different city."""
+"""Maximum distance from the true coordinates to a city with the true name; farther away, it is a different city."""
 CACHED_NAMES = 2**16
 GZIP = 31
 """`wbits` of zlib for the gzip format."""
@@ -108,7 +108,7 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A state, province or similar, located at its mean population centre; `country` is a code."""
+    """A state, province or similar, located at its mean population centre; `country` is the country's code."""
 
     country: str
     code: str
@@ -170,8 +170,8 @@ class Gazetteer:
     def region(self, name: str, country: Country | None = None) -> Region | None:
         """Find a region by its name or ISO 3166-2 code (`California`, `US-CA`, `CA`).
 
-        Words such as `province`, `city` or `state of` are optional. Regions in the country are preferred, then exact
-        names, then names that differ only in such words, then the most populous region.
+        Generic words such as `province`, `city` or `state of` are optional. If several regions match, regions of the
+        country come first, then matches that include the generic words, then official names, then larger populations.
         """
         key = normalise(name)
         elsewhere = None
@@ -183,7 +183,7 @@ class Gazetteer:
         return elsewhere
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
-        """Find a city by any of its names, preferring the region, then the country, then the most populous city."""
+        """Find a city by any of its names, preferring cities of the region, then of the country, then larger ones."""
         found = self.cities(name)
         preferred = (
             *(city for city in found if region and (city.country, city.region) == (region.country, region.code)),
@@ -193,7 +193,7 @@ class Gazetteer:
         return preferred[0] if preferred else None
 
     def city_near(self, name: str, latitude: float, longitude: float) -> City | None:
-        """Find the city of a name that is nearest to a location, at most `MAX_NAMESAKE_KM` away."""
+        """Find the nearest city with a name, given a location in degrees; None if it is over `MAX_NAMESAKE_KM` away."""
         nearest, least = None, MAX_NAMESAKE_KM
         for city in self.cities(name):
             distance = distance_km(latitude, longitude, city.latitude, city.longitude)
@@ -202,7 +202,7 @@ class Gazetteer:
         return nearest
 
     def cities(self, name: str) -> tuple[City, ...]:
-        """Find all cities of a name, the most populous first."""
+        """Find all cities with a name, the most populous first."""
         return self._cities_with_key(normalise(name))
 
     def city_at(self, number: int) -> City:
@@ -233,7 +233,7 @@ class Gazetteer:
         return self._names[start : self._names.index(b"\t", start)]
 
     def _find(self, key: str) -> tuple[City, ...]:
-        """Find the cities of a normalised name by binary search in the sorted lines."""
+        """Find the cities with a normalised name by binary search in the sorted lines."""
         wanted = key.encode()
         line = bisect_left(range(len(self._name_ends)), wanted, key=self._key_at)
         if line == len(self._name_ends) or self._key_at(line) != wanted:

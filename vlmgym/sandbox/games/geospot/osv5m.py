@@ -1,4 +1,4 @@
-"""Folders of OpenStreetView-5M as published (osv5m/osv5m on the Hub)."""
+"""Open folders of OpenStreetView-5M in its published layout (osv5m/osv5m on the Hub)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OSV5M = "osv5m/osv5m"
 
 
 def open_osv5m(data: str, split: str | None) -> Table:
-    """Open any table; if it is one of OpenStreetView-5M in a folder, add the paths of its images.
+    """Open a table; if it is a table of OpenStreetView-5M in a folder, add the paths of its images.
 
-    The name of the table is the split, as in `images/SPLIT/NN/ID.jpg`.
+    The images are `images/SPLIT/NN/ID.jpg`, where SPLIT is the name of the table's file without its extension.
     """
     found = HUB_ID.fullmatch(data)
     if found is not None and found["repo"] == OSV5M and not Path(data).expanduser().exists():
@@ -32,7 +32,7 @@ def open_osv5m(data: str, split: str | None) -> Table:
 
 
 def _image_path(row: DataRow, folder: Path, images: Path, shards: list[Path]) -> DataRow:
-    """Find the image of a row in one of the numbered folders."""
+    """Find the image of a row in the numbered folders; return its path relative to `folder`."""
     name = text_of(row, "id")
     if not name.isalnum():
         raise BadRow(f"id must be alphanumeric, got {short_repr(name)}")

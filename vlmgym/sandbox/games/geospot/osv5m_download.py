@@ -19,11 +19,11 @@ from vlmgym.sandbox.games.geospot.osv5m import OSV5M
 SPLITS = ("test", "train")
 IMAGES = "images"
 MAX_BYTES = 1 << 36
-"""Maximum total size in bytes of the images in an archive, which has 50,000 of them."""
+"""Maximum total size in bytes of the 50,000 images in an archive."""
 
 
 def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
-    """Download a split, or its first shards, and write a table of the rows whose images are present.
+    """Download a split, or its first `shards` shards, and write a table of the rows whose images are present.
 
     Each shard is downloaded, extracted and removed before the next one; complete shards are skipped.
 
@@ -44,7 +44,7 @@ def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
         is_shard = re.compile(rf"{IMAGES}/{split}/[0-9]+\.zip").fullmatch
         names = sorted(filter(is_shard, hub.HfApi().list_repo_files(OSV5M, repo_type="dataset")))
         if not names:
-            raise UsageError(f"{OSV5M} has no shard of {split}")
+            raise UsageError(f"{OSV5M} has no shards of the split {split}")
         chosen = names if shards is None else names[:shards]
         table = Path(hub.hf_hub_download(OSV5M, f"{split}.csv", repo_type="dataset", local_dir=out))
         for number, name in enumerate(chosen, 1):
@@ -81,7 +81,7 @@ def unzip_images(archive: Path, folder: Path) -> None:
 
 
 def _write_table(table: Path, images: Path, out: Path) -> Path:
-    """Copy the rows whose images are present, with the column `image` added."""
+    """Write the rows whose images are present, with an added column `image`; return the path of the new table."""
     shards = sorted(path for path in images.iterdir() if path.name.isdecimal())
     found = [np.array(sorted(_ids(shard)), np.int64) for shard in shards]
     ids = np.concatenate(found)

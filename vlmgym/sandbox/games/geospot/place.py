@@ -27,7 +27,7 @@ _LINE = re.compile(
     r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1\s*[:\uff1a]|\s*[:\uff1a]\1)\s*(.*)",
     re.IGNORECASE,
 )
-"""A line whose key may have Markdown or JSON around it."""
+"""A line `KEY: VALUE`; the key may be enclosed in Markdown or JSON markup."""
 _DEGREES = re.compile(
     r"([+\-\u2212]?)([0-9.]+(?:e-[0-9]+)?)\s*(?:[\u00b0\u00ba]|degrees)?\s*(n|north|s|south|e|east|w|west)?\.?",
     re.IGNORECASE,
@@ -99,8 +99,8 @@ def format_place(place: Place) -> str:
 def parse_place(text: str) -> Place:
     """Parse a place from five lines as formatted by `format_place`, in any order, or from one line of five values.
 
-    The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but
-    latitude and longitude only together.
+    The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but only
+    both of latitude and longitude or neither.
     """
     lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:

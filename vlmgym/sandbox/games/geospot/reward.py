@@ -1,4 +1,4 @@
-"""Reward of an answer: distances and matches by field, weighted to a number from 0 to 1."""
+"""Reward of an answer, 0 to 1: the weighted mean of one score per field, from distances or matches."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class RewardStage(NamedTuple):
     begin: int
     """First episode (vlm-gym) or training step (mixtrain), counted from 0."""
     weights: Fields
-    """Weights of the fields; the reward is divided by their sum."""
+    """Weights of the fields; they need not add up to 1."""
     scales: Fields
-    """Distances in km at which the score of a field falls to 1/e; with 0, only a match scores."""
+    """Distances in km at which the score of a field falls to 1/e; with a scale of 0, only a match scores."""
 
 
 _SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
 
 CURRICULA: Mapping[Preset, tuple[RewardStage, ...]] = {
-    # Episodes, weights and scales of the code of vlm-gym (github.com/sdan/vlm-gym), where coordinates weigh
-    # max(city, region / 2); stage 1 is twice as tolerant, because the README says that stage 2 tightens it.
+    # Episodes, weights and scales from the code of vlm-gym (github.com/sdan/vlm-gym), where coordinates have the weight
+    # max(city, region / 2). Stage 1 has twice the scales, because vlm-gym's README says that stage 2 is stricter.
     "vlm-gym": (
         RewardStage(0, Fields(1.0, 0.0, 0.0, 0.0), Fields(*(2 * scale for scale in _SCALES))),
         RewardStage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
@@ -45,7 +45,7 @@ CURRICULA: Mapping[Preset, tuple[RewardStage, ...]] = {
         RewardStage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
         RewardStage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
     ),
-    # Steps, parts and tolerances of mixtrain (mixtrain.ai/docs/examples/vlm-rl-training).
+    # Steps, weights and tolerances from the documentation of mixtrain (mixtrain.ai/docs/examples/vlm-rl-training).
     "mixtrain": tuple(
         RewardStage(step, Fields(*weights), Fields(tolerance, tolerance, tolerance, tolerance))
         for step, tolerance, weights in (
@@ -65,8 +65,8 @@ class Comparison:
     """Distances between an answer and the truth."""
 
     distances: Mapping[str, float | None]
-    """Distance in km by field, 0 if names match. None if the answer lacks the field or the gazetteer does not know its
-    name. Fields that the truth lacks are missing."""
+    """Distance in km by field, 0 if names match; None if the answer lacks the field or the name is not found. Fields
+    that the truth lacks are missing."""
     not_found: tuple[str, ...]
     """Fields whose name is not in the gazetteer."""
 
@@ -74,11 +74,13 @@ class Comparison:
 def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
     """Compare an answer with the truth field by field.
 
-    Names of the same place match in any language. Names that are not in the gazetteer match if they are spelled the
-    same except for case, accents and punctuation; for regions and cities, the countries must not differ. The distance
-    of other names is the distance of their places in the gazetteer. A true region or city that is not in the gazetteer
-    is located at the true coordinates. A city's name refers to the true city if possible and not in conflict with the
-    country and region of the answer, otherwise to the city chosen by `Gazetteer.city`. The truth has coordinates.
+    Names match if the gazetteer has them, in any language, for the same place. Otherwise their distance is that of the
+    two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true coordinates.
+    Names that are not in the gazetteer match if they differ only in case, accents and punctuation; regions and cities
+    match only if the answer does not have another country.
+
+    The name of a city can refer to several cities. It refers to the true city, unless this contradicts the country or
+    region of the answer; then it refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
     """
     assert truth.coordinates is not None
     true_country = places.country(truth.country) if truth.country else None
@@ -127,10 +129,10 @@ def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison
 def compute_reward(
     distances: Mapping[str, float | None], weights: Fields, scales: Fields
 ) -> tuple[float, dict[str, float]]:
-    """Compute the weighted mean of the fields' scores, and these scores.
+    """Return the weighted mean of the scores of all fields, and the score of each field.
 
     A score is exp(-distance / scale), or, with a scale of 0, 1 for a match and 0 otherwise. A distance of None scores
-    0. Fields that are missing in `distances` do not count.
+    0. Fields that are missing in `distances` are not part of the mean.
     """
     scores: dict[str, float] = {}
     total = total_weight = 0.0
@@ -148,7 +150,7 @@ _Entry = Country | Region | City | None
 
 
 def _may_be(city: City, country: Country | None, region: Region | None) -> bool:
-    """True if a city is not in conflict with the country and region of an answer."""
+    """True unless a city contradicts the country or region of an answer."""
     if country is not None and country.code != city.country:
         return False
     return region is None or (region.country == city.country and city.region in ("", region.code))

@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.spaces import value_ranges
 Action = int | tuple[int, ...]
 
 CODES = digits + ascii_letters + "-_"
-"""Characters for actions in the text of a state."""
+"""Characters that encode actions in the text of a state."""
 MOST_ACTIONS = len(CODES) ** 2
 """Maximum number of actions: 4,096."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?", re.ASCII)
@@ -48,13 +48,13 @@ class Actions:
 
     @cached_property
     def codes(self) -> Mapping[Action, str]:
-        """Code of each action in the text of a state: a character, or two with more actions than characters."""
+        """Code of each action in the text of a state: one character, or two if `CODES` has too few characters."""
         codes = CODES if len(self.all) <= len(CODES) else map("".join, product(CODES, repeat=2))
         return dict(zip(self.all, codes))
 
     @property
     def code_length(self) -> int:
-        """Number of characters of a code."""
+        """Number of characters in a code."""
         return len(self.codes[self.all[0]])
 
     def decode(self, text: str) -> Iterator[Action]:
@@ -70,12 +70,12 @@ class Actions:
         return {code: action for action, code in self.codes.items()}
 
     def indices(self, action: Action) -> tuple[int, ...]:
-        """Return the index of the value in each dimension."""
+        """Return the index of an action's value in each dimension."""
         values = (action,) if isinstance(action, int) else action
         return tuple(value - each.start for value, each in zip(values, value_ranges(self.space)))
 
     def format(self, action: Action) -> str:
-        """Format an action as its names, separated by commas."""
+        """Format an action as the names of its values, separated by commas."""
         return ", ".join(names[index] for names, index in zip(self.names, self.indices(action)))
 
     def parse(self, text: str) -> Action:
@@ -98,14 +98,14 @@ class Actions:
 def make_actions(
     env_id: str, space: spaces.Space[Any], names: Sequence[Sequence[str]], meanings: Sequence[str] | None, values: int
 ) -> Actions:
-    """Make the actions of an action space.
+    """Make the actions for the action space of an environment.
 
     Args:
-        env_id: Id for messages.
+        env_id: Id of the environment, for error messages.
         space: Action space of the environment.
         names: Names of the values of each dimension; empty for the default names.
-        meanings: Names of discrete actions that the environment itself gives.
-        values: Number of values of each dimension of a `Box`.
+        meanings: Names that the environment itself gives to its discrete actions, if any.
+        values: Number of evenly spaced values of each dimension of a `Box`.
 
     Raises:
         UsageError: The space is not supported, or the names do not fit it.

@@ -1,4 +1,4 @@
-"""Find out whether an environment is deterministic: the same seed and actions give the same results."""
+"""Test whether an environment is deterministic, that is, the same seed and actions give the same results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gymnasium.utils.env_checker import data_equivalence
 from vlmgym.sandbox.games.gym.making import Env, make_env
 
 STEPS = 40
-"""Steps over which two environments are compared."""
+"""Number of steps over which two environments are compared."""
 RENDERED = (0, 1, STEPS)
-"""Steps after which their frames are compared; rendering takes most of the time."""
+"""Steps after which frames are compared, besides the last one; rendering takes most of the time."""
 
 
 @lru_cache(maxsize=256)
 def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bool:
-    """Compare a new environment with one that has been used, under the same seed and random actions."""
+    """Return whether a new and a used environment give the same results for the same seed and random actions."""
     used, new = make_env(env_id, options, sticky), make_env(env_id, options, sticky)
     if used.spec is not None and used.spec.nondeterministic:
         return False
@@ -29,7 +29,7 @@ def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bo
 
 
 def _play(env: Env, seed: int) -> Iterator[Any]:
-    """Yield everything that an environment returns, until an episode ends."""
+    """Play random actions; yield what the environment returns until the episode ends or `STEPS` are played."""
     env.action_space.seed(seed)
     yield env.reset(seed=seed)[0], env.render()
     for step in range(1, STEPS + 1):

@@ -1,4 +1,4 @@
-"""Names of actions and words for Gymnasium environments, from one TOML file per family."""
+"""Action names, prompt texts and settings for Gymnasium environments, from one TOML file per family."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ENTRY_POINT_GROUP = "vlmgym.gym_families"
 
 
 class Words(BaseModel):
-    """Words of the environments whose ids match one of the patterns `ids`, such as `MiniGrid-*`.
+    """Texts and settings of the environments whose ids match one of the patterns `ids`, such as `MiniGrid-*`.
 
     Attributes:
-        actions: Names of the values of each dimension of an action, by default their numbers.
+        actions: Names of the values of each dimension of an action; by default those of the environment, or numbers.
         rules: Rules for the prompt; `{name}` inserts an attribute of the environment listed in `attributes`, and
             `{env}` the name of the environment.
-        attributes: Attributes of the unwrapped environment that `rules` contains.
+        attributes: Attributes of the unwrapped environment that `rules` inserts.
         truth: Name of the function in `truths` that describes the image.
         perception: What a response's `<perception>` contains.
-        keys: Names of actions by the keys that play them in `vlmgym play`.
-        invalid: Reward of an invalid response, at most the lowest of a step, so that not answering does not pay.
-        noop: Index of the action that an invalid response plays; None: the environment waits.
-        success: An episode with a positive total reward is a success, reported as a metric.
+        keys: Maps keys to the names of the actions that they play in `vlmgym play`.
+        invalid: Reward of an invalid response; at most the lowest reward of a step, so that not answering does not pay.
+        noop: Index of the action that is played after an invalid response; if None, no action is played.
+        success: Report the metric `success`: 1 for episodes with a positive total reward, else 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,8 +62,8 @@ class Family(BaseModel):
 
     Attributes:
         module: Module whose import registers the environments; None if Gymnasium registers them.
-        install: How to install it.
-        envs: Words of the environments.
+        install: How to install the module.
+        envs: Texts and settings, by patterns of environment ids.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +74,7 @@ class Family(BaseModel):
 
 
 def find_words(env_id: str) -> tuple[Family | None, Words]:
-    """Find the family of an environment and its words; without one, general words."""
+    """Return the family of an environment and its `Words`, or None and general `Words` if there is no family."""
     for family in _families():
         for words in family.envs:
             if any(fnmatchcase(env_id, pattern) for pattern in words.ids):
@@ -95,7 +95,7 @@ def import_module_of(family: Family, env_id: str) -> None:
 
 @cache
 def _families() -> tuple[Family, ...]:
-    """Read the files of this folder and of installed packages."""
+    """Read the files in the folder `families` and those of installed packages."""
     return tuple(read_family(where, text) for where, text in _files())
 
 

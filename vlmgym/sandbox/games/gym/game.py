@@ -38,22 +38,24 @@ class GymGame(Game[GymState, Action]):
 
     Description:
         Any environment with `rgb_array` rendering and a Discrete, MultiDiscrete or bounded one-dimensional Box action
-        space of at most 4,096 actions. The environment sets the rules. Seed n is `env.reset(seed=n)`, and all
-        randomness of the episode follows from it.
+        space of at most 4,096 actions. The environment sets the rules. An episode with seed n starts with
+        `env.reset(seed=n)`, which determines all its randomness.
 
     Observation:
-        The rendered frame, scaled to fit a square; the latest frames, oldest first, with `frames` above 1.
+        The rendered frame, scaled to fit a square. With `frames` above 1, the most recent frames, oldest first.
 
     Action:
-        The environment's own; a value of a Box is one of `box_values` evenly spaced values, by its index.
+        The action space of the environment; each dimension of a Box becomes an index of `box_values` evenly spaced
+        values.
 
     Reward:
-        The environment's own, summed over the repetitions of an action. An invalid response earns the lowest reward
-        of a step, if the family's file has it, and does not advance the environment; Atari games play noop.
+        The environment's reward, summed over the repetitions of an action. An invalid response earns `invalid`, from
+        the config or the family's file (default 0), for each repetition and does not advance the environment. Atari
+        games play noop instead, unless the config sets `invalid`.
 
     Episode end:
-        The environment has terminated or truncated the episode, also by its time limit. Metric: success, where the
-        family's file asks for it.
+        The environment terminates or truncates the episode, for example at its time limit. Metric: success (a positive
+        total reward), if the family's file sets `success`.
     """
 
     name = "gym"
@@ -178,7 +180,7 @@ class GymGame(Game[GymState, Action]):
         return next((action for action in self.actions.all if self.actions.format(action) == name), None)
 
     def check_state(self, state: GymState) -> None:
-        """Check a state by replaying it, unless an environment is already there."""
+        """Check a state by replaying its actions, unless an environment is already in this state."""
         if (end := self._live.end(state)) != state.end:
             raise StateError(f"the episode is {end or 'running'}, not {state.end}")
 
@@ -186,20 +188,20 @@ class GymGame(Game[GymState, Action]):
         self._live.check_deterministic()
 
     def to_record(self, state: GymState) -> dict[str, Any]:
-        """Seed, number of actions and their digest."""
+        """Seed, number of actions, and digest of the actions."""
         return {"seed": state.seed, "steps": self._steps(state), "digest": state.actions.digest.hex()}
 
     def _steps(self, state: GymState) -> int:
         return state.actions.length // self.actions.code_length
 
     def _read(self, env: Any) -> Mapping[str, str]:
-        """Read the truth and the attributes in the rules from an environment."""
+        """Read the attributes that the rules insert, and the description of the image if there is one."""
         facts = {name: attribute_words(getattr(env, name, None)) for name in self.words.attributes}
         return facts if self.words.truth is None else {**facts, "truth": TRUTHS[self.words.truth](env)}
 
 
 def _plain(value: Any) -> Any:
-    """Return a finite number, truth value or string of an environment's info as plain data; None if it is another."""
+    """Convert a finite number, boolean or string to a plain Python value; return None for any other value."""
     data = value.item() if isinstance(value, np.generic) else value
     if isinstance(data, float) and not np.isfinite(data):
         return None

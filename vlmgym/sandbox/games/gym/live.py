@@ -1,8 +1,8 @@
 """Running environments, indexed by their current state.
 
-If an environment is in the state of an episode, it continues; otherwise one is brought there by replaying the actions,
-or by restoring its own copy of the state if it can make one (ALE). Environments are never closed, because `close` often
-shuts down pygame for the whole process.
+An episode continues in a running environment that is in its state. If there is none, another environment is brought to
+this state by replaying the actions, or, for environments that can copy their state (ALE), by restoring a copy.
+Environments are never closed, because `close` often shuts down pygame for the whole process.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Key = tuple[int, bytes]
 """Seed, and digest of the actions."""
 
 NEAR = 8
-"""Maximum number of actions that a running environment replays to reach a later state."""
+"""Maximum number of actions that are replayed in a running environment that is in an earlier state."""
 VIEW_BYTES = 2**26
-"""Maximum size of the cached frames."""
+"""Maximum total size of the cached frames in bytes."""
 COPIES = 256
-"""Maximum number of copies of states that an environment makes itself."""
+"""Maximum number of cached copies of states, for environments that can copy their state."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Latest frames of a state, oldest first, and facts that `read` returns about it."""
+    """Most recent frames of a state, oldest first, and the facts that `read` returns about the state."""
 
     frames: tuple[ImageArray, ...]
     facts: Mapping[str, str]
@@ -47,7 +47,7 @@ class View:
 
 @dataclass(slots=True)
 class _Running:
-    """An environment, the latest frames that have been rendered, and how its episode has ended."""
+    """An environment, its most recently rendered frames, and how its episode has ended, if it has."""
 
     env: Env
     frames: deque[ImageArray]
@@ -64,12 +64,12 @@ class GymStep:
 
 
 class LiveEnvs:
-    """Environments of one kind that are kept running. Thread-safe."""
+    """Pool of running environments that have the same config. Thread-safe."""
 
     def __init__(
         self, config: GymConfig, first: Env, actions: Actions, read: Callable[[Any], Mapping[str, str]]
     ) -> None:
-        """Keep at most `config.running` environments; `first` is one of them, and `read` returns facts about one."""
+        """Start with the environment `first`; `read` returns facts about the state of an environment."""
         self._actions, self._read, self._frames = actions, read, config.frames
         self._config, self._made_from = config, (config.env, config.options, config.sticky)
         self._lock = threading.RLock()
@@ -86,7 +86,7 @@ class LiveEnvs:
                 self._keep(state.key, self._reset(seed))
 
     def step(self, state: GymState, action: Action) -> GymStep:
-        """Play an action in a state that has not ended, which leaves an environment in the next state."""
+        """Play an action in a state whose episode has not ended; an environment then waits in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
             with self._freed_on_error(running):
@@ -96,7 +96,7 @@ class LiveEnvs:
             return GymStep(after, reward, info)
 
     def end(self, state: GymState) -> End | None:
-        """Return how the episode has ended in a state, or None.
+        """Return how the episode has ended in a state, or None if it has not ended.
 
         Raises:
             StateError: The episode ends before the last action, or the environment is not deterministic.
@@ -105,7 +105,7 @@ class LiveEnvs:
             return self._at(state).end
 
     def view(self, state: GymState) -> View:
-        """Render a state."""
+        """Return the frames of a state and the facts about it; cached."""
         with self._lock:
             view = self._views.get(state.key)
             if view is None:
@@ -120,11 +120,11 @@ class LiveEnvs:
             return view
 
     def check_deterministic(self) -> None:
-        """Raise `StateError` unless states can be restored."""
+        """Raise `StateError` if states cannot be restored because the environment is not deterministic."""
         if not is_deterministic(*self._made_from):
             raise StateError(
                 f"{self._config.env} is not deterministic: the same seed and actions give different results, so its "
-                "states cannot be restored, nor trained on"
+                "states cannot be restored or used for training"
             )
 
     def _at(self, state: GymState) -> _Running:
@@ -133,7 +133,7 @@ class LiveEnvs:
         return self._running[state.key][-1]
 
     def _pop(self, key: Key) -> _Running | None:
-        """Take an environment that is in a state; the rollouts of a group may have brought several there."""
+        """Take one of the environments in a state, or return None; the rollouts of a group may leave several there."""
         if key not in self._running:
             return None
         running = self._running[key].pop()
@@ -142,11 +142,11 @@ class LiveEnvs:
         return running
 
     def _keep(self, key: Key, running: _Running) -> None:
-        """Keep an environment; one whose episode has ended is the first to be used again."""
+        """Keep an environment running; environments whose episode has ended are the first to be reused."""
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
         if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
-            # A copy has no screen: after restoring it, rendering would show the last frame played before.
+            # A copy has no screen: after restoring it, rendering would show the frame from before. So keep frames, too.
             self._copies[key] = copied, self._shown(running)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)
@@ -156,7 +156,7 @@ class LiveEnvs:
         if (copied := self._copies.get(state.key)) is not None:
             running = _Running(self._take(), deque(copied[1], self._frames))
             env: Any = running.env
-            if not env.has_reset:  # of `OrderEnforcing`
+            if not env.has_reset:  # attribute of `OrderEnforcing`
                 env.reset(seed=state.seed)
             env.unwrapped.restore_state(copied[0])
             return running
@@ -168,12 +168,12 @@ class LiveEnvs:
             for index in range(played, len(actions)):
                 if running.end is not None:
                     raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
-                # A turn has at least one frame, so earlier turns are never shown.
+                # Each action adds at least one frame, so frames of earlier actions are never shown.
                 self._act(running, actions[index], render=len(actions) - index <= self._frames)
         return running
 
     def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
-        """Take an environment up to `NEAR` actions before a state; also return the number of its actions."""
+        """Take an environment up to `NEAR` actions before a state; also return how many actions it has played."""
         length = self._actions.code_length
         count = len(text) // length
         moves = [Moves(text[: max(0, count - NEAR) * length])]
@@ -185,7 +185,7 @@ class LiveEnvs:
         return None, 0
 
     def _take(self) -> Env:
-        """Take an environment that is free, new, or has not been used for the longest time."""
+        """Take a free environment, or make a new one, or take the least recently used one."""
         if self._free:
             return self._free.pop()
         if self._made < self._config.running:
@@ -198,7 +198,7 @@ class LiveEnvs:
 
     @contextmanager
     def _freed_on_error(self, running: _Running) -> Iterator[None]:
-        """Keep the environment for other states if its own code, or a state that it does not reach, raises an error."""
+        """Free the environment if an error is raised, by its own code or because it does not reach a state."""
         try:
             yield
         except BaseException:
@@ -230,7 +230,7 @@ class LiveEnvs:
         return total, info
 
     def _shown(self, running: _Running) -> tuple[ImageArray, ...]:
-        """Latest frames; a single one is only rendered when it is needed."""
+        """Most recent frames; with `frames=1`, the frame is rendered only when this method needs it."""
         if not running.frames:
             running.frames.append(self._render(running.env))
         return tuple(running.frames)
@@ -247,7 +247,8 @@ class LiveEnvs:
 def _copy_state(env: Env) -> Any:
     """Copy the state of an environment; None if it cannot be copied, or if the copy would be incomplete.
 
-    Wrappers may have state, too. ALE does not copy the last action, which it may repeat instead of the next.
+    A copy would lack the state of wrappers other than `OrderEnforcing`. With sticky actions in ALE, it would lack the
+    last action, which ALE may repeat instead of the next.
     """
     wrapper: Any = env
     while isinstance(wrapper, gymnasium.Wrapper):

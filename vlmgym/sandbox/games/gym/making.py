@@ -1,4 +1,4 @@
-"""Make Gymnasium environments from a configuration, with one clear sentence for each failure."""
+"""Make Gymnasium environments from a configuration, and report each failure in one sentence."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 def check_id(env_id: str) -> None:
     """Check an environment id, which comes from a command line or a record.
 
-    Gymnasium would import the module in `module:Env-v0`; a record, which may be somebody else's, must not do that.
+    For `module:Env-v0`, Gymnasium would import the module, which a record from someone else must not cause.
 
     Raises:
-        UsageError: It names a module to import, or has no version, or is registered by no known package.
+        UsageError: The id names a module to import, has no version, or is not registered by a known package.
     """
     if ":" in env_id:
         raise UsageError(
@@ -73,6 +73,6 @@ def make_env(env_id: str, options: tuple[str, ...], sticky: float) -> Env:
 
 
 def meanings_of(env: Env) -> list[str] | None:
-    """Names of the actions that an environment gives itself, as Atari games do."""
+    """Names that an environment itself gives to its actions, as Atari games do; None if there are none."""
     found = getattr(env.unwrapped, "get_action_meanings", None)
     return None if found is None else list(map(str, found()))

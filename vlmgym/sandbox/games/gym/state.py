@@ -1,4 +1,4 @@
-"""States of environments: the seed of a reset, and the actions since."""
+"""States of environments, stored as the seed of the reset and the actions since."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ End = Literal["terminated", "truncated"]
 
 
 class Moves:
-    """Actions as text, one code after the other; shares its prefix with the moves that it continues.
+    """Actions as a string of codes; shares the codes of earlier actions with the `Moves` that it continues.
 
-    A long episode therefore takes memory and time in proportion to its length, although every turn has a state.
+    The memory and time of an episode are therefore linear in its length, although every turn has its own state.
 
     Attributes:
-        length: Number of characters.
+        length: Number of characters in the string.
     """
 
     __slots__ = ("_before", "_digest", "_text", "length")
 
     def __init__(self, text: str = "", before: Moves | None = None) -> None:
-        """Start with `text`, or continue `before` with it."""
+        """Store `text`, appended to `before` if given."""
         self._text, self._before = text, before
         self._digest: blake2b = blake2b(digest_size=16) if before is None else before._digest.copy()
         self._digest.update(text.encode())
@@ -56,7 +56,7 @@ class Moves:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Write and read moves as a string."""
+        """Serialise moves as a string."""
         return core_schema.no_info_after_validator_function(
             cls, core_schema.str_schema(strict=True), serialization=core_schema.to_string_ser_schema()
         )
@@ -64,7 +64,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class GymState:
-    """A state of an environment: the seed of its reset, the actions since, and how the episode has ended, if it has."""
+    """A state of an environment: seed of the reset, actions since, and how the episode has ended, if it has."""
 
     seed: NonNegativeInt
     actions: Moves = field(default_factory=Moves)

@@ -1,4 +1,4 @@
-"""Descriptions of the images of environments, read from their state."""
+"""Text descriptions of the images of environments, derived from the state of the environment."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 FROZEN_LAKE = {"S": "start", "F": "ice", "H": "hole", "G": "goal"}
 DIRECTIONS = ("right", "down", "left", "up")
-"""Directions of MiniGrid's agent."""
+"""Directions of MiniGrid's agent, by their number."""
 PLACES = ("red", "green", "yellow", "blue", "in the taxi")
-"""Places of Taxi's passenger."""
+"""Places of Taxi's passenger, by their number."""
 
 
 def frozen_lake(env: Any) -> str:
@@ -37,13 +37,13 @@ def taxi(env: Any) -> str:
 
 
 def blackjack(env: Any) -> str:
-    """Sum of the player, usable ace, and the dealer's card."""
+    """The player's sum, the dealer's card, and whether the player has a usable ace."""
     total, dealer, ace = env._get_obs()
     return f"player, {total}\ndealer, {dealer}\nusable ace, {'yes' if ace else 'no'}"
 
 
 def minigrid(env: Any) -> str:
-    """One line per row; the whole grid, also outside the agent's view."""
+    """One line per row of the whole grid, even outside the agent's view; no description if the image is that view."""
     if env.agent_pov:
         return NOT_DESCRIBED
     rows = [[_minigrid_cell(env, column, row) for column in range(env.width)] for row in range(env.height)]
@@ -65,7 +65,7 @@ def _minigrid_cell(env: Any, column: int, row: int) -> str:
 
 
 def attribute_words(value: Any) -> str:
-    """Words for an attribute of an environment in its rules, such as the object that MiniGrid's agent carries."""
+    """Format an attribute of an environment for the rules, such as the object that MiniGrid's agent carries."""
     if value is None:
         return "nothing"
     return f"{value.color} {value.type}" if hasattr(value, "color") and hasattr(value, "type") else str(value)
@@ -85,4 +85,4 @@ TRUTHS: Mapping[str, Callable[[Any], str]] = {
     "blackjack": blackjack,
     "minigrid": minigrid,
 }
-"""Functions of the unwrapped environment, by the name in `truth` of a family's file."""
+"""Functions that describe the image of an unwrapped environment, by their name in `truth` of a family's file."""

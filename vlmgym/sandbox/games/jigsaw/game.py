@@ -38,7 +38,7 @@ class JigsawConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class JigsawState:
-    """Numbers of the patches, rows x columns, in the order of their places from 0, and the number of the picture."""
+    """Numbers of the patches, rows x columns, and of the picture. Patch n belongs in cell n, row by row from 0."""
 
     board: tuple[tuple[int, ...], ...]
     picture: int
@@ -49,8 +49,8 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     """Swap patches of a picture until it is whole.
 
     Description:
-        A picture is cut into square patches, shuffled so that none is in its place. A move swaps any two of them.
-        Pictures are gradients between four colours with circles that cross the edges.
+        A picture is cut into square patches, which are shuffled until none is in the right place. A move swaps any two
+        patches. Pictures are gradients between four colours with circles that cross the edges of patches.
 
     Observation:
         The patches as an RGB image.
@@ -76,7 +76,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     prompt_template = PROMPT_V1
 
     def start(self, rng: np.random.Generator) -> JigsawState:
-        """Choose a picture, and shuffle its patches until none is in its place."""
+        """Choose a picture, and shuffle its patches until none is in the right place."""
         picture, count = int(rng.integers(PICTURES)), self._count
         patches = rng.permutation(count)
         while (patches == np.arange(count)).any():
@@ -105,7 +105,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return "the picture is whole" if _in_place(_flat(state)) == self._count else None
 
     def best_action(self, state: JigsawState) -> Pair | None:
-        """Put a patch in its place; the fewest swaps are the patches minus the cycles of their permutation."""
+        """Put a patch in the right place; every such sequence of swaps has the minimum length."""
         patches = _flat(state)
         misplaced = next((place for place, patch in enumerate(patches) if patch != place), None)
         if misplaced is None:

@@ -14,9 +14,9 @@ from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
 SHADES = tuple(COLOURS.values())
 WHITE: Colour = (255, 255, 255)
 CIRCLES = (9, 14)
-"""Minimum and maximum number of circles."""
+"""Minimum and maximum number of circles in a picture."""
 PICTURES = 10_000
-"""Number of pictures."""
+"""Number of different pictures."""
 
 
 class Picture(NamedTuple):
@@ -28,7 +28,7 @@ class Picture(NamedTuple):
 
 @lru_cache(maxsize=256)
 def make_picture(number: int) -> Picture:
-    """Make a picture; the gradient between four colours shows the position of each patch."""
+    """Make a picture from its number; the gradient between four colours shows where each patch belongs."""
     rng = np.random.default_rng(number)
     corners = tuple(SHADES[i] for i in rng.permutation(len(SHADES))[:4])
     circles = []
@@ -39,7 +39,7 @@ def make_picture(number: int) -> Picture:
 
 
 def draw_patch(number: int, place: tuple[int, int], patches: int, side: int, similarity: float) -> NDArray[np.uint8]:
-    """Draw the patch of a picture at a place (row, column) among `patches` x `patches`: uint8 (side, side, 3)."""
+    """Draw the patch at `place` (row, column) of a picture cut into `patches` x `patches`: uint8 (side, side, 3)."""
     corners, circles = make_picture(number)
     whole, left, top = patches * side, place[1] * side, place[0] * side
     canvas = Canvas(side, side, MIDDLE, left=left, top=top)
@@ -54,7 +54,7 @@ def draw_patch(number: int, place: tuple[int, int], patches: int, side: int, sim
 
 
 def _gradient(corners: list[Colour], whole: int, left: int, top: int, side: int) -> NDArray[np.uint8]:
-    """Interpolate between four colours, in integers for equal pixels on all machines."""
+    """Interpolate between four colours, with integers so that pixels are identical on all machines."""
     end, at = whole - 1, np.arange(side, dtype=np.int32)
     across, down = (at + left)[None, :, None], (at + top)[:, None, None]
     one, two, three, four = np.array(corners, np.int32)

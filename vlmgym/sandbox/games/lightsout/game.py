@@ -48,7 +48,7 @@ class LightsOutConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class LightsOutState:
-    """Lit lamps as a bit mask of cells, row by row, and the fewest presses that solved the initial board."""
+    """Lit lamps as a bit mask of cells, row by row, and the number of presses needed at first (`par`)."""
 
     lit: int
     par: int
@@ -60,7 +60,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     Description:
         Pressing a lamp switches it and its neighbours in row and column on or off. A board is made by pressing
-        `presses` different lamps at random, so it can be solved by pressing each of them once more, in any order.
+        `presses` different lamps at random, so it can be solved by pressing these lamps once more, in any order.
 
     Observation:
         The lamps as an RGB image.
@@ -144,7 +144,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         c = self.config
         solution = fewest_presses(state.lit, c.rows, c.columns) if 0 <= state.lit < 1 << c.rows * c.columns else None
         if solution is None:
-            raise StateError(f"{state.lit} are not lamps of a solvable board")
+            raise StateError(f"lit={state.lit} is not a solvable board")
         if not 1 <= state.par <= c.rows * c.columns:
             raise StateError(f"par must be 1 to {c.rows * c.columns}, got {state.par}")
 

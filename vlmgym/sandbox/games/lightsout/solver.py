@@ -1,8 +1,8 @@
-"""Fewest presses that switch off all lamps, by linear algebra over bits.
+"""Fewest presses that switch off all lamps, by linear algebra modulo 2.
 
-Pressing is commutative and pressing twice does nothing, so a solution is a set of cells. Sets are bit masks of cells,
-row by row. Solutions differ by sets of presses that change nothing; boards of up to 7 x 7 have at most 2 ** 7 such
-sets.
+The order of presses does not matter and pressing a lamp twice does nothing, so a solution is a set of cells. Sets are
+bit masks of cells, row by row. Two solutions of a board differ by a set of presses that changes nothing; boards of up
+to 7 x 7 have at most 2 ** 7 such sets.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from vlmgym.sandbox.core.named_actions import neighbours
 
 @lru_cache
 def effects(rows: int, columns: int) -> tuple[int, ...]:
-    """Lamps that pressing each cell switches: itself and its neighbours in row and column."""
+    """Return for each cell the set of lamps that a press there switches: this lamp and its neighbours."""
     near = neighbours(rows, columns)
     return tuple(1 << cell | sum(1 << other for _, other in near[cell]) for cell in range(rows * columns))
 
 
 @lru_cache
 def _basis(rows: int, columns: int) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, ...]]:
-    """Eliminate: (lowest lamp, lamps, presses) with distinct lowest lamps, and all sets of presses without effect."""
+    """Return a basis of the effects of presses, by Gaussian elimination, and all sets of presses without effect.
+
+    Each element of the basis is (lowest lamp, lamps that switch, presses); no two have the same lowest lamp.
+    """
     basis: dict[int, tuple[int, int]] = {}
     idle = [0]
     for cell, lamps in enumerate(effects(rows, columns)):
@@ -38,7 +41,7 @@ def _basis(rows: int, columns: int) -> tuple[tuple[tuple[int, int, int], ...], t
 
 @lru_cache(maxsize=1 << 16)
 def fewest_presses(lit: int, rows: int, columns: int) -> int | None:
-    """Set of the fewest presses that switch off the lit lamps, the smallest number if several; None if impossible."""
+    """Return a smallest set of presses that switches off the lit lamps; None if there is none."""
     basis, idle = _basis(rows, columns)
     presses = 0
     for low, lamps, pressed in basis:

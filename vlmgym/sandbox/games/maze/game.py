@@ -1,4 +1,4 @@
-"""Maze: walk to the exit, with fog if configured."""
+"""Maze: walk to the exit, optionally in fog."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 Openings = tuple[tuple[int, ...], ...]
-"""Sides of each cell without a wall: the sum of 1 up, 2 right, 4 down and 8 left."""
+"""Sides of each cell that have no wall, as a sum of 1 (up), 2 (right), 4 (down) and 8 (left)."""
 
 HIDDEN = "hidden"
 EXIT: Colour = (36, 150, 76)
 FOG: Colour = (70, 74, 86)
 HISTORY = 16
-"""Earlier turns that prompts repeat by default with fog."""
+"""Number of earlier turns that prompts repeat by default if there is fog."""
 EXPLAINED = 8
 """Maximum number of steps in an explanation."""
 
@@ -67,7 +67,8 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
 
     Description:
         Exactly one path connects any two cells of the maze. The player starts in the cell farthest from the exit. With
-        `fog`, cells farther away are hidden, even if seen before, so prompts repeat the last 16 turns.
+        `fog`, cells more than `fog` rows or columns away from the player are hidden, even if they have been seen, so
+        prompts repeat the last 16 turns.
 
     Observation:
         The maze as an RGB image.
@@ -76,14 +77,14 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move through a wall is illegal.
 
     Reward:
-        1 / length of the path for a step towards the exit, and minus that for a step away from it, so the score is the
-        completed share of the path; 0 for an illegal or unparsable answer.
+        1 / n for a step towards the exit and -1 / n for a step away from it, where n is the length of the path from the
+        start. The score is therefore the completed fraction of the path. 0 for an illegal or unparsable answer.
 
     Episode end:
         The exit is reached. Metrics: solved, steps left.
 
     Oracle:
-        Knows the whole maze, even with fog, but its explanation then names only what is shown.
+        Knows the whole maze, even with fog, but its explanations then mention only what the image shows.
     """
 
     name = "maze"
@@ -163,7 +164,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         for action, box in enumerate(boxes):
             if not openings >> action & 1:
                 canvas.rectangle(*box, colour)
-        for x in (0.0, side - wall):  # ends of walls that belong to neighbours
+        for x in (0.0, side - wall):  # ends of the walls of neighbouring cells
             for y in (0.0, side - wall):
                 canvas.rectangle(x, y, wall, wall, colour)
         if mark == "exit":
@@ -189,7 +190,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         )
 
     def explain(self, state: MazeState, action: int) -> str:
-        """State the beginning of the path to the exit, or with fog the open sides, and where the move leads."""
+        """State how the path to the exit begins or, with fog, which sides are open, and where the move leads."""
         if self.partially_observable and action in self.legal_actions(state):
             ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
             to = self.where(neighbour(state.player, action))
@@ -221,7 +222,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
                         continue
                     other = neighbour((row, column), action)
                     if not (self.inside(other) and state.openings[other[0]][other[1]] >> (action ^ 2) & 1):
-                        raise StateError("a side is open in only one of its cells")
+                        raise StateError("a side is open in only one of the two adjacent cells")
         if len(distances(state.openings, state.exit)) != c.rows * c.columns:
             raise StateError("a cell cannot be reached")
 
@@ -245,7 +246,7 @@ def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:
 
 @lru_cache(maxsize=4096)
 def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
-    """Steps from each cell to the goal."""
+    """Return the number of steps to the goal for each cell that can reach it."""
     found, cells = {goal: 0}, [goal]
     for cell in cells:
         for action in range(4):

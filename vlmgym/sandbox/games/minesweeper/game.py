@@ -57,7 +57,7 @@ class MinesweeperConfig(BoardConfig):
     compared: int = config_field(
         "reasoning",
         [1, 1, 2, 2, 2],
-        "Numbers that must be compared to find a safe cell; 0 allows boards that need a guess.",
+        "Maximum number of numbers to compare to find a safe cell; 0 allows boards that need a guess.",
         ge=0,
         le=2,
     )
@@ -77,7 +77,7 @@ class MinesweeperState:
         board: Cells as shown: `.` for a hidden cell, a number for an open one, `*` for an opened mine.
         mines: Cells of the mines as row * columns + column, sorted; not shown.
         hidden: Number of hidden cells without a mine at the start.
-        variation_seed: Seed of the painter.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     board: tuple[str, ...]
@@ -90,9 +90,9 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     """Open all cells without a mine, using the numbers of adjacent mines.
 
     Description:
-        A first cell without adjacent mines is open at the start. Opening a cell shows the number of mines in the cells
-        around it; if there are none, these are opened too. Boards can be solved without guessing unless `compared` is
-        0. There are no flags.
+        At the start, one cell without adjacent mines has been opened. Opening a cell shows the number of mines in the
+        cells around it; if this is 0, the cells around it are opened too. Boards can be solved without guessing unless
+        `compared` is 0. There are no flags.
 
     Observation:
         The board as an RGB image.
@@ -153,7 +153,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return "all cells without a mine are open" if text.count(HIDDEN) == len(state.mines) else None
 
     def best_action(self, state: MinesweeperState) -> Cell | None:
-        """Open a cell proved safe, or else the one with the lowest estimated risk."""
+        """Open a cell that is proved safe, or else the cell with the lowest estimated risk."""
         if self.ended(state) is not None:
             return None
         proofs = self._proofs(state)
@@ -194,7 +194,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return self.fill_prompt(_PERCEPTION, "(row, column)", logic=_LOGIC[self.config.compared], example=example)
 
     def explain(self, state: MinesweeperState, action: Cell) -> str:
-        """Prove from the numbers that the cell is safe or a mine, if they do."""
+        """State a proof that the cell is safe or a mine, if the numbers on the board allow one."""
         proofs, cell = self._proofs(state), self.index_of(action)
         if cell not in proofs:
             return f"Nothing shows that {self.where(action)} is safe; I have to guess."
@@ -221,21 +221,21 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return solver.neighbours(self.config.rows, self.config.columns)
 
     def _numbers(self, state: MinesweeperState) -> dict[int, int]:
-        """Numbers of the open cells."""
+        """Number of each open cell, by cell."""
         return {cell: int(shown) for cell, shown in enumerate("".join(state.board)) if shown.isdigit()}
 
     def _proofs(self, state: MinesweeperState) -> solver.Proofs:
         return solver.deduce(self._near, self._numbers(state), self.config.mines, pairs=True)
 
     def _with_open(self, state: MinesweeperState, cells: int) -> MinesweeperState:
-        """Show the numbers of cells."""
+        """Open a set of cells, so that their numbers are shown."""
         mines, shown = sum(1 << mine for mine in state.mines), list("".join(state.board))
         for cell in solver.cells_of(cells):
             shown[cell] = str((self._near[cell] & mines).bit_count())
         return replace(state, board=self.in_rows("".join(shown)))
 
     def _risk(self, state: MinesweeperState, proofs: solver.Proofs, cell: Cell) -> float:
-        """Highest risk by any adjacent number, otherwise by the mines of the board."""
+        """Estimate the risk that a cell is a mine from the adjacent numbers, or else from the number of mines."""
         index = self.index_of(cell)
         if index in proofs:
             return 2.0

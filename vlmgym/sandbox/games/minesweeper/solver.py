@@ -1,7 +1,7 @@
 """Minesweeper: neighbours, opening cells, deduction, and dealing boards that need no guess.
 
-A set of cells is an int with bit row * columns + column for each cell. A clue is a set of hidden cells and the number
-of mines among them.
+A set of cells is an int; the bit row * columns + column stands for a cell. A clue is a set of hidden cells and
+the number of mines among them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 2000
-"""Maximum attempts to deal a board of up to 100 cells, fewer for larger ones; the hardest level takes about 20."""
+"""Maximum number of attempts to deal a board of up to 100 cells, fewer if larger; level 5 takes a mean of 3."""
 ALL = -1
-"""Source of the clue that is the total number of mines."""
+"""Source of the clue that states the total number of mines."""
 
 
 class Proof(NamedTuple):
     """Proof that a cell is or is not a mine, from one or two numbers and from the proofs of earlier rounds.
 
     Attributes:
-        mine: The cell is a mine.
-        sources: Cells of the numbers, or `ALL`.
+        mine: True if the cell is a mine, False if it is safe.
+        sources: Cells whose numbers are used, or `ALL`.
         round: Round of the deduction, from 0.
     """
 
@@ -39,12 +39,12 @@ Proofs = Mapping[int, Proof]
 """Proofs by cell, in order of rounds."""
 
 _Fact = tuple[int, bool, tuple[int, ...]]
-"""Cells, whether they are mines, and the numbers that prove it."""
+"""A set of cells, whether they are mines, and the sources of the proof."""
 
 
 @cache
 def neighbours(rows: int, columns: int) -> tuple[int, ...]:
-    """Neighbours of each cell as a set."""
+    """Return the set of neighbours of each cell."""
     near = []
     for row, column in product(range(rows), range(columns)):
         around = product(
@@ -55,7 +55,7 @@ def neighbours(rows: int, columns: int) -> tuple[int, ...]:
 
 
 def opened_by(near: tuple[int, ...], mines: int, cell: int, opened: int) -> int:
-    """Set of cells that are open after opening a cell: cells without adjacent mines open their neighbours."""
+    """Return the set of open cells after opening a cell; cells without adjacent mines also open their neighbours."""
     opened |= 1 << cell
     waiting = [cell]
     while waiting:
@@ -69,13 +69,13 @@ def opened_by(near: tuple[int, ...], mines: int, cell: int, opened: int) -> int:
 
 
 def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, pairs: bool) -> Proofs:
-    """Find cells that are certain.
+    """Prove which hidden cells are safe and which are mines, as far as possible.
 
     Args:
-        near: Neighbours.
-        numbers: Numbers of the open cells.
+        near: Set of neighbours of each cell.
+        numbers: Number of each open cell.
         mine_count: Number of mines on the board.
-        pairs: Compare pairs of clues too.
+        pairs: Also compare pairs of clues, when single clues prove nothing new.
     """
     hidden = (1 << len(near)) - 1
     for cell in numbers:
@@ -108,10 +108,10 @@ def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, p
 
 
 def _compare(clues: list[tuple[int, int, int]]) -> Iterator[_Fact]:
-    """Yield cells that are certain by two clues.
+    """Yield facts that follow from two clues.
 
-    If the first clue has as many more mines than the second as it has cells outside the second, these cells are mines,
-    and the cells of the second outside the first are safe.
+    If the first clue has n cells outside the second clue, and n more mines, these n cells are mines, and the cells of
+    the second clue outside the first are safe.
     """
     for one, one_count, source in clues:
         for two, two_count, other in clues:
@@ -123,7 +123,7 @@ def _compare(clues: list[tuple[int, int, int]]) -> Iterator[_Fact]:
 
 
 def argument(near: tuple[int, ...], proofs: Proofs, cell: int) -> list[int]:
-    """List the cells whose proofs lead to the proof of a cell, in order, and the cell itself."""
+    """List the cells whose proofs are needed to prove a cell, in order, and then the cell itself."""
     needed = {cell}
     for other in reversed([*proofs]):
         proof = proofs[other]

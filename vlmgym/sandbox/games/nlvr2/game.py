@@ -33,9 +33,9 @@ from vlmgym.sandbox.games.scenes.drawing import paint_scene
 from vlmgym.sandbox.games.scenes.scene import Scene
 
 ANSWERS = ("false", "true")
-"""Answers by action."""
+"""Answer for each action."""
 ACTIONS: Mapping[str, int] = {"false": 0, "true": 1, "no": 0, "yes": 1}
-"""Actions by answer in lower case."""
+"""Action for each accepted answer, in lower case."""
 
 PROMPT_V1 = """\
 You see two images: the left one, then the right one.{scene} Is this statement about the two images true?
@@ -65,7 +65,7 @@ class Nlvr2Config(SceneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Nlvr2State(TaskState):
-    """A statement about two images, the left and the right scene; without kind and scenes for data."""
+    """A statement about two images; `scenes` are left and right. For data, `kind` and `scenes` are empty."""
 
     kind: str
     statement: str
@@ -78,8 +78,8 @@ class Nlvr2(Task[Nlvr2State, int]):
 
     Description:
         Without `data`, the images are two generated scenes of coloured shapes. The statement is about the presence of
-        objects, their count, a comparison of counts, a spatial relation, or two such clauses. Half of the statements
-        are true, even among statements with the same wording.
+        objects, their count, a comparison of counts, a spatial relation, or two such clauses. A statement is true with
+        probability 0.5, whatever its wording.
 
     Observation:
         Two RGB images: left, right.
@@ -92,7 +92,8 @@ class Nlvr2(Task[Nlvr2State, int]):
         1 if correct; 0 if wrong or unparsable.
 
     Episode end:
-        After one turn. `info` has `correct` and the `truth` as a word. Metrics: `accuracy`, also by kind of statement.
+        After one turn. `info` has `correct` and the `truth` as a word. Metrics: `accuracy`, also for each kind
+        of statement.
 
     Arguments:
         `data`: Your own statements. Columns: `left_image`, `right_image`, `sentence` and `label`, as in the official

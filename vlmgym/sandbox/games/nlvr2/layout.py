@@ -1,4 +1,4 @@
-"""Folders of NLVR2 as published (github.com/lil-lab/nlvr)."""
+"""Open folders of NLVR2 in its published layout (github.com/lil-lab/nlvr)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("left_image", "right_image")
 
 
 def open_nlvr2(data: str, split: str | None) -> Table:
-    """Open any table; if it is one of NLVR2 in a folder, add the paths of both images."""
+    """Open a table; if it is a table of NLVR2 in a folder, add the paths of both images."""
     table = open_table(data, split)
     folder, columns = table.folder, set(table.columns)
     if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
@@ -21,10 +21,10 @@ def open_nlvr2(data: str, split: str | None) -> Table:
 
 
 def _image_paths(row: DataRow, folder: Path) -> DataRow:
-    """Find both images of a row.
+    """Find both images of a row; return their paths relative to `folder`.
 
-    They are in the folder or in `images`, directly or in a folder named by the split; training images are in folders
-    numbered by `directory`.
+    The images are in `folder` or its subfolder `images`, either directly or in a folder named after the split. Training
+    images are one level deeper, in folders numbered as in the column `directory`.
     """
     parts = str(row.get("identifier")).split("-")
     if len(parts) != 4 or not all(part.isalnum() for part in parts):

@@ -1,8 +1,9 @@
 """Statements about two scenes, constructed so that the text alone does not reveal the truth.
 
-A statement is generated first, then its truth by a fair coin, then two scenes that match. Hence half of the
-statements with the same wording are true. Where possible, a single scene does not reveal the truth either; see
-`PATTERNS` for the exceptions. The wording is part of the published states: changing it changes the noise of images.
+First a statement is generated, then a fair coin decides whether it is true, then two matching scenes are generated.
+Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene does not reveal the
+truth either; see `PATTERNS` for the exceptions. Do not change the wording: it is part of the states, which seed the
+noise of images.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from vlmgym.sandbox.games.scenes.scene import (
 )
 
 MAX_COUNT = 6
-"""Largest number that a statement attributes to one image."""
+"""Maximum number of matching objects that a statement attributes to one image."""
 
 Pattern = tuple[bool, bool]
 PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
@@ -36,10 +37,10 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
     "one": (((True, False), (False, True)), ((True, True), (False, False))),
     "neither": (((False, False),), ((True, False), (False, True))),
 }
-"""For each quantifier, the images for which the clause holds when the statement is true, and when it is false.
+"""By quantifier, options for (clause holds on the left, clause holds on the right) of true and of false statements.
 
 With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
-statements false, so guessing from it is right 75% of the time; this is unavoidable.
+statements false, so a guess from a single image is correct 75% of the time; this is unavoidable.
 """
 
 
@@ -53,9 +54,9 @@ class Statement(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A property of a scene worded for each quantifier, without capitalisation and full stop; None if clumsy.
+    """A property of a scene, worded for each quantifier, without capitalisation and full stop.
 
-    `make` generates a scene that has the property or does not.
+    `neither` is None if its wording would be clumsy. `make` generates a scene that has the property, or lacks it.
     """
 
     left: str
@@ -89,7 +90,7 @@ def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
     else:
         one, other = ("left", "right") if form == "more left" else ("right", "left")
         text = f"There are more {selector.plural} in the {one} picture than in the {other} picture."
-        low = int(rng.integers(most))  # counts differ by one, so a single one reveals little
+        low = int(rng.integers(most))  # counts differ by one, so one count alone reveals little
         high = low + 1
         left, right = (high, low) if truth == (form == "more left") else (low, high)
     scenes = [_scene_with(rng, config, selector, number) for number in (left, right)]
@@ -121,7 +122,7 @@ STATEMENTS: tuple[Callable[[np.random.Generator, SceneConfig], Statement], ...] 
     spatial,
     two_clauses,
 )
-"""Generators from the easiest to the hardest kind; the kind is sampled uniformly."""
+"""Generators of statements, the easiest kind first; one of the first `kinds` is sampled uniformly."""
 
 
 def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers: Sequence[str]) -> Statement:
@@ -198,7 +199,7 @@ def _spatial_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
 
 
 def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """Count both images together; the distribution of one image's count does not depend on the truth."""
+    """State the total count in both images; the count in one image alone is independent of the truth."""
     selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
     number = int(rng.integers(1, min(2 * most - 1, len(NUMBERS) - 1) + 1))
     possible = [value for value in range(most + 1) if 0 <= number - value <= most]
@@ -211,7 +212,7 @@ def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
 
 
 def _scene_with(rng: np.random.Generator, config: SceneConfig, selector: Selector, count: int) -> Scene:
-    """Generate a scene with `count` matching objects; the total number is independent of it."""
+    """Generate a scene with `count` matching objects; the total number of objects is independent of `count`."""
     kinds = selector.random_kinds(rng, config.vocabulary, count)
     kinds += random_distractors(rng, config.vocabulary, [selector], config.random_count(rng) - count)
     return config.place(kinds, rng)

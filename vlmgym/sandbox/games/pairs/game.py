@@ -20,7 +20,7 @@ from vlmgym.sandbox.rendering.palette import COLOURS, blend
 from vlmgym.sandbox.rendering.shapes import draw_shape
 
 NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
-"""Sides of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""
+"""States of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""
 DOWN = "face down"
 
 PROMPT_V1 = """\
@@ -44,11 +44,11 @@ class PairsConfig(BoardConfig):
         "reasoning", [2, 3, 4, 4, 6], "Rows of the board; rows x columns must be even.", ge=1, le=8
     )
     columns: int = config_field("reasoning", [2, 4, 4, 6, 6], "Columns of the board.", ge=2, le=8)
-    patience: int = config_field("reasoning", 3, "Turns per card before the episode ends.", ge=1, le=20)
+    patience: int = config_field("reasoning", 3, "Maximum number of turns per card.", ge=1, le=20)
 
     def model_post_init(self, context: object) -> None:
         if self.rows * self.columns % 2:
-            raise ValueError(f"{self.rows} x {self.columns} cards are not an even number of cards")
+            raise ValueError(f"rows x columns must be even, got {self.rows} x {self.columns}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class PairsState:
 
     Attributes:
         cards: Kinds of all cards, colour * 8 + shape.
-        sides: One of `.` never seen, `?` face down, `!` face up and `=` found, for each card.
-        turns: Number of cards turned over.
-        variation_seed: Seed of the painter.
+        sides: A character for each card: `.` never seen, `?` face down but seen, `!` face up, `=` found.
+        turns: Number of cards turned over so far.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     cards: tuple[tuple[int, ...], ...]
@@ -74,7 +74,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     Description:
         All cards start face down. Each turn flips one card. If the second of two cards matches the first, both stay
         face up; otherwise both are flipped back when the next card is chosen. Images show only the cards that are face
-        up, so prompts repeat one earlier turn per card.
+        up, so prompts repeat as many earlier turns as there are cards.
 
     Observation:
         The cards as an RGB image.
@@ -90,7 +90,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         per pair found.
 
     Oracle:
-        Remembers the cards it has seen, and uses no others.
+        Remembers all cards that it has seen, and does not know the others.
     """
 
     name = "pairs"
@@ -137,7 +137,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return "the turns are used up" if state.turns >= self._turns else None
 
     def best_action(self, state: PairsState) -> Cell | None:
-        """Complete or start a pair of cards that have been seen, or else turn over a new card."""
+        """Turn over a card to start or complete a pair that has been seen, or else a card that has not been seen."""
         if self.ended(state) is not None:
             return None
         shown = find_cells(state.sides, SHOWN)
@@ -152,7 +152,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return {"pairs found": share} | ({"cards per pair": state.turns / found} if found else {})
 
     def cells(self, state: PairsState) -> list[list[str]]:
-        """Words for every card; those that are face down are all the same."""
+        """Description of each card; all cards that are face down have the same."""
         return [
             [_words(kind) if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
             for line in zip(state.cards, state.sides)
@@ -198,7 +198,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         self.check_board_size(state.sides)
         cards = list(chain.from_iterable(state.cards))
         if any(cards.count(kind) != 2 for kind in cards):
-            raise StateError("a card has not exactly one partner")
+            raise StateError("each card must have exactly one partner")
         if not 0 <= min(cards) <= max(cards) < len(COLOUR_NAMES) * len(SHAPE_NAMES):
             raise StateError("the kind of a card is unknown")
         if unknown := set("".join(state.sides)) - {NEW, KNOWN, SHOWN, FOUND}:
@@ -216,13 +216,13 @@ class Pairs(BoardGame[PairsState, Cell]):
         return state.cards[cell[0]][cell[1]]
 
     def _known_partner(self, state: PairsState, cell: Cell) -> Cell | None:
-        """Partner of a card, if it has been seen."""
+        """Return the partner of a card; None if the partner has not been seen."""
         kind = self._kind(state, cell)
         seen = find_cells(state.sides, KNOWN + SHOWN)
         return next((other for other in seen if other != cell and self._kind(state, other) == kind), None)
 
     def _new_card(self, state: PairsState) -> Cell:
-        """First card never seen, or else the first card that is face down."""
+        """Return the first card that has never been seen, or else the first card that is face down."""
         return (find_cells(state.sides, NEW) or find_cells(state.sides, KNOWN))[0]
 
 

@@ -56,15 +56,15 @@ class ParkingConfig(BoardConfig):
 
     rows: int = config_field("reasoning", [4, 5, 6, 6, 6], "Rows of the lot.", ge=4, le=8)
     columns: int = config_field("reasoning", [4, 5, 6, 6, 6], "Columns of the lot.", ge=4, le=8)
-    vehicles: int = config_field("reasoning", [3, 5, 8, 9, 10], "Number of vehicles with the red car.", ge=2, le=14)
+    vehicles: int = config_field("reasoning", [3, 5, 8, 9, 10], "Number of vehicles, red car included.", ge=2, le=14)
     lots: int = config_field(
-        "reasoning", [1, 3, 4, 12, 50], "Number of random lots; the most blocked one is used.", ge=1, le=50
+        "reasoning", [1, 3, 4, 12, 50], "Number of random lots to generate; the most blocked one is used.", ge=1, le=50
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ParkingState:
-    """Vehicles in the order of their letters, the first is the red car, and their offsets from the left or top."""
+    """Vehicles in the order of their letters, the red car first, and their offsets in cells from the left or top."""
 
     vehicles: tuple[Vehicle, ...]
     offsets: Offsets
@@ -82,7 +82,7 @@ class Parking(BoardGame[ParkingState, Move]):
         The lot as an RGB image. Vehicles are marked with letters from A, the red car.
 
     Action:
-        `MultiDiscrete([vehicles, 4])`: a vehicle and 0 up, 1 right, 2 down or 3 left.
+        `MultiDiscrete([vehicles, 4])`: number of the vehicle, from 0, and direction: 0 up, 1 right, 2 down, 3 left.
 
     Reward:
         1 when the red car reaches the exit; 0 otherwise.
@@ -91,7 +91,8 @@ class Parking(BoardGame[ParkingState, Move]):
         The red car is at the right end of its row. Metrics: solved, cells to the exit.
 
     Oracle:
-        A shortest solution; none if the search exceeds 100,000 lots, which happens at no level.
+        Plays a shortest solution. It gives up if the search exceeds 100,000 states, which does not happen at levels 1
+        to 5.
     """
 
     name = "parking"
@@ -103,7 +104,7 @@ class Parking(BoardGame[ParkingState, Move]):
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:
-        """A vehicle and a direction."""
+        """Number of a vehicle, and a direction."""
         return spaces.MultiDiscrete([self.config.vehicles, 4])
 
     def start(self, rng: np.random.Generator) -> ParkingState:
@@ -135,7 +136,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None
 
     def best_action(self, state: ParkingState) -> Move | None:
-        """First move of a shortest solution, or None if it is not found within 100,000 lots."""
+        """First move of a shortest solution, or None if the search exceeds 100,000 states."""
         return _planner(self.config.rows, self.config.columns, state.vehicles).move(state.offsets)
 
     def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -143,7 +144,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return {"solved": float(left == 0), "cells to the exit": float(left)}
 
     def cells(self, state: ParkingState) -> Cells:
-        """Letter of the vehicle of each cell, the sides on which it continues, and true for the exit."""
+        """Vehicle in each cell, the sides on which the vehicle continues, and whether the cell is the exit."""
         rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
         lot, exit_cell = self._lot(state), (state.vehicles[0].line, self.config.columns - 1)
         rows[exit_cell[0]][-1] = ("empty", "", True)
@@ -189,7 +190,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return number, DIRECTIONS.index(match[2].lower())
 
     def normalise_answer(self, text: str) -> str:
-        """Strip markup, and `move` or a word for the vehicle before the letter."""
+        """Strip markup, and a leading `move`, `vehicle`, `car` or `truck`."""
         return word_answer(word_answer(text, ("move",)), ("vehicle", "car", "truck"))
 
     def format(self, action: Move) -> str:
@@ -223,7 +224,7 @@ class Parking(BoardGame[ParkingState, Move]):
             taken |= masks[offset]
 
     def _why_not(self, state: ParkingState, action: Move) -> str:
-        """Continue a sentence about a vehicle that cannot make an illegal move."""
+        """Return why a vehicle cannot make an illegal move, to follow `vehicle` in a sentence."""
         number, direction = action
         letter = ascii_uppercase[number]
         if state.vehicles[number].horizontal != (direction % 2 == 1):

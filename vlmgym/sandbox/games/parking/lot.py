@@ -20,22 +20,22 @@ Move = tuple[int, int]
 """A vehicle and its direction: 0 up, 1 right, 2 down, 3 left."""
 
 MAX_LOTS = 1000
-"""Maximum attempts to make a lot; most of them succeed."""
+"""Maximum number of attempts to make lots; a lot takes a mean of 2 to 8 attempts, depending on the level."""
 MAX_PLACES = 20
-"""Maximum attempts to place a vehicle."""
+"""Maximum number of attempts to place vehicles, as a multiple of the number of vehicles."""
 WALK = 40
-"""Attempts to move each vehicle at random, away from a solved lot."""
+"""Number of random moves to try from a solved lot, as a multiple of the number of vehicles."""
 HORIZONTAL, LONG = 0.4, 0.45
 """Probability that a vehicle stands in a row, and that it is three cells long."""
 EVERY = 8
-"""Attempts between two lots that are compared."""
+"""Number of tried moves between two states of a lot that are compared."""
 MOST_NODES = 100_000
-"""Maximum number of lots that are searched."""
+"""Maximum number of states that are searched for a solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vehicle:
-    """A vehicle in a row (`horizontal`) or column number `line`."""
+    """A vehicle of `length` cells; `line` is the number of its row if it is `horizontal`, else of its column."""
 
     line: int
     length: int
@@ -44,7 +44,7 @@ class Vehicle:
 
 @dataclass(frozen=True)
 class Lot:
-    """Size of a lot, and its vehicles without their offsets."""
+    """Size of a lot, and the vehicles in it without their offsets."""
 
     rows: int
     columns: int
@@ -52,7 +52,7 @@ class Lot:
 
     @cached_property
     def masks(self) -> tuple[tuple[int, ...], ...]:
-        """Cells of each vehicle at each offset."""
+        """Set of the cells of each vehicle at each offset, by vehicle and offset."""
         return tuple(masks_of(self.rows, self.columns, vehicle) for vehicle in self.vehicles)
 
     def cells(self, vehicle: int, offset: int) -> list[tuple[int, int]]:
@@ -73,7 +73,7 @@ class Lot:
         return taken
 
     def moves(self, offsets: Offsets) -> Iterator[tuple[Move, Offsets]]:
-        """Legal moves and the offsets after them."""
+        """Yield the legal moves, each with the offsets of all vehicles after it."""
         taken = self.occupied(offsets)
         for number, (options, offset) in enumerate(zip(self._options, offsets)):
             for move, after, entered in options[offset]:
@@ -82,7 +82,7 @@ class Lot:
 
     @cached_property
     def _options(self) -> list[list[list[tuple[Move, int, int]]]]:
-        """For each vehicle and offset, its moves with the offset after them and the cell that they enter."""
+        """Moves by vehicle and offset, each with the offset after it and the cell that the vehicle enters."""
         options = []
         for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
             directions = (3, 1) if vehicle.horizontal else (0, 2)
@@ -96,12 +96,12 @@ class Lot:
         return options
 
     def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
-        """Return the shortest solution, or None if the lot has no solution or the search is too long."""
+        """Return a shortest solution, or None if there is none or the search exceeds `MOST_NODES`."""
         return shortest_path(offsets, self.moves, self.solved, MOST_NODES)
 
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
-    """Make random lots from solved ones by random moves, and return the most blocked one."""
+    """Make `lots` random lots, by random moves from solved lots, and return the most blocked one."""
     found: list[tuple[int, Lot, Offsets]] = []
     for _ in range(MAX_LOTS):
         placed = _place(rows, columns, vehicles, rng)
@@ -120,7 +120,7 @@ def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.G
 
 
 def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tuple[int, Offsets]]:
-    """Move random vehicles, and yield offsets with their measure of `blocked`."""
+    """Try random moves; after every `EVERY` of them, yield the value of `blocked` and the offsets."""
     now, taken, count = list(offsets), lot.occupied(offsets), len(offsets)
     for step, (number, side) in enumerate(rng.integers(0, (count, 2), (WALK * count, 2)).tolist()):
         masks, offset = lot.masks[number], now[number]
@@ -133,7 +133,7 @@ def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tupl
 
 
 def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
-    """Estimate of the moves to the exit: of the red car, and to clear each vehicle in its way; 0 if its way is free."""
+    """Estimate the moves to a solution, those of blocking vehicles included; 0 if the red car's way is free."""
     row, end = lot.vehicles[0].line, offsets[0] + lot.vehicles[0].length
     total = 0
     for vehicle, masks, offset in zip(lot.vehicles, lot.masks, offsets):
@@ -174,7 +174,7 @@ def _place(rows: int, columns: int, vehicles: int, rng: np.random.Generator) -> 
 
 @lru_cache(maxsize=4096)
 def masks_of(rows: int, columns: int, vehicle: Vehicle) -> tuple[int, ...]:
-    """Cells of a vehicle at each offset."""
+    """Return the set of the cells of a vehicle at each offset."""
     span, step, start = (columns, 1, vehicle.line * columns) if vehicle.horizontal else (rows, columns, vehicle.line)
     first = sum(1 << start + i * step for i in range(vehicle.length))
     return tuple(first << offset * step for offset in range(span - vehicle.length + 1))

@@ -1,4 +1,4 @@
-"""Drawing of figures: flat ones at any angle, solid ones in an isometric view."""
+"""Drawing of figures: flat figures at any angle, solid figures in an isometric view."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ BLACK: Colour = (30, 32, 40)
 WHITE: Colour = (255, 255, 255)
 BLUE = COLOURS["blue"]
 SHADES = (blend(BLUE, WHITE, 0.62), blend(BLUE, WHITE, 0.25), blend(BLUE, BLACK, 0.3))
-"""Colours of the top, the left and the right of a cube."""
+"""Colours of the top, left and right faces of a cube; flat figures have the second."""
 
 Face = tuple[Colour, list[Point]]
 
 
 def faces(figure: Figure, angle: int, solid: bool) -> list[Face]:
-    """Faces from back to front, in units of an edge, around the origin; `angle` in degrees counter-clockwise."""
+    """Return the faces of a figure from back to front, centred on the origin, in units of a cube's edge.
+
+    `angle` rotates flat figures, in degrees counter-clockwise.
+    """
     drawn = _solid_faces(figure) if solid else [_square(x, y, angle) for x, y, _ in figure]
     points = [point for _, face in drawn for point in face]
     middle_x = (min(x for x, _ in points) + max(x for x, _ in points)) / 2
@@ -27,12 +30,12 @@ def faces(figure: Figure, angle: int, solid: bool) -> list[Face]:
 
 
 def extent(drawn: list[Face]) -> float:
-    """Larger of width and height."""
+    """Return the larger of the width and the height of a figure's faces."""
     return max(2 * max(abs(x), abs(y)) for _, face in drawn for x, y in face)
 
 
 def paint(canvas: Canvas, drawn: list[Face], x: float, y: float, edge: float) -> None:
-    """Draw the faces of a figure around a centre."""
+    """Draw the faces of a figure around a centre; `x`, `y` and `edge` are in pixels."""
     for colour, face in drawn:
         points = [(x + edge * px, y + edge * py) for px, py in face]
         canvas.polygon(points, colour)

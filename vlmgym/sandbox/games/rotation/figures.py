@@ -16,7 +16,7 @@ Figure = tuple[Cube, ...]
 Matrix = tuple[Cube, Cube, Cube]
 NEIGHBOURS = ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1))
 VISIBLE_TRIANGLES = 2
-"""Minimum number of triangles, of the six in its outline, that a view shows of each cube."""
+"""Minimum number of visible triangles of each cube; the outline of a cube has six."""
 
 
 def _rotations() -> tuple[Matrix, ...]:
@@ -34,7 +34,7 @@ FLAT = 4
 """Number of rotations about the vertical axis, which come first."""
 _MATRICES = np.array(ROTATIONS).transpose(0, 2, 1)
 _BASE = np.array((256, 16, 1))
-"""Weights that turn the coordinates of a cube into one number, in the order of cubes."""
+"""Weights that turn the coordinates of a cube into one number; sorting the numbers sorts the cubes."""
 
 
 def normalised(cubes: Figure | list[Cube]) -> Figure:
@@ -45,7 +45,7 @@ def normalised(cubes: Figure | list[Cube]) -> Figure:
 
 @lru_cache(maxsize=4096)
 def views(figure: Figure) -> tuple[Figure, ...]:
-    """Rotate a solid figure in all ways, and return the different results that are clear, in order."""
+    """Return the distinct rotations of a solid figure that are clear (see `is_clear`), sorted."""
     different = {tuple(row) for row in _sorted_cubes(figure, _MATRICES).tolist()}
     found = (tuple((cube >> 8, cube >> 4 & 15, cube & 15) for cube in row) for row in sorted(different))
     return tuple(view for view in found if is_clear(view))
@@ -58,12 +58,12 @@ def mirrored(figure: Figure) -> Figure:
 
 @lru_cache(maxsize=4096)
 def canonical(figure: Figure, solid: bool) -> tuple[int, ...]:
-    """Numbers that are the same for all rotations of a figure, in space or in the plane, and for no other figure."""
+    """Return a key that a figure shares only with its rotations, in space if `solid`, else in the plane."""
     return tuple(min(_sorted_cubes(figure, _MATRICES if solid else _MATRICES[:FLAT]).tolist()))
 
 
 def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0, 0, 0),)) -> Figure:
-    """Add random neighbours to a figure up to a number of cubes."""
+    """Add random adjacent cubes to a figure until it has `cubes` cubes."""
     grown = list(figure)
     while len(grown) < cubes:
         x, y, z = grown[int(rng.integers(len(grown)))]
@@ -74,7 +74,7 @@ def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0
 
 
 def vary(rng: np.random.Generator, figure: Figure, solid: bool) -> Figure | None:
-    """Move one cube elsewhere; None if the rest would fall apart."""
+    """Move a random cube elsewhere; return None if the other cubes are not connected."""
     removed = int(rng.integers(len(figure)))
     rest = figure[:removed] + figure[removed + 1 :]
     return grow(rng, len(figure), solid, rest) if _is_connected(rest) else None
@@ -92,7 +92,7 @@ def _is_connected(figure: Figure) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_clear(figure: Figure) -> bool:
-    """True if an isometric view shows enough of every cube, and no other figure with one cube elsewhere looks alike."""
+    """True if an isometric view shows enough of every cube, and moving any single cube would change the view."""
     seen = _view(figure)
     shown = Counter((a, b) for a, b, _ in seen.values())
     if len(shown) < len(figure) or min(shown.values()) < VISIBLE_TRIANGLES:
@@ -108,9 +108,9 @@ def is_clear(figure: Figure) -> bool:
 
 
 def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, int]]:
-    """Return what an isometric view shows in each triangle: the projection of a cube, and which of its faces.
+    """Return which cube, by its projection, and which of its faces an isometric view shows in each triangle.
 
-    The view is a lattice of triangles: cubes are painted from back to front, and each triangle is owned by the last.
+    The view is a lattice of triangles. Cubes are painted from back to front, so the last cube painted owns a triangle.
     """
     owners: dict[frozenset[tuple[int, int]], tuple[int, int, int]] = {}
     for cube in sorted(figure, key=sum):
@@ -125,7 +125,7 @@ def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, in
 
 
 def _sorted_cubes(figure: Figure, matrices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rotate a figure by each of the matrices: sorted cubes, one number each, rotations x cubes."""
+    """Rotate a figure by each matrix; return the sorted cubes as numbers, int64 (rotations, cubes)."""
     turned = np.array(figure) @ matrices
     turned -= turned.min(axis=1, keepdims=True)
     return np.sort(turned @ _BASE, axis=1)

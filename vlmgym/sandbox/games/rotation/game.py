@@ -37,7 +37,7 @@ class RotationConfig(TaskConfig):
     """Configuration of mental rotation."""
 
     solid: bool = config_field(
-        "reasoning", [False, False, True, True, True], "Cubes in space instead of squares in the plane."
+        "reasoning", [False, False, True, True, True], "Figures of cubes in space instead of squares in the plane."
     )
     cells: int = config_field("reasoning", [4, 5, 5, 6, 8], "Number of cubes or squares of a figure.", ge=4, le=10)
     choices: int = config_field("reasoning", [2, 3, 4, 5, 6], "Number of figures to choose from.", ge=2, le=6)
@@ -45,7 +45,7 @@ class RotationConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RotationState(ChoiceState):
-    """The figure and the choices, in the orientations shown; angles, in degrees, apply to flat figures."""
+    """The figure and the choices; solid figures are already rotated, flat figures are drawn at `angles` in degrees."""
 
     figures: tuple[Figure, ...]
     angles: tuple[int, ...]
@@ -57,8 +57,8 @@ class Rotation(ChoiceTask[RotationState]):
     Description:
         A figure is a random connected set of squares or cubes that differs from its mirror image. One choice is the
         figure in another orientation, one is its mirror image, and the others have one cell in another place or are
-        mirror images of such figures. In solid figures, every cube is at least partly visible, and no other figure with
-        one cube elsewhere looks the same. They are rotated about any axis, flat ones by multiples of 15 degrees.
+        mirror images of such figures. In solid figures, every cube is at least partly visible, and moving any single
+        cube would change the image. Solid figures are rotated about any axis, flat figures by multiples of 15 degrees.
 
     Observation:
         An RGB image with the figure above the numbered choices.
@@ -130,7 +130,7 @@ class Rotation(ChoiceTask[RotationState]):
         for number, ((x, y), figure) in enumerate(zip(self._centres, drawn)):
             reach = edge * extent(figure) / 2 + edge / 16 + 1
             left, top, side = int(x - reach), int(y - reach), int(2 * reach) + 2
-            canvas = Canvas(side, side, PAGE if number else FRAME, left=left, top=top)  # a small one is fast
+            canvas = Canvas(side, side, PAGE if number else FRAME, left=left, top=top)  # a small canvas is fast
             paint(canvas, figure, x, y, edge)
             self._paint_label(canvas, number)
             image[top : top + side, left : left + side] = canvas.pixels()
@@ -185,7 +185,7 @@ class Rotation(ChoiceTask[RotationState]):
         c = self.config
         sizes = [len(set(figure)) for figure in state.figures]
         if sizes != [c.cells] * (c.choices + 1) or len(state.angles) != len(sizes):
-            raise StateError(f"it needs {c.choices + 1} figures of {c.cells} cells")
+            raise StateError(f"must have {c.choices + 1} figures of {c.cells} cells")
         forms = [canonical(figure, c.solid) for figure in state.figures]
         if [number for number in range(1, len(forms)) if forms[number] == forms[0]] != [state.answer]:
             raise StateError(f"{state.answer} is not the only rotated figure")

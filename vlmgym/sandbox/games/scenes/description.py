@@ -1,4 +1,4 @@
-"""Text descriptions of scenes, one object per line, and how well a model's description matches a scene."""
+"""Text descriptions of scenes, one object per line, and scores for the descriptions of models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmgym.sandbox.games.scenes.scene import SIZES, Scene, Vocabulary
 TOLERANCE = 10
 """Largest error of a centre in x and in y, in percent of the image's side."""
 MAX_LINES = 200
-"""Maximum number of lines of a description that are matched; more only lower the score."""
+"""Maximum number of lines of a description that are matched; further lines only lower the score."""
 LINE_FORMAT = (
     "one per line, for example: large red circle at (42, 31), where x and y are percentages of the width and height "
     "inside the frame, from the top left corner"
@@ -38,7 +38,7 @@ class ObjectDescription(NamedTuple):
 
 
 def object_descriptions(scene: Scene, crop: float = 0.0) -> list[ObjectDescription]:
-    """Describe the objects from left to right; coordinates refer to what is left after cropping."""
+    """Describe the objects from left to right; coordinates are relative to the cropped image."""
     objects = [ObjectDescription(*item.kind, _percent(item.x, crop), _percent(item.y, crop)) for item in scene]
     return sorted(objects, key=lambda each: (each.x, each.y, each))
 
@@ -52,9 +52,9 @@ def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: S
     """Score descriptions of images against their scenes. The order of lines does not matter.
 
     Lines are matched one-to-one to objects so as to maximise the total credit. A pair whose centres differ by at
-    most `TOLERANCE` in x and in y earns the share of size, colour and shape that is correct, any other pair nothing.
-    `partial` is the total credit divided by the number of objects or of lines, whichever is larger, so extra lines
-    cost the same as missing ones. `exact` requires full credit and no extra lines.
+    most `TOLERANCE` in x and in y earns the fraction of size, colour and shape that is correct; other pairs earn
+    nothing. `partial` is the total credit divided by the number of objects or of lines, whichever is larger, so extra
+    lines cost the same as missing lines. `exact` requires full credit and no extra lines.
     """
     from scipy.optimize import linear_sum_assignment  # takes half a second to import
 
@@ -70,7 +70,7 @@ def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: S
 
 
 def split_sides(text: str) -> tuple[str, str, str]:
-    """Split a description into the lines after a heading `left:`, those after `right:`, and those before both."""
+    """Return the lines after a heading `left:`, the lines after `right:`, and the lines before any heading."""
     sides: dict[str, list[str]] = {"left:": [], "right:": [], "": []}
     side = ""
     for line in text[:LONGEST_PERCEPTION].casefold().splitlines():
@@ -107,6 +107,6 @@ def _credit(true: ObjectDescription, seen: ObjectDescription | None) -> float:
 
 
 def _percent(thousandths: int, crop: float) -> int:
-    """Convert a coordinate to percent of what is left after cropping, rounded half up."""
+    """Convert a coordinate to percent of the cropped image's side, rounded half up."""
     cut = round(1000 * crop / 2)
     return (200 * (thousandths - cut) + 1000 - 2 * cut) // (2 * (1000 - 2 * cut))

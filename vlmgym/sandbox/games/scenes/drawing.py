@@ -38,7 +38,7 @@ def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeNa
 
 
 class Figure(NamedTuple):
-    """The outline of an object in an image, the rim of the gap around it, and the rim's bounding box, in pixels.
+    """Outline of an object in an image, outline of the gap around it (`rim`), and bounding box of the rim, in pixels.
 
     `right` and `bottom` are one past the last column and row.
     """

@@ -1,4 +1,4 @@
-"""Random placement of objects that keeps enough of each visible."""
+"""Random placement of objects so that enough of each object is visible."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ VISIBLE, HIDDEN = (255, 255, 255), (0, 0, 0)
 class Visibility(NamedTuple):
     """The fraction of an object that is neither covered nor cropped.
 
-    It is `connected` if it is one piece without a neck narrower than 1% of the image's side, so that it cannot be
-    mistaken for two objects.
+    The visible part is `connected` if it is one piece without a neck narrower than 1% of the image's side, so that it
+    cannot be mistaken for two objects.
     """
 
     share: float
@@ -62,17 +62,18 @@ def measure_visibility(scene: Scene, crop: float = 0.0) -> Iterator[Visibility]:
 MAX_ATTEMPTS = 3000
 """Maximum number of layouts to try per scene, including repaired ones."""
 MAX_REPAIRS = 25
-"""Maximum number of rounds of moving the objects of a layout that are not visible enough."""
+"""Maximum number of repairs of a layout; each moves all objects that are not visible enough."""
 POSITIONS_PER_OBJECT = 100
-"""Random positions tried for each object of a layout."""
+"""Number of random positions to try for each object of a layout."""
 MARGIN = 12
 """Minimum distance of objects from the edge of the image, in thousandths of its side."""
 EXTENT = 1.1
-"""Largest distance of an outline from the object's centre, relative to its radius."""
+"""Maximum distance of an outline from the object's centre, relative to the object's radius."""
 DENSITY, DENSITY_OVERLAPPING = 0.45, 0.35
-"""Fraction of the area that random placement easily fills with discs whose diameter is the distance between objects.
+"""Fraction of the area that random placement easily fills with discs, without and with overlapping objects.
 
-Discs that do not overlap jam at 0.547. Overlapping objects must also stay connected, which takes more attempts.
+The diameter of the discs is the minimum distance of objects. Random discs that do not overlap jam at 0.547. Overlapping
+objects must also stay connected, which takes more attempts.
 """
 
 
@@ -85,9 +86,10 @@ def place_objects(
     rotation: int,
     accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
 ) -> Scene:
-    """Place objects at random; at least the share `visible` of each is visible, in one piece, after cropping.
+    """Place objects at random; at least the fraction `visible` of each is visible, in one piece, after cropping.
 
-    `accept` is an additional constraint on the objects in the order of `kinds`; their order in the scene is random.
+    `accept` is an additional constraint, called with the objects in the order of `kinds`. The scene has the objects in
+    random order, from back to front.
     """
     attempts = iter(range(MAX_ATTEMPTS))
     for _ in attempts:
@@ -144,8 +146,10 @@ def _random_object(
 
 
 def _min_distance(one: Size, other: Size, visible: float) -> float:
-    """Distance between the centres of two objects at which they are likely visible enough; with `visible=1`, at which
-    not even their rims touch."""
+    """Return the distance between the centres of two objects at which both are probably visible enough.
+
+    With `visible=1`, not even their rims touch at this distance.
+    """
     radii = RADII[one] + RADII[other]
     return EXTENT * radii + RIM if visible == 1 else (0.1 + 0.65 * visible) * radii
 

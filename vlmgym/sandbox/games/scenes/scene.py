@@ -27,9 +27,9 @@ SUPERLATIVES: dict[str, Direction] = {
     "topmost": "above",
     "bottommost": "below",
 }
-"""Direction of the named object from all others of its group."""
+"""Direction in which the leftmost, rightmost, ... object is from all other objects of a group."""
 MIN_OFFSET = 50
-"""Smallest distance between centres for which a relation counts as unambiguous, in thousandths of the image's side."""
+"""Minimum distance of centres along an axis for an unambiguous relation, in thousandths of the image's side."""
 
 
 class Kind(NamedTuple):
@@ -129,7 +129,7 @@ class Selector:
     def random(
         cls, rng: np.random.Generator, vocabulary: Vocabulary, count: int, among: Sequence[Attribute] = ATTRIBUTES
     ) -> Selector:
-        """Sample a selector with `count` attributes."""
+        """Sample a selector with `count` of the attributes in `among`."""
         chosen: dict[str, Any] = {
             among[int(i)]: pick(rng, vocabulary.values(among[int(i)]))
             for i in sorted(rng.permutation(len(among))[:count])
@@ -169,11 +169,11 @@ class Selector:
         return f"{NUMBERS[count]} {self.singular if count == 1 else self.plural}"
 
     def random_kinds(self, rng: np.random.Generator, vocabulary: Vocabulary, count: int) -> list[Kind]:
-        """Sample kinds that match."""
+        """Sample kinds that match the selector."""
         return [vocabulary.random_kind(rng).replace(**self.attributes) for _ in range(count)]
 
     def near_miss(self, rng: np.random.Generator, vocabulary: Vocabulary) -> Kind:
-        """Sample a kind that differs from a matching one in exactly one of the attributes."""
+        """Sample a kind that matches all attributes of the selector except one."""
         attribute = pick(rng, list(self.attributes))
         others = [value for value in vocabulary.values(attribute) if value != self.attributes[attribute]]
         changes: dict[str, Any] = {attribute: pick(rng, others)}
@@ -183,7 +183,7 @@ class Selector:
 def random_disjoint_pair(
     rng: np.random.Generator, vocabulary: Vocabulary, attributes: int
 ) -> tuple[Selector, Selector]:
-    """Sample two disjoint selectors of at most `attributes` attributes that together do not match every object."""
+    """Sample two disjoint selectors of 1 to `attributes` attributes each; some kind matches neither of them."""
     kinds = [Kind(*values) for values in product(*map(vocabulary.values, ATTRIBUTES))]  # type: ignore[arg-type]
     while True:
         one, other = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
@@ -194,7 +194,7 @@ def random_disjoint_pair(
 def random_distractors(
     rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
 ) -> list[Kind]:
-    """Sample kinds that match none of the selectors, which together must not match all; about half are near misses."""
+    """Sample kinds that match none of the selectors, about half of them near misses; one must exist."""
     found: list[Kind] = []
     while len(found) < count:
         near = rng.random() < 0.5

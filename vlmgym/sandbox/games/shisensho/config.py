@@ -12,11 +12,11 @@ from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 class ShisenShoConfig(BoardConfig):
     """Configuration of Shisen-Sho.
 
-    `colours` and `shapes` count as perception: the size of the board and `copies` determine the number of kinds, and
-    choosing them from more colours and shapes only makes them harder to distinguish or name.
+    `colours` and `shapes` count as perception: the size of the board and `copies` determine the number of kinds of
+    tile. More colours and shapes to choose these kinds from only make tiles harder to distinguish or name.
 
-    `colours`, `shapes` and `similarity` do not apply to tiles with images, and `variety` applies only to these. If
-    there are fewer classes of images than kinds, classes have more tiles.
+    `colours`, `shapes` and `similarity` do not apply to tiles with images; `variety` applies only to tiles with images.
+    If the images have fewer classes than the board needs kinds, classes have more tiles.
     """
 
     rows: int = config_field(
@@ -24,10 +24,10 @@ class ShisenShoConfig(BoardConfig):
     )
     columns: int = config_field("reasoning", [4, 6, 6, 8, 10], "Columns of the board.", ge=2, le=16)
     copies: Literal[2, 4] = config_field(
-        "reasoning", 4, "Equal tiles per kind; one kind has 2 if rows x columns is not divisible by 4."
+        "reasoning", 4, "Number of tiles per kind; one kind has 2 if rows x columns is not divisible by 4."
     )
     turns: int = config_field("reasoning", 2, "Maximum number of turns of a path.", ge=0, le=4)
-    solvable: bool = config_field("reasoning", True, "Deal only boards that can be cleared; otherwise random boards.")
+    solvable: bool = config_field("reasoning", True, "Deal boards that can be cleared; if false, random boards.")
     colours: int = config_field(
         "perception", [5, 5, 6, 7, 8], "Number of colours to choose tiles from.", ge=1, le=MAX_COLOURS
     )
@@ -41,18 +41,18 @@ class ShisenShoConfig(BoardConfig):
         "perception", [1, 2, 256, 256, 256], "Maximum number of different images per class on a board.", ge=1, le=256
     )
     data: str | None = setting(
-        None, "Your own images: a folder with a folder per class, any data with image and label, or CIFAR-10's archive."
+        None, "Your own images: a folder of class folders, a table with image and label, or CIFAR-10's archive."
     )
     split: str | None = setting(None, "Split of the data; CIFAR-10 has test (default) and train.")
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")
 
     def model_post_init(self, context: object) -> None:
-        """Check the number of cells and kinds, and that data are given only where they are used."""
+        """Check the number of cells and of kinds, and that `data` and `split` are given only where they apply."""
         cells = self.rows * self.columns
         if cells % 2:
             raise ValueError(f"rows x columns must be even, got {self.rows} x {self.columns}")
         if self.tiles == "folder" and self.data is None:
-            raise ValueError("tiles=folder needs data=, a folder with a folder per class")
+            raise ValueError("tiles=folder needs data=, such as a folder with a subfolder per class")
         for name, value in (("data", self.data), ("split", self.split)):
             if self.tiles in ("shapes", "digits") and value is not None:
                 raise ValueError(f"{name} applies to tiles=folder and tiles=cifar10, not to tiles={self.tiles}")

@@ -15,7 +15,7 @@ MAX_DEALS = 1000
 
 
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:
-    """Deal a full board with at least one legal move from the names of its tiles, equal ones in pairs."""
+    """Deal a full board with at least one legal move; `tiles` are the names of its tiles, equal tiles in pairs."""
     deal_once = _deal_solvable if solvable else _deal_random
     for _ in range(MAX_DEALS):
         if (board := deal_once(finder, tiles, rng)) is not None:
@@ -28,7 +28,7 @@ def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.rando
 
 
 def _deal_solvable(finder: PathFinder, tiles: Sequence[str], rng: np.random.Generator) -> Board | None:
-    """Deal a board that can be cleared in a known order; None at a dead end."""
+    """Deal a board that can be cleared in the order of `removal_order`; None if that fails."""
     pairs = removal_order(finder, rng)
     if pairs is None:
         return None
@@ -46,9 +46,9 @@ def _deal_random(finder: PathFinder, tiles: Sequence[str], rng: np.random.Genera
 
 
 def removal_order(finder: PathFinder, rng: np.random.Generator) -> list[tuple[Square, Square]] | None:
-    """Draw pairs of squares that can be removed from a full board in this order; None at a dead end.
+    """Draw pairs of squares that can be removed from a full board in the order drawn; None at a dead end.
 
-    Adjacent squares are paired only if nothing else is connected, because adjacent equal tiles are trivial to find.
+    Adjacent squares are paired only if no others are connected, because adjacent equal tiles are trivial to find.
     """
     left = list(chain.from_iterable(finder.squares))
     tiles = sum(1 << square for square in left)

@@ -71,7 +71,7 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class ShisenShoState:
-    """A board with the names of its tiles, rows x columns, or the classes of their images; `empty` for no tile."""
+    """Names of the tiles, or classes of their images, rows x columns, and `empty` for cells without a tile."""
 
     board: Board
     variation_seed: int = 0
@@ -94,14 +94,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         passes only through empty cells of the board and of one ring around it. Adjacent tiles are always connected.
         Tiles do not move.
 
-        The full board has randomly chosen kinds with `copies` tiles each. If rows x columns is not divisible by 4, one
-        kind has 2; if there are too few classes of images, some have more. With `solvable`, pairs of cells are drawn
-        that can be removed in order, adjacent ones only if necessary, and equal tiles are assigned to each pair.
-        Otherwise tiles are shuffled until a pair can be connected.
+        The kinds of tile on a board are chosen at random; each has `copies` tiles. If rows x columns is not divisible
+        by 4, one kind has 2 tiles; if there are too few classes of images, some have more. With `solvable`, the game
+        draws a sequence of pairs of cells that can be removed in this order, adjacent cells only if necessary, and
+        deals equal tiles to each pair. Otherwise tiles are shuffled until a pair can be connected.
 
     Observation:
         The board as an RGB image. Tiles show coloured shapes or, depending on `tiles`, handwritten digits, CIFAR-10, or
-        your own images. Images match by class and differ within it.
+        your own images. Tiles with images are equal if the images have the same class.
 
     Action:
         `MultiDiscrete([rows, columns, rows, columns])`: row and column of the first and of the second tile, from 0, in
@@ -111,8 +111,8 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         1 for a removed pair; -1 for an illegal or unparsable answer.
 
     Episode end:
-        The board is cleared, or no pair can be connected. `info` has the `tile` and the `path` as its ends and corners.
-        Metric: tiles left.
+        The board is cleared, or no pair can be connected. `info` has the name of the `tile` and the ends and corners of
+        the `path`. Metric: tiles left.
     """
 
     name = "shisensho"
@@ -154,7 +154,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Remove a pair that can be connected; the board selects which, so that all are common."""
+        """Remove a pair that can be connected; a checksum of the board selects which, so that choices vary."""
         pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
         return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
 
@@ -163,7 +163,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Names of all tiles to choose from."""
+        """Names of all kinds of tile to choose from."""
         c = self.config
         return tile_kinds(c.colours, c.shapes) if c.tiles == "shapes" else self.tile_images.classes
 
@@ -219,9 +219,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return _IMAGES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
-        """List pairs of equal tiles by kind, each with the turns of the path between them, up to the chosen one.
+        """List pairs of equal tiles by kind, with the turns of the path between them, up to the chosen pair.
 
-        Every pair follows the name of its tile, from which it can be found on the board.
+        The name of the tile comes before the coordinates, so that a model can find them by the name.
         """
         tiles, groups = tile_groups(state.board)
         equal = [pair for group in groups for pair in combinations(group, 2)]
@@ -269,7 +269,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return path
 
     def _pair_in_words(self, state: ShisenShoState, start: Square, end: Square, tiles: Bitboard) -> str:
-        """Describe two equal tiles, for example `red circle, (0, 1) (2, 1) none` without a path."""
+        """Describe two equal tiles and the turns of their path, such as `red circle, (0, 1) (2, 1) 2`, or `none`."""
         first, second = map(self._finder.cell, (start, end))
         path = self._finder.path(start, end, tiles)
         turns = "none" if path is None else len(path) - 2
@@ -278,7 +278,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
 @lru_cache(maxsize=4096)
 def _image_tiles(names: tuple[str, ...], rows: tuple[int, ...]) -> tuple[Hashable, ...]:
-    """Return the cells of a row; cached because most rows stay the same in a move."""
+    """Return the cells of a row; cached because a move changes only one or two rows."""
     return tuple(name if name == EMPTY else ImageTile(name, row) for name, row in zip(names, rows))
 
 

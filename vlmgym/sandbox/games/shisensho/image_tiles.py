@@ -1,4 +1,4 @@
-"""Images for tiles that match by class: choose them for a board and scale them to tiles."""
+"""Images for tiles that match by class: choosing images for a board and scaling them to tiles."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
 IMAGE_SHARE = 0.86
 """Side of the image relative to the tile."""
 CACHE_BYTES = 1 << 26
-"""Size of the cache of scaled images."""
+"""Maximum size of the cache of scaled images in bytes."""
 MAX_VERIFIED = 1024
 """Maximum number of verified boards to remember."""
 
 
 @dataclass(frozen=True, slots=True)
 class DealtImages:
-    """The images on the tiles of a board, including tiles already taken off, and bad rows that were skipped."""
+    """The images on the tiles of a board, including tiles already removed, and bad rows that were skipped."""
 
     rows: tuple[tuple[int, ...], ...]
-    """Row index in the data for each cell."""
+    """Index of the image's row in the data, for each cell."""
     digest: str
-    """Hash of these rows and their images, 32 hexadecimal digits."""
+    """Hash of the row indices and the images, 32 hexadecimal digits."""
     skipped: tuple[SkippedRow, ...] = ()
 
 
 class TileImages:
-    """Labelled images from any table with the columns image and label; `classes` are sorted."""
+    """Labelled images from any table with the columns image and label; `classes` are their sorted names."""
 
     def __init__(self, table: Table, data: str) -> None:
-        """Group the rows of a table by class; `data` names it in errors."""
+        """Group the rows of a table by class; `data` is the name of the table in errors."""
         self._data = data
         columns = map_columns(COLUMNS, frozenset(), (), table, data)
         self._source = Source(table, columns, ("image",))
@@ -65,7 +65,7 @@ class TileImages:
             (unlabelled if is_empty(value) else found[str(value)]).append(row)
         named: dict[str, list[int]] = defaultdict(list)
         for rows in found.values():
-            value = table[rows[0]].get(label_column)  # the name, where labels are numbers
+            value = table[rows[0]].get(label_column)  # the name of the class, even if labels are stored as numbers
             if is_empty(value):
                 unlabelled += rows
             else:
@@ -89,9 +89,10 @@ class TileImages:
     def deal(
         self, names: Names, variety: int, side: int, rng: np.random.Generator, bad_rows: Literal["skip", "fail"]
     ) -> DealtImages:
-        """Choose an image of the right class for every tile of a full board, without repeats while there are enough.
+        """Choose an image of the right class for every tile of a full board.
 
-        Each class has at most `variety` different images; `side` is in pixels.
+        Up to `variety` different images per class are used, and repeated only if there are not enough. `side` is in
+        pixels.
         """
         skipped = list(self._unlabelled)
         if skipped and bad_rows == "fail":
@@ -132,11 +133,11 @@ class TileImages:
             if len(good) == count:
                 break
         if not good:
-            raise UsageError(f"class {label} of {self._data} has no good image; the last one: {skipped[-1].reason}")
+            raise UsageError(f"class {label} of {self._data} has no good image; the last error: {skipped[-1].reason}")
         return good
 
     def check(self, names: Names, dealt: DealtImages, side: int) -> None:
-        """Check that the images belong to a board, possibly with tiles taken off."""
+        """Check that the images fit a board, from which tiles may have been removed."""
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
             raise StateError("the board and its images differ in size")
         for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
@@ -182,7 +183,7 @@ class TileImages:
 
 @lru_cache(maxsize=4)
 def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
-    """Open the images of a configuration, CIFAR-10 from its binary archive or else from the Hub; cached per process."""
+    """Open the images of a configuration, CIFAR-10 by default from the Hub; cached per process."""
     if tiles == "digits":
         return TileImages(open_digits(), "digits")
     if tiles == "cifar10":
@@ -194,7 +195,7 @@ def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileI
 
 
 def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
-    """Report the first row without a label and the number of others; the state includes this, so it must be short."""
+    """Report rows without a label in one entry, because the report is part of the state and must be short."""
     if not unlabelled:
         return ()
     others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""
@@ -202,7 +203,7 @@ def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
 
 
 class ImageTile(NamedTuple):
-    """A tile with an image: its class, and the row of the image in the data."""
+    """A tile with an image: the class and the row of the image in the data."""
 
     label: str
     row: int

@@ -1,4 +1,4 @@
-"""Images with labels that need no table: handwritten digits and CIFAR-10."""
+"""Labelled images from other sources than tables: handwritten digits and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FOLDER = "cifar-10-batches-bin"
 PYTHON_VERSION = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
-"""Bytes of an image: its class, then the red, green and blue planes."""
+"""Number of bytes of an image: the class, then the red, green and blue planes."""
 MAX_BATCH = 1 << 26
-"""Maximum size of a batch in bytes; the originals have 31 million."""
+"""Maximum size of a batch in bytes; the original batches have 31 million."""
 
 
 class LabelledImages(Table):
-    """The columns are `image`, as PNG, and `label`, the name of the class."""
+    """Table with the columns `image`, encoded as PNG, and `label`, the name of the class."""
 
     columns = ("image", "label")
     folder = None
@@ -50,8 +50,8 @@ class LabelledImages(Table):
 def open_digits() -> LabelledImages:
     """Load handwritten digits, dark ink on white: 1,797 images of 8 x 8 pixels by 13 writers, about 180 per digit.
 
-    They are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY 4.0),
-    which scikit-learn includes. The ink, 0 to 16, reaches the edges, so a margin of one pixel is added.
+    The images are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY
+    4.0), included in scikit-learn. Digits reach the edges of the images, so a margin of one pixel is added.
     """
     digits = library("sklearn.datasets", "tiles=digits", "tasks").load_digits()
     ink = np.pad(digits.images.astype(np.int64), ((0, 0), (1, 1), (1, 1)))

@@ -25,7 +25,7 @@ Bitboard = int
 """Set of squares."""
 
 Groups = list[list[Square]]
-"""Squares of equal tiles, by the name of the tile, in reading order."""
+"""One list per kind of tile, sorted by its name, of the squares with this tile in reading order."""
 
 
 @lru_cache(maxsize=64)
@@ -63,8 +63,8 @@ class PathFinder:
     """Finder of paths with at most `turns` turns on boards of one size.
 
     The bits of a row are consecutive, ring included. An unused bit separates rows, so that shifts do not wrap around. A
-    line from a square ends at the nearest tile on either side: the lowest tile bit above the square's, and the highest
-    below it.
+    line from a square ends at the nearest tile on either side: the lowest tile bit above the bit of the square, and the
+    highest tile bit below it.
     """
 
     def __init__(self, rows: int, columns: int, turns: int) -> None:
@@ -98,7 +98,7 @@ class PathFinder:
         return [groups[tile] for tile in sorted(groups)]
 
     def pairs(self, tiles: Bitboard, groups: Iterable[Sequence[Square]]) -> Iterator[tuple[Square, Square]]:
-        """Generate the pairs of squares in the same group that a path connects, group by group, in their order."""
+        """Yield the pairs of squares of the same group that a path connects, in the order of groups and squares."""
         for group in groups:
             lines = [self._lines(square, tiles) for square in group]
             for first in range(len(group) - 1):
@@ -152,10 +152,10 @@ class PathFinder:
         )
 
     def _before_last_turn(self, h: Bitboard, v: Bitboard, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
-        """Extend a square's lines by all turns but the last: squares reached horizontally, and vertically.
+        """Return the squares that can be reached before the last turn: horizontally, and vertically.
 
-        The last turn connects them with the perpendicular line of the other end. Both are empty if no turn is allowed,
-        or if the square is enclosed; only then are its two lines equal.
+        `h` and `v` are the lines of a square. The last turn connects the squares returned with a perpendicular line of
+        the other square. Both sets are empty if no turn is allowed, or if tiles enclose the square, so that `h == v`.
         """
         if not self.turns or h == v:
             return 0, 0
@@ -164,7 +164,7 @@ class PathFinder:
         return h, v
 
     def _spread(self, squares: Bitboard, tiles: Bitboard, stride: int) -> Bitboard:
-        """Extend squares by the empty cells in line with them along one axis, without gaps."""
+        """Extend squares along one axis over empty cells, up to the next tile on either side."""
         empty = self._floor & ~tiles & ~squares
         new = squares
         while new:
@@ -174,7 +174,7 @@ class PathFinder:
         return squares
 
     def _nearest(self, square: Square, squares: Bitboard) -> Square:
-        """Return the nearest to a square among squares in line with it."""
+        """Return which of `squares`, all in line with `square`, is the nearest to it."""
         later, earlier = squares >> square << square, squares & (1 << square) - 1
         after, before = (later & -later).bit_length() - 1, earlier.bit_length() - 1
         if not later or not earlier:

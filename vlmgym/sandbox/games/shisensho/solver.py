@@ -6,10 +6,10 @@ plays all safe moves in between. It prunes visited states, and states where some
 tile could be paired more than once. The order of moves depends only on the state, so searching again from a later
 state of a plan that clears the board expands no more nodes and finds the rest of that plan.
 
-On 500 solvable boards each, it clears every board of 6 x 6 and 8 x 8 with 4 copies and 0, 1 or 2 turns, and of 10 x 10
-with 4 copies and 2 turns. Boards with 2 copies need no search.
+With 4 copies, it clears all of 500 solvable boards for 6 x 6 and 8 x 8 with 0, 1 or 2 turns, and for 10 x 10 with 2
+turns. Boards with 2 copies need no search.
 
-| board, 4 copies | mean nodes | max nodes |
+| 500 boards, 4 copies | mean nodes | max nodes |
 |---|---|---|
 | 6 x 6, 2 turns | 6 | 36 |
 | 8 x 8, 2 turns | 30 | 135 |
@@ -44,8 +44,8 @@ class ClearingPlan:
 def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> ClearingPlan:
     """Plan moves that clear a board.
 
-    A search visits up to `budget` nodes. The first tries to clear the board; if it fails, others remove as many tiles
-    as possible.
+    Each search visits up to `budget` nodes. The first search tries to clear the board; if it fails, further searches
+    remove as many tiles as possible.
     """
     solver = _Solver(board, turns, budget)
     moves = tuple(solver.moves())
@@ -58,7 +58,7 @@ def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | Non
 
 
 class _Solver:
-    """A search on one board, whose states are the squares that still have a tile."""
+    """A search on one board. A state is the set of squares that still have a tile."""
 
     def __init__(self, board: Board, turns: int, budget: int) -> None:
         self.nodes = 0
@@ -72,7 +72,7 @@ class _Solver:
         self._fewest = 0
 
     def moves(self) -> Iterator[Pair]:
-        """Yield the moves of a plan, and remove their tiles from the board."""
+        """Yield the moves of a plan, removing the tiles of each move from the board."""
         branches: list[SquarePair] = []
         while True:
             safe = (pairs[0] for group in self._groups if (pairs := self._safe_pairs(self._tiles, group)))
@@ -85,9 +85,9 @@ class _Solver:
             yield self._finder.cell(pair[0]) + self._finder.cell(pair[1])
 
     def _branches(self, tiles: Bitboard) -> list[SquarePair]:
-        """Search a state without safe pairs for the line that leaves the fewest tiles; return it without safe pairs.
+        """Search a state without safe pairs for the moves that leave the fewest tiles; return those that are not safe.
 
-        The line is empty only if no pair can be connected.
+        The result is empty only if no pair can be connected.
         """
         # Search only states that may be cleared; if that fails, all that may leave fewer tiles.
         for ceiling in (1, tiles.bit_count()):
@@ -129,8 +129,8 @@ class _Solver:
     def _lower_bound(self, tiles: Bitboard) -> int:
         """Return a lower bound on the number of tiles that remain.
 
-        Relaxation: a removed tile can still be paired with others of its kind, so everything that can be removed in the
-        game is removed here too.
+        Here, a removed tile can still be paired with others of its kind, so that all tiles that can be removed in the
+        game are removed here too.
         """
         groups = [self._remaining(tiles, group) for group in self._groups]
         before = -1

@@ -46,7 +46,7 @@ class SlidingConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SlidingState:
-    """Tiles row by row, 0 for the empty cell, and their sum of distances from the goals at first."""
+    """Tiles row by row, 0 for the empty cell, and the initial sum of their distances from their goals (`par`)."""
 
     tiles: Tiles
     par: PositiveInt
@@ -57,8 +57,9 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
     """Slide numbered tiles into order.
 
     Description:
-        A move slides a tile into the empty cell next to it. A board is made from the solved one by `shuffle` random
-        moves that never undo the previous one, plus one more if they solve it again, so it can always be solved.
+        A move slides a tile into the empty cell next to it. A board is made from the solved board by `shuffle` random
+        moves, none of which undoes the previous move, so it can always be solved. If these moves lead back to the
+        solved board, one more follows.
 
     Observation:
         The board as an RGB image.
@@ -75,7 +76,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         The tiles are in order. Metrics: solved, distance left.
 
     Oracle:
-        A shortest solution; none if the search exceeds 40,000 boards, as on a few boards at level 5.
+        Plays a shortest solution. It gives up if the search exceeds 40,000 nodes, as on a few boards at level 5.
     """
 
     name = "sliding"
@@ -95,7 +96,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
                 moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
                 last, source = moves[int(number * len(moves))]
                 tiles = _slid(tiles, source)
-            # One more move if they lead back to the goal.
+            # One more move if these moves lead back to the goal.
             drawn = rng.random(int(tiles == self._goal)).tolist()
         return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
 
@@ -117,7 +118,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         return "the tiles are in order" if state.tiles == self._goal else None
 
     def best_action(self, state: SlidingState) -> int | None:
-        """First move of a shortest solution, or None if it is not found within 40,000 boards."""
+        """First move of a shortest solution, or None if the search exceeds 40,000 nodes."""
         return self._planner.move(state.tiles)
 
     def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -187,7 +188,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
 
 def _slid(tiles: Tiles, source: int) -> Tiles:
-    """Tiles after the one at `source` has moved into the gap."""
+    """Tiles after the tile at the index `source` has moved into the gap."""
     moved = list(tiles)
     gap = tiles.index(0)
     moved[gap], moved[source] = tiles[source], 0
@@ -195,7 +196,7 @@ def _slid(tiles: Tiles, source: int) -> Tiles:
 
 
 def _parity(tiles: Tiles, columns: int) -> int:
-    """Parity of the order and of the distance of the gap, which a move does not change."""
+    """Parity of the inversions, plus the row of the gap if the number of columns is even; moves never change it."""
     order = [tile for tile in tiles if tile]
     inversions = sum(a > b for i, a in enumerate(order) for b in order[i:])
     return (inversions + (tiles.index(0) // columns if columns % 2 == 0 else 0)) % 2

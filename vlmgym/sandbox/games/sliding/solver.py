@@ -1,7 +1,7 @@
 """Solver for sliding-tile puzzles: iterative-deepening A* with Manhattan distance and linear conflicts.
 
-Solutions are shortest, and of those the first in the order of the moves, so solving a later board of a solution gives
-the rest of the same one. Positions of cells are numbered row by row.
+`Search` returns the first shortest solution in the order of moves, so a search from a later board of this solution
+returns the rest of it. Cells are numbered row by row.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from functools import lru_cache
 from vlmgym.sandbox.core.named_actions import neighbours
 
 Tiles = tuple[int, ...]
-"""Tiles by cell, 0 for the empty one."""
+"""Tile in each cell; 0 for the gap."""
 
 MOST_NODES = 40_000
-"""Maximum number of nodes, reached within seconds; boards of the highest level need 3,000 on average."""
+"""Maximum number of nodes, reached within seconds; boards at level 5 need a mean of 3,000."""
 
 
 @lru_cache
 def gap_moves(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Legal actions for each cell of the gap, with the cell of the tile that moves into it."""
+    """Return the legal actions for each cell of the gap, each with the cell of the tile that moves."""
     return tuple(tuple(sorted((side ^ 2, cell) for side, cell in near)) for near in neighbours(rows, columns))
 
 
 @lru_cache
 def _line_cost(line: Tiles, goal: Tiles) -> int:
-    """Extra moves of the tiles of a line that are in their goal line: two for each that must leave it."""
+    """Return the extra moves for tiles that block each other in their goal line: two per tile that must leave it."""
     places = [goal.index(tile) for tile in line if tile and tile in goal]
     longest: list[int] = []
     for i, place in enumerate(places):
@@ -39,7 +39,7 @@ def goal_of(rows: int, columns: int) -> Tiles:
 
 
 def distance(tiles: Tiles, columns: int) -> int:
-    """Sum of the distances of the tiles from their goals along rows and columns."""
+    """Sum of the Manhattan distances of the tiles from their goals."""
     total = 0
     for cell, tile in enumerate(tiles):
         if tile:
@@ -49,7 +49,7 @@ def distance(tiles: Tiles, columns: int) -> int:
 
 
 class Search:
-    """A search for the shortest solution of one board."""
+    """A search for a shortest solution of one board."""
 
     def __init__(self, tiles: Tiles, rows: int, columns: int) -> None:
         self._rows, self._columns = rows, columns
@@ -61,7 +61,7 @@ class Search:
         self.nodes = 0
 
     def solve(self) -> list[int] | None:
-        """Return the shortest solution as actions, or None if the search is too long."""
+        """Return a shortest solution as actions, or None if the search exceeds `MOST_NODES`."""
         manhattan = distance(tuple(self._tiles), self._columns)
         bound = manhattan + self._conflicts()
         gap = self._tiles.index(0)
@@ -74,7 +74,7 @@ class Search:
         return None
 
     def _extend(self, gap: int, manhattan: int, left: int, last: int, path: list[int]) -> int:
-        """Search to a depth of `left`; return 0 if solved with `path`, else by how much the bound must grow."""
+        """Search `left` moves ahead; if solved, fill `path` and return 0, else return how much the bound must grow."""
         self.nodes += 1
         if manhattan == 0:
             return 0

@@ -53,7 +53,7 @@ class SnakeConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SnakeState:
-    """Cells of the snake from head to tail, and of the food; `crashed` into a wall or the body by the last move."""
+    """Cells of the snake, from head to tail, and of the food; `crashed` if the last move ran into wall or body."""
 
     body: Body
     food: Cell
@@ -75,7 +75,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. Turning back onto the neck is illegal.
 
     Reward:
-        1 / `food` for each piece of food, so the score is at most 1; 0 for an illegal or unparsable answer.
+        1 / `food` for each piece of food eaten, so the score is at most 1; 0 for an illegal or unparsable answer.
 
     Episode end:
         All `food` is eaten, or the head runs into the wall or the body. Metrics: food eaten, crashed.
@@ -122,7 +122,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return "all food is eaten" if len(state.body) - LENGTH >= self.config.food else None
 
     def best_action(self, state: SnakeState) -> int | None:
-        """Step on a shortest path to the food from which the snake can still escape, or else towards its tail."""
+        """Step towards the food if the snake can still reach its tail afterwards, or else keep the tail reachable."""
         if self.ended(state) is not None:
             return None
         best = best_step(state.body, state.food, self.config.rows, self.config.columns)
@@ -132,7 +132,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return {"food eaten": float(len(state.body) - LENGTH), "crashed": float(state.crashed)}
 
     def cells(self, state: SnakeState) -> Cells:
-        """Name of each cell, and the actions that lead to the neighbouring parts of the snake."""
+        """Name of each cell, and the directions from it to the adjacent parts of the snake."""
         rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
         body = state.body
         if state.food not in body:

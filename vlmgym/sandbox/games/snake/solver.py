@@ -1,6 +1,7 @@
-"""Strategy for Snake: the shortest safe path to the food, or else the safe step that leaves most room.
+"""Strategy for Snake: take a shortest path to the food if it is safe, or else the safe step farthest from the tail.
 
-A step is safe if the head can still reach the tail afterwards, since the snake can then follow its tail.
+A path is safe if the head can still reach the tail at its end, because the snake can then follow its tail. The distance
+from the tail is the length of the shortest path to it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ Body = tuple[Cell, ...]
 
 
 def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
-    """Return an action that keeps the snake alive if there is one, else None."""
+    """Return the action of the strategy, or None if every action ends the game."""
 
     def path(body: Body, goal: Cell) -> list[int] | None:
-        """Shortest path of the head through cells that the body leaves in time."""
+        """Return a shortest path of the head to a cell, through cells that the body leaves in time."""
         blocked = {cell: len(body) - 1 - index for index, cell in enumerate(body)}
 
         def successors(node: tuple[Cell, int]) -> Iterator[tuple[int, tuple[Cell, int]]]:
@@ -61,6 +62,6 @@ def _safest(
 
 
 def moved(body: Body, action: int, food: Cell) -> Body:
-    """Body after a step; it grows on the food."""
+    """Return the body after a step; it grows if the step reaches the food."""
     head = neighbour(body[0], action)
     return (head, *(body if head == food else body[:-1]))

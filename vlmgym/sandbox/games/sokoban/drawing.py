@@ -1,4 +1,4 @@
-"""Cells of Sokoban."""
+"""Drawing of the cells of Sokoban."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RING: Colour = (206, 44, 44)
 
 
 def paint_sokoban_cell(canvas: Canvas, words: str, angle: float, tint: Tint) -> None:
-    """Paint a cell by its words; walls do not rotate."""
+    """Paint a cell given by words such as `box on target`; `angle` does not rotate walls."""
     side = canvas.width
     middle = side / 2
     if words == "wall":

@@ -59,7 +59,7 @@ class SokobanConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SokobanState:
-    """Rows of a room in the usual notation: `#` wall, `.` target, `$` box, `*` box on target, `@` or `+` player."""
+    """Rows of a room in the usual notation: wall `#`, target `.`, box `$` or `*` (on target), player `@` or `+`."""
 
     board: Board
     variation_seed: int = 0
@@ -69,9 +69,9 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
     """Push all boxes onto targets.
 
     Description:
-        The player moves one cell per turn. Moving into a box pushes it one cell further, if the cell behind it is free.
-        Boxes cannot be pulled, so a wrong push can make the room unsolvable; the episode then continues. Rooms are
-        made by pulling boxes from their targets at random, so they can always be solved.
+        The player moves one cell per turn. Moving into a box pushes it one cell further, if the cell behind the box is
+        free. Boxes cannot be pulled, so a wrong push can make the room unsolvable, which does not end the episode.
+        Rooms are made by pulling boxes from their targets at random, so they can always be solved.
 
     Observation:
         The room as an RGB image.
@@ -80,14 +80,15 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
 
     Reward:
-        1 / `boxes` for a box pushed onto a target, and minus that for one pushed off, so the score is the share of
-        boxes on targets; 0 for an illegal or unparsable answer.
+        1 / `boxes` for a box pushed onto a target and -1 / `boxes` for a box pushed off a target, so the score is the
+        fraction of boxes on targets; 0 for an illegal or unparsable answer.
 
     Episode end:
         All boxes are on targets. Metrics: solved, boxes on targets, pushes.
 
     Oracle:
-        A shortest solution; none if the search exceeds 500,000 rooms, which happens at no level.
+        Plays a shortest solution. It gives up if a push has made the room unsolvable, or if the search exceeds 500,000
+        states, which does not happen at levels 1 to 5.
     """
 
     name = "sokoban"
@@ -220,7 +221,7 @@ def _player(board: Board) -> Cell:
 
 
 def _blocked(board: Board, player: Cell, action: int) -> str | None:
-    """Reason why the player at a cell cannot move, or None."""
+    """Return why an action cannot move the player, or None if it can."""
     row, column = neighbour(player, action)
     to = board[row][column]
     if to == WALL:

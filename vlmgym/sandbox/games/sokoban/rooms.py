@@ -1,4 +1,4 @@
-"""Rooms of Sokoban: a random floor, and boxes that are pulled away from their targets, so every room can be solved.
+"""Random rooms of Sokoban, made by pulling boxes away from their targets, so that every room can be solved.
 
 Cells are numbered row by row, and sets of cells are bit masks.
 """
@@ -14,19 +14,19 @@ from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.named_actions import STEPS
 
 MAX_ROOMS = 2000
-"""Maximum attempts to make a room; one in a few fails."""
+"""Maximum number of attempts to make a room; a room takes a mean of 1 to 7, depending on the level."""
 FLOOR = 0.55
-"""Share of the inside of a room that is floor."""
+"""Fraction of the cells within the outer walls that are floor."""
 PULLS = 14
-"""Attempts to pull each box, each in a random direction by up to `REACH` cells."""
+"""Number of tried pulls, as a multiple of the number of boxes; each pulls a random box by up to `REACH` cells."""
 REACH = 4
 APART = 1.5
-"""Minimum mean distance of a box from its nearest target."""
+"""Minimum distance of boxes from their nearest targets in cells, averaged over the boxes of a room."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Sets of cells, and the cell of the player."""
+    """Floor, targets and boxes as sets of cells, and the cell of the player."""
 
     floor: int
     targets: int
@@ -36,12 +36,12 @@ class Room:
 
 @lru_cache
 def steps(columns: int) -> tuple[int, ...]:
-    """Differences of cell numbers in the order of `DIRECTIONS`."""
+    """Return by how much a step changes the number of a cell, in the order of `DIRECTIONS`."""
     return tuple(row * columns + column for row, column in STEPS)
 
 
 def reachable(player: int, free: int, columns: int) -> int:
-    """Cells that the player can walk to through `free` cells; the border of a room must not be free."""
+    """Return the set of cells that the player can walk to through `free` cells; the border must not be free."""
     reached, before = 1 << player, 0
     while reached != before:
         before = reached
@@ -50,7 +50,7 @@ def reachable(player: int, free: int, columns: int) -> int:
 
 
 def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
-    """Make a random room with all boxes away from the targets."""
+    """Make a random room in which no box is on a target."""
     for _ in range(MAX_ROOMS):
         floor = _floor(rows, columns, rng)
         cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
@@ -80,7 +80,7 @@ def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:
 
 
 def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng: np.random.Generator) -> Room | None:
-    """Pull boxes from their targets at random; None if some stay on or near a target."""
+    """Pull boxes away from the targets at random; None if one stays on a target or they stay closer than `APART`."""
     moves = steps(columns)
     boxes, found = targets, None
     drawn = rng.integers(0, (count, 4, REACH), (PULLS * count, 3)).tolist()
@@ -105,12 +105,12 @@ def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng
 
 
 def _free(floor: int, cell: int, move: int) -> bool:
-    """True if a box can be pulled from a cell: the next two are free."""
+    """True if a box can be pulled from a cell: the next two cells in the direction of `move` are free."""
     return bool(floor >> cell + move & 1 and floor >> cell + 2 * move & 1)
 
 
 def _distance(boxes: int, targets: int, columns: int) -> int:
-    """Sum of the distances of boxes from their nearest targets along rows and columns."""
+    """Sum of the Manhattan distances of boxes from their nearest targets."""
     goals = [divmod(cell, columns) for cell in _cells(targets)]
     places = (divmod(cell, columns) for cell in _cells(boxes))
     return sum(min(abs(row - r) + abs(column - c) for r, c in goals) for row, column in places)

@@ -1,6 +1,7 @@
-"""Solver for Sokoban: breadth-first over the cells of player and boxes, without cells where a box is stuck.
+"""Solver for Sokoban: breadth-first search over the cells of player and boxes.
 
-Solutions have the fewest moves. Rooms of the highest level need at most a few 100,000 nodes.
+Boxes are not pushed to cells from which they could never reach a target. Solutions have the fewest moves. Rooms at
+level 5 need at most a few 100,000 nodes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from vlmgym.sandbox.games.search import Plan, shortest_path
 from vlmgym.sandbox.games.sokoban.rooms import Room, steps
 
 Node = tuple[int, int]
-"""Cell of the player, and the set of cells of the boxes."""
+"""Cell of the player, and set of the cells of the boxes."""
 
 
 def solve(room: Room, columns: int) -> Plan[Node, int] | None:
-    """Return the shortest solution, or None if a box is stuck or the search is too long."""
+    """Return a shortest solution, or None if there is none or the search is too long."""
     moves = tuple(enumerate(steps(columns)))
     floor, targets = room.floor, room.targets
     alive = live_cells(floor, targets, columns)
@@ -39,7 +40,7 @@ def solve(room: Room, columns: int) -> Plan[Node, int] | None:
 
 @lru_cache(maxsize=1024)
 def live_cells(floor: int, targets: int, columns: int) -> int:
-    """Cells from which a single box can be pushed to a target, found by pulling it from there."""
+    """Return the set of cells from which a single box can be pushed to a target, found by pulling boxes away."""
     alive, frontier = targets, [cell for cell in range(targets.bit_length()) if targets >> cell & 1]
     while frontier:
         cell = frontier.pop()

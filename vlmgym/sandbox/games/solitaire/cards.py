@@ -1,4 +1,4 @@
-"""Playing cards: names, ranks and drawing. A card is its rank and the first letter of its suit, such as `10h`."""
+"""Playing cards: names, ranks and drawing. A card is the rank and the first letter of the suit, such as `10h`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ink_of(card: str) -> Colour:
 
 
 def draw_card(canvas: Canvas, card: str, ink: Colour, angle: float) -> None:
-    """Draw the rank and the suit of a card, rotated by an angle, onto a square canvas that shows its paper."""
+    """Draw rank and suit of a card, rotated by `angle` degrees, onto a square canvas that shows a blank card."""
     side = canvas.width
     (rank_x, rank_y), (suit_x, suit_y) = turned([(0, -0.21), (0, 0.25)], side / 2, side / 2, side, angle)
     canvas.text(card[:-1], rank_x, rank_y, side * 0.4, ink, max_width=side * 0.72, angle=angle)

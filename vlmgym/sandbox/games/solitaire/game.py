@@ -1,4 +1,4 @@
-"""Solitaire: play all cards onto a base card, each one rank above or below the last."""
+"""Solitaire: play all cards onto a base card; the ranks of successive cards must differ by one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vlmgym.sandbox.rendering.palette import THEMES
 
 EMPTY = ""
 MAX_DEALS = 1000
-"""Maximum attempts to deal; the hardest level takes about 10 on average."""
+"""Maximum number of attempts to deal; level 5 takes a mean of 1.5."""
 ORACLE_NODES = 20_000
-"""Maximum number of positions that the oracle searches; about 0.2 s."""
+"""Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
 PROMPT_V1 = """\
 The image shows a solitaire with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
@@ -41,7 +41,7 @@ class SolitaireConfig(BoardConfig):
     """Configuration of Solitaire."""
 
     rows: int = config_field(
-        "reasoning", [3, 4, 5, 6, 6], "Rows of the board: the base card and the cards of a column.", ge=2, le=8
+        "reasoning", [3, 4, 5, 6, 6], "Rows of the board, including one for the base card.", ge=2, le=8
     )
     columns: int = config_field("reasoning", [3, 4, 6, 6, 8], "Columns of cards.", ge=2, le=12)
 
@@ -63,8 +63,8 @@ class SolitaireState:
 
     Attributes:
         base: The base card.
-        board: The rows below it, from top to bottom; empty strings where cards have been played.
-        variation_seed: Seed of the painter.
+        board: The rows below the base card, from top to bottom; an empty string where a card has been played.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     base: str
@@ -76,8 +76,9 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     """Play all cards onto the base card, as in the patience game Black Hole.
 
     Description:
-        All cards are visible. The lowest card of a column can be played if its rank is adjacent to the base card's;
-        aces and kings are adjacent too. Cards are dealt so that all of them can be played.
+        All cards are visible. The lowest card of a column can be played if its rank is one above or below the rank of
+        the base card; aces and kings are adjacent too. It becomes the new base card. Cards are dealt so that all of
+        them can be played.
 
     Observation:
         The base card in the first row and the columns below, as an RGB image.
@@ -92,7 +93,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         No card can be played. Metrics: fraction of cards played, solved.
 
     Oracle:
-        Plays towards the largest number of cards that a search of up to 20,000 positions finds.
+        Plays the longest sequence of cards that a search of up to 20,000 positions finds.
     """
 
     name = "solitaire"
@@ -105,7 +106,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     prompt_template = PROMPT_V1
 
     def start(self, rng: np.random.Generator) -> SolitaireState:
-        """Deal the cards of a random solution to random columns, the first to be played lowest."""
+        """Deal the cards of a random solution to random columns, from the lowest row upwards."""
         rows, columns = self.config.rows - 1, self.config.columns
         base, *cards = self._solution(rng)
         board = [[EMPTY] * columns for _ in range(rows)]
@@ -195,7 +196,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
 
     def _solution(self, rng: np.random.Generator) -> list[str]:
-        """Draw the base card and cards that each fit on the one before."""
+        """Draw the base card and a sequence of cards, each of which can be played on the one before."""
         for _ in range(MAX_DEALS):
             deck = rng.permutation(DECK).tolist()
             left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
@@ -214,7 +215,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
 
 def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:
-    """Lowest card of each column that has one, with its row of the board."""
+    """Lowest card of each column that is not empty, and its row in `state.board`, by column."""
     free = {}
     for row, line in enumerate(state.board):
         for column, card in enumerate(line):

@@ -1,4 +1,4 @@
-"""Search for the order that plays the most cards, within a number of positions."""
+"""Search for the order that plays the most cards, with a limit on the number of positions."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) ->
 
 
 def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:
-    """Columns that can be played; the last is tried first, the one with the most cards."""
+    """List the columns that can be played, sorted by their number of cards; the search tries the last one first."""
     found = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
     return sorted(found, key=lambda column: heights[column])

@@ -1,4 +1,4 @@
-"""Sudoku: write numbers into a grid so that no row, column or box has one twice."""
+"""Sudoku: write numbers into a grid so that no row, column or box contains a number twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmgym.sandbox.rendering.canvas import Canvas
 from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 Entry = tuple[int, int, int]
-"""Row and column, zero-based, and number."""
+"""Row and column, both zero-based, and number."""
 
 PROMPT_V1 = """\
 The image shows a Sudoku with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
@@ -54,7 +54,7 @@ class SudokuConfig(BoardConfig):
     search: bool = config_field(
         "reasoning",
         [False, False, False, False, True],
-        "Deal puzzles that need more than the only number of a cell or the only cell of a number.",
+        "Deal puzzles that need more than finding the only number for a cell or the only cell for a number.",
     )
     mistakes: int = config_field("reasoning", 3, "Number of mistakes that end the game.", ge=1, le=100)
 
@@ -70,11 +70,11 @@ class SudokuState:
     """A Sudoku, as rows of digits, 0 for an empty cell.
 
     Attributes:
-        board: Numbers given and written.
-        clues: Numbers given.
+        board: Clues and the numbers written so far.
+        clues: Numbers given at the start.
         solution: The only solution; not shown.
         mistakes: Number of mistakes made.
-        variation_seed: Seed of the painter.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     board: tuple[str, ...]
@@ -88,8 +88,9 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     """Fill a grid so that each row, column and box contains every number once.
 
     Description:
-        Puzzles have exactly one solution. Unless `search` is set, two rules are enough to find it: only one number fits
-        a cell, or only one cell of a row, column or box fits a number.
+        Puzzles have exactly one solution. Unless `search` is set, two rules are enough to find it: write a number if no
+        other number can be in the cell, or if it can be in no other cell of a row, column or box. A legal number that
+        is not part of the solution is a mistake and is not written.
 
     Observation:
         The grid as an RGB image, with boxes shaded alternately.
@@ -99,12 +100,12 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         already in the row, column or box are illegal.
 
     Reward:
-        1 / number of empty cells at the start for each correct number; 0 for a mistake, and for an illegal or
-        unparsable answer.
+        1 / n for each correct number, where n is the number of empty cells at the start; 0 for a mistake and for an
+        illegal or unparsable answer.
 
     Episode end:
-        The grid is full, or `mistakes` numbers were not part of the solution. Metrics: fraction of empty cells filled,
-        solved, mistakes.
+        The grid is full, or `mistakes` mistakes have been made. Metrics: fraction of empty cells filled, solved,
+        mistakes.
     """
 
     name = "sudoku"
@@ -147,7 +148,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         return "the Sudoku is solved" if state.board == state.solution else None
 
     def best_action(self, state: SudokuState) -> Entry | None:
-        """Take a step of logic, or else write the number of a cell with the fewest candidates."""
+        """Write a number that one of the two rules proves, or else fill a cell that has the fewest candidates."""
         if self.ended(state) is not None:
             return None
         puzzle, solution = self._puzzle(state.board), _numbers(state.solution)
@@ -162,7 +163,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         return {"cells filled": 1 - left / empty, "solved": float(not left), "mistakes": float(state.mistakes)}
 
     def cells(self, state: SudokuState) -> list[list[str]]:
-        """Digits, each with `+` if it was written and `#` if its box is shaded."""
+        """Digit of each cell, followed by `+` if the player wrote it and by `#` if its box is shaded."""
         return [
             [number + ("+" if number != clue else "") + ("#" if shaded else "") for number, clue, shaded in zip(*lines)]
             for lines in zip(state.board, state.clues, self._shaded)
@@ -220,7 +221,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         return f"{self.where((row, column))} {number}"
 
     def explain(self, state: SudokuState, action: Entry) -> str:
-        """State the rule that gives the number, if one of the two does."""
+        """State which of the two rules proves the number, or the candidates of the cell if neither does."""
         row, column, number = action
         puzzle, where = self._puzzle(state.board), self.where((row, column))
         cell = self.index_of((row, column))
@@ -245,7 +246,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
             raise StateError("the board does not agree with the clues and the solution")
 
     def _checked(self, state: SudokuState, action: object) -> Entry:
-        """Return an entry that breaks no rule; raise `IllegalAction` for others."""
+        """Return an action if it is legal, else raise `IllegalAction`."""
         if not (isinstance(action, tuple) and len(action) == 3 and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: row, column and number, each an int")
         row, column, number = action

@@ -1,6 +1,7 @@
-"""Sudoku: candidates, steps of logic, search, and dealing puzzles with one solution.
+"""Sudoku: candidates, singles, search, and dealing puzzles with one solution.
 
-Sets of numbers are ints with bit `number` for each number.
+A single is a number that follows from one of two rules, see `Single`. A set of numbers is an int whose bit n stands for
+the number n.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 50
-"""Maximum attempts to deal a puzzle that needs a search; the hardest level takes two on average."""
+"""Maximum number of attempts to deal a puzzle that needs a search; level 5 takes a mean of 5."""
 
 
 class Layout(NamedTuple):
@@ -25,7 +26,10 @@ class Layout(NamedTuple):
 
 
 class Single(NamedTuple):
-    """A cell that must have a number: it has no other candidate, or a unit (its index) no other cell for the number."""
+    """A number that must be in a cell, because the cell has no other candidate or a unit has no other cell for it.
+
+    `unit` is the index of this unit, or None if the cell has no other candidate.
+    """
 
     cell: int
     number: int
@@ -39,7 +43,7 @@ def box_shape(side: int) -> tuple[int, int]:
 
 @cache
 def layout(side: int) -> Layout:
-    """Units of a grid with `side` numbers."""
+    """Units of a grid of `side` x `side` cells."""
     height, width = box_shape(side)
     cells = range(side * side)
     units_of = [
@@ -78,7 +82,7 @@ class Puzzle:
         return [number for number in range(1, self.side + 1) if found >> number & 1]
 
     def single(self, cell: int, number: int) -> Single | None:
-        """Return why an empty cell must have a number, if one of the two rules says so."""
+        """Return a number in an empty cell as a `Single` if one of the two rules proves it, else None."""
         if self.candidates(cell) == 1 << number:
             return Single(cell, number, None)
         for unit in self.layout.units_of[cell]:
@@ -90,13 +94,13 @@ class Puzzle:
         return None
 
     def next_single(self, solution: Sequence[int]) -> Single | None:
-        """Find a step of logic, if possible one in a cell with a single candidate."""
+        """Find a single, if possible in a cell with only one candidate; None if there is none."""
         empty = [cell for cell, number in enumerate(self.numbers) if not number]
         empty.sort(key=lambda cell: self.candidates(cell).bit_count() > 1)
         return next(filter(None, (self.single(cell, solution[cell]) for cell in empty)), None)
 
     def is_simple(self, solution: Sequence[int]) -> bool:
-        """Return whether steps of logic alone fill the grid."""
+        """Return whether singles alone fill the grid."""
         rest = Puzzle(self.numbers, self.side)
         empty, before = [cell for cell, number in enumerate(self.numbers) if not number], None
         while empty != before:
@@ -125,7 +129,7 @@ class Puzzle:
             self.put(chosen, number)
 
     def has_solution_without(self, cell: int, number: int) -> bool:
-        """Return whether an empty cell can have another number."""
+        """Return whether the puzzle has a solution with another number than `number` in an empty cell."""
         for other in self.options(cell):
             if other != number:
                 self.put(cell, other)
@@ -138,13 +142,15 @@ class Puzzle:
 
 @lru_cache(maxsize=4096)
 def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Deal a puzzle with one solution, and return both. Cached because the episodes of a group have the same seed.
+    """Deal a puzzle with exactly one solution, and return both.
+
+    Cached because the episodes of a group have the same seed.
 
     Args:
-        side: Numbers per row.
-        clues: Number of clues; more if no further clue can be removed.
-        search: Also remove clues that only a search finds again, and deal until singles alone do not solve the puzzle.
-            Otherwise they do.
+        side: Number of cells per row.
+        clues: Number of clues; a puzzle has more if no further clue can be removed.
+        search: If true, clues are also removed that only a search can recover, until singles alone do not solve the
+            puzzle. If false, singles alone solve it.
         seed: Seed of the puzzle.
 
     Raises:

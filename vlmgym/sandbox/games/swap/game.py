@@ -1,4 +1,4 @@
-"""Swap: swap adjacent tiles to line up three equal ones, which vanish."""
+"""Swap: swap adjacent tiles to line up three equal tiles, which vanish."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from vlmgym.sandbox.rendering.canvas import Canvas
 Board = tuple[tuple[int, ...], ...]
 
 MIN_KINDS = 3
-"""Minimum number of kinds: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
+"""Minimum number of kinds of tile: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
 MAX_ROUNDS = 200
-"""Maximum rounds of a cascade before a new board is dealt; the longest of 2000 with 3 kinds on 16 x 16 had 97."""
+"""Maximum rounds of a cascade before a new board is dealt; the longest of 2000 on 16 x 16 with 3 kinds took 97."""
 MAX_DEALS = 10_000
-"""Maximum attempts to deal a board; the hardest, 3 x 3 with 64 kinds, takes 160 on average."""
+"""Maximum number of attempts to deal a board; 3 x 3 with 64 kinds takes the most, a mean of about 170."""
 MAX_RESHUFFLES = 100
-"""Maximum attempts to reshuffle a board before a new one is dealt."""
+"""Maximum number of attempts to reshuffle a board before a new board is dealt."""
 
 PROMPT_V1 = """\
 The image shows the board of a match-3 game with {rows} rows and {columns} columns. Rows are numbered from {origin} at \
@@ -57,8 +57,8 @@ _SEARCH = "Tiles, each with that needed before to complete three, then tiles nee
 class SwapConfig(BoardConfig):
     """Configuration of Swap.
 
-    `colours` and `shapes` count as reasoning: with more kinds of tile, fewer swaps are legal, and they are harder to
-    find.
+    `colours` and `shapes` count as reasoning: with more kinds of tile, fewer swaps are legal, and legal swaps are
+    harder to find.
     """
 
     rows: int = config_field("reasoning", [5, 6, 8, 9, 10], "Rows of the board.", ge=3, le=16)
@@ -85,7 +85,7 @@ class SwapConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SwapState:
-    """A board of Swap. Its tiles, rows x columns, are colour * shapes + shape, 0 to kinds - 1."""
+    """A board of Swap, rows x columns. A tile is colour * shapes + shape, 0 to kinds - 1."""
 
     board: Board
     variation_seed: int = 0
@@ -97,8 +97,8 @@ class Swap(BoardGame[SwapState, Pair]):
     Description:
         A swap must make a run: three or more equal tiles in an unbroken line along a row or column. All runs vanish at
         once, the tiles above fall, and uniformly random tiles refill the board from the top. This repeats until no runs
-        are left. If the board then has no legal move, its tiles are reshuffled. A new board is dealt instead if no
-        shuffle without runs and with a legal move is found, or if the cascade exceeds 200 rounds.
+        are left. If the board then has no legal move, its tiles are reshuffled until there is a legal move and no run.
+        If this fails, or if the cascade exceeds 200 rounds, a new board is dealt.
 
     Observation:
         The board as an RGB image.
@@ -192,7 +192,7 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:
-        """Search for the chosen swap, then state which runs it makes, or why it is illegal."""
+        """State the steps of a search for the chosen swap, then which runs it makes or why it is illegal."""
         search = self._search_in_words(_tiles(state.board), action)
         try:
             tiles = self._swapped(state.board, action)
@@ -202,10 +202,11 @@ class Swap(BoardGame[SwapState, Pair]):
         return f"{search} Swapping {self._both(action)} lines up {runs}."
 
     def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
-        """Yield, for each line, swaps with the line before and two tiles each; if these are equal, the swap is legal.
+        """Yield for each row or column a list of swaps with the previous one, each with two tiles to compare.
 
-        First, each tile is paired with the tile that would complete three at its place in the line before. Then each
-        tile of the line before is paired with the tile that would complete three at its place in this line.
+        A swap is legal if its two tiles are equal. The first half of the list has each tile of this line, and the tile
+        that would complete three at the same place of the previous line. The second half has the tile that would
+        complete three at each place of this line, and the tile at the same place of the previous line.
         """
         lines = self.rules.lines(vertical)
         before: Sequence[int | None] = [None] * len(lines[0])
@@ -218,7 +219,7 @@ class Swap(BoardGame[SwapState, Pair]):
             before, needed_before = shown, needed
 
     def _search_in_words(self, tiles: Tiles, action: Pair) -> str:
-        """List the comparisons of the search, in rows or columns, up to the chosen swap."""
+        """List the comparisons of `_search`, in rows or columns, up to the chosen swap."""
         wanted: Pair = min(action, (*action[2:], *action[:2]))
         vertical, origin = action[0] == action[2], self.config.origin
         listed = []

@@ -1,8 +1,8 @@
 """Rules of a match-3 board: runs, swaps, falling tiles and cascades.
 
 A board is a flat list of tiles in row-major order: cell = row * columns + column. A tile is any int; equal ints are
-equal tiles. Lists with precomputed tables beat NumPy on 8 x 8, where the overhead of its calls exceeds the work; on
-16 x 16, NumPy would save only 0.05 ms.
+equal tiles. Lists with precomputed tables beat NumPy on 8 x 8, where the overhead of NumPy calls exceeds the work, and
+are hardly slower on 16 x 16.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Window = tuple[int, int, int]
 
 
 class Cascade(NamedTuple):
-    """Number of tiles cleared and of rounds; `settled` is False if runs were left."""
+    """Number of tiles cleared, number of rounds, and `settled`: False if runs are left on the board."""
 
     cleared: int
     rounds: int
@@ -80,7 +80,7 @@ class SwapRules:
         return next(self._swaps(tiles), None) is not None
 
     def _swaps(self, tiles: Tiles) -> Iterator[tuple[int, int]]:
-        """Yield the legal swaps in both orders, some repeatedly."""
+        """Yield the indices of each legal swap in both orders; some swaps are yielded repeatedly."""
         for a, b, completions in self._completions:
             tile = tiles[a]
             if tile == tiles[b]:
@@ -89,11 +89,11 @@ class SwapRules:
                         yield both_orders
 
     def lines(self, vertical: bool) -> tuple[Line, ...]:
-        """Return the cells of each column, or of each row."""
+        """Return the cells of each column if `vertical`, else of each row."""
         return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
     def needed(self, line: Sequence[int]) -> list[int | None]:
-        """Return for each place in a line of tiles the first tile that would complete a run there."""
+        """Return for each place in a line the first tile that would complete a run there, or None."""
         found: list[int | None] = []
         for place in range(len(line)):
             pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
@@ -116,7 +116,7 @@ class SwapRules:
     def fall(self, tiles: Tiles, vanished: set[int], new: Tiles) -> None:
         """Let tiles fall into vanished cells and refill the board from the top, in place.
 
-        `new` has a tile for each vanished cell, by column from the left and within it from the top.
+        `new` has a tile for each vanished cell: columns from the left and, within a column, cells from the top.
         """
         start = 0
         for column in sorted({cell % self.columns for cell in vanished}):
@@ -129,7 +129,8 @@ class SwapRules:
     def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], max_rounds: int) -> Cascade:
         """Clear runs and let tiles fall, in place, until no runs are left or `max_rounds` is reached.
 
-        Every run includes a cell that `changed` since the board had no runs. `new` generates a number of new tiles.
+        `changed` are the cells that changed since the board had no runs, so every run includes one of them. `new`
+        generates a number of new tiles.
         """
         cleared = rounds = 0
         windows = [window for cell in changed for window in self._windows_at[cell]]
@@ -144,7 +145,7 @@ class SwapRules:
         return Cascade(cleared, rounds, True)
 
     def arrange(self, bag: Tiles) -> Tiles | None:
-        """Arrange a bag of tiles without runs, greedily in reading order; None if a cell has no tile that fits."""
+        """Arrange a bag of tiles without runs, greedily in reading order; None if no tile left fits a cell."""
         bag, columns = bag[::-1], self.columns
         tiles: Tiles = []
         for cell in range(self.rows * columns):
@@ -174,9 +175,11 @@ class SwapRules:
         )
 
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
-        """Return pairs of cells one tile short of a run, with the cells that tile can come from and their swaps.
+        """Return pairs of cells that one more equal tile completes to a run, with the swaps that can bring this tile.
 
-        This covers every legal swap: the swapped tiles differ, so a new run contains only one of them.
+        An entry has both cells of a pair and, for each swap, the cell from which the tile comes and the indices of the
+        swap in both orders. This covers every legal swap: the two swapped tiles differ, so a new run contains only one
+        of them.
         """
         index = {self.cells(i): i for i in range(len(self.actions))}
         completions: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
@@ -188,7 +191,7 @@ class SwapRules:
 
 
 def _matched(tiles: Tiles, windows: Iterable[Window]) -> set[int]:
-    """Find the cells of the windows that are runs."""
+    """Return the cells of those windows that are runs."""
     cells: set[int] = set()
     for a, b, c in windows:
         if tiles[a] == tiles[b] == tiles[c]:

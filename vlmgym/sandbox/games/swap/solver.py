@@ -1,10 +1,11 @@
 """One-move lookahead for Swap: the swap with the highest expected number of cleared tiles.
 
-Swaps are ranked by the tiles they clear without new ones, which is exact. Cascades of the best are then sampled with
-random new tiles, from a generator seeded by the board, so the same board always gives the same swap.
+Swaps are first ranked by the number of tiles that they clear if new tiles match no other tile, which is exact. For the
+best of them, cascades with random new tiles are then sampled. The generator is seeded by the board, so the same board
+always gives the same swap.
 
-One core of a small server takes about 2 ms per move on 8 x 8 with 12 kinds, 6 ms on 5 x 5 with 4 kinds, and at most
-0.2 s, on 16 x 16 with 3 kinds.
+On one core of a small server, a move takes about 2 ms on 8 x 8 with 12 kinds, 6 ms on 5 x 5 with 4 kinds, and 0.2 s in
+the slowest case, 16 x 16 with 3 kinds.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ import numpy as np
 from vlmgym.sandbox.games.swap.rules import SwapRules, Tiles
 
 CANDIDATES = 12
-"""Number of swaps to sample: those that clear the most tiles without new ones."""
+"""Number of swaps whose cascades are sampled."""
 SAMPLES = 24
-"""Cascades to sample per candidate."""
+"""Number of cascades to sample per candidate."""
 ROUNDS = 6
 """Maximum number of rounds per cascade."""
 
 
 class SearchResult(NamedTuple):
-    """Index into `SwapRules.actions` of the best swap, if one is legal, and the number of simulated cascades."""
+    """Index of the best swap in `SwapRules.actions`, None if no swap is legal, and number of simulated cascades."""
 
     swap: int | None
     nodes: int
 
 
 def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
-    """Find the best swap on a board without runs, whose tiles are 0 to kinds - 1, at most 255."""
+    """Find the best swap on a board without runs; tiles are 0 to kinds - 1, and at most 255."""
     # Keep one of the two orders of each swap.
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:

@@ -1,4 +1,4 @@
-"""Tic-tac-toe against an opponent of chosen strength."""
+"""Tic-tac-toe against an opponent of configurable strength."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TicTacToe(LineDuel[Cell]):
 
     Description:
         The player has X and the opponent O; a coin decides who begins. With probability `skill` the opponent plays one
-        of its best moves, which never lose, otherwise a random one.
+        of its best moves, which never lose at the default `depth`, otherwise a random move.
 
     Observation:
         The board as an RGB image.

@@ -32,7 +32,7 @@ Answer with the number.
 
 COUNT = "How many balls are on the other side of the vertical line in the last image than in the first?"
 REDRAWS = 20
-"""Paths to draw in search of a random count; without, most balls would stay on their side."""
+"""Maximum number of redraws to get a random count; otherwise, most balls would stay on their side."""
 
 FOLLOW = (
     "One ball is red in the first image; later it looks like the others. Which number does it have in the last image?"
@@ -47,7 +47,7 @@ class TrackingConfig(TaskConfig):
     speed: int = config_field(
         "reasoning",
         [200, 200, 200, 200, 240],
-        "Maximum distance that a ball moves per image, in thousandths of its side.",
+        "Maximum distance that a ball moves between two images, in thousandths of the image's side.",
         ge=50,
         le=400,
     )
@@ -65,7 +65,7 @@ class TrackingConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingState(ChoiceState):
-    """Positions of the balls in each frame; ball 0 is marked, and `numbers` label the last frame."""
+    """Positions of the balls in each frame (`path`), and their numbers in the last frame. Questions mark ball 0."""
 
     kind: Literal["follow", "count"]
     path: tuple[Frame, ...]
@@ -76,9 +76,10 @@ class Tracking(ChoiceTask[TrackingState]):
     """Follow identical balls across several images.
 
     Description:
-        Identical balls move between images. A ball is always closer to its own last position than to any other ball's,
-        so it can be followed from one image to the next. One kind of question marks a ball in the first image and asks
-        for its number in the last one; the other asks how many balls end up on the other side of a line.
+        Identical balls move between images. A ball is always closer to its own previous position than to the previous
+        position of any other ball, so it can be followed from one image to the next. One kind of question marks a ball
+        in the first image and asks for its number in the last image; the other asks how many balls are on different
+        sides of a vertical line in the first and the last image.
 
     Observation:
         `frames` RGB images, oldest first.
@@ -134,7 +135,7 @@ class Tracking(ChoiceTask[TrackingState]):
             marked = ball == 0 and index == 0 and state.kind == "follow"
             left, top = int((x - RADIUS) * unit) - 1, int((y - RADIUS) * unit) - 1
             side = int(2 * RADIUS * unit) + 4
-            canvas = Canvas(side, side, PAGE, left=left, top=top)  # a small one is fast
+            canvas = Canvas(side, side, PAGE, left=left, top=top)  # a small canvas is fast
             self._paint_line(canvas)
             canvas.circle(x * unit, y * unit, RADIUS * unit, COLOURS["red" if marked else "blue"])
             if index == last:
@@ -189,7 +190,7 @@ class Tracking(ChoiceTask[TrackingState]):
         numbered = sorted(state.numbers) == [*range(1, c.choices + 1)]
         complete = [len(frame) for frame in state.path] == [c.choices] * c.frames
         if not (numbered and complete and all(map(fits, state.path))):
-            raise StateError(f"it needs {c.choices} separate balls in {c.frames} frames")
+            raise StateError(f"must have {c.choices} separate balls in {c.frames} frames")
         if not all(map(can_follow, state.path, state.path[1:])):
             raise StateError("the balls cannot be followed")
         if state.answer != (state.numbers[0] if state.kind == "follow" else _changed(state.path)):
@@ -197,7 +198,7 @@ class Tracking(ChoiceTask[TrackingState]):
 
 
 def _changed(path: Sequence[Frame]) -> int:
-    """Number of balls on another side of the line at the end."""
+    """Number of balls that are on different sides of the line in the first and the last frame."""
     return sum((start[0] < 500) != (end[0] < 500) for start, end in zip(path[0], path[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Paths of balls that can be followed from frame to frame."""
+"""Paths of balls that can be followed from frame to frame. Lengths are in thousandths of the image's side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 Point = tuple[int, int]
-"""Position in thousandths of the side of the image."""
+"""x and y of a ball's centre."""
 Frame = tuple[Point, ...]
 
 RADIUS = 50
@@ -18,11 +18,11 @@ BORDER = 90
 APART = 150
 """Minimum distance of two centres."""
 FROM_LINE = 30
-"""Minimum distance of a centre from the vertical line in the middle, so that its side is clear."""
+"""Minimum distance of a centre from the vertical line in the middle, so that the ball's side is clear."""
 CLEARER = 1.5
-"""A ball's next position is closer to it than to any other ball's last position, by at least this factor."""
+"""Minimum ratio of distances from a ball's new position: to any other ball's previous position, and to its own."""
 SLOWEST = 0.7
-"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, a ball's last position is closest to it, too."""
+"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, no other ball's new position is closer either."""
 TRIES, RESTARTS = 200, 200
 
 
@@ -41,7 +41,7 @@ def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) ->
 
 
 def can_follow(before: Frame, after: Frame, factor: float = 1.0) -> bool:
-    """True if each ball is closer to its own last position than to any other's, by a factor."""
+    """True if each ball is at least `factor` times closer to its own previous position than to any other ball's."""
     return all(
         factor * math.dist(after[i], before[i]) <= math.dist(after[i], before[j])
         for i in range(len(after))

@@ -21,7 +21,7 @@ NUMBERS: dict[str, int] = {
     **{word: number for number, word in enumerate(_BELOW_20)},
     **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
 }
-"""Number words; tens may be followed by a space or a hyphen and a number below 10."""
+"""Number words and their values; tens may be followed by a space or a hyphen and a number below 10."""
 
 _EQUIVALENT = ("<wide>", "<narrow>", "<small>", "<font>", "<noBreak>")
 """Compatibility decompositions that preserve meaning (decomposing exponents and fractions does not)."""
@@ -33,7 +33,7 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
     }
 )
-"""Variants of dashes and quotation marks."""
+"""Plain characters for variants of dashes and quotation marks."""
 
 _PAIRED = re.compile(
     r"""(?<![^\s"'`*_(\[{])                     # at the start of a word
@@ -61,10 +61,11 @@ _ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2})
 def normalise(answer: str) -> str:
     """Normalise an answer for comparison.
 
-    Lower case; straight quotes and plain hyphens; no paired quotation marks, brackets or Markdown emphasis; number
-    words up to ninety-nine as digits; no thousands separators or trailing zeros; no punctuation after words; no
-    articles before words. `The Red one!` becomes `red 1`, `twenty one` `21`, `None` `0`, `1,000.0` `1000` and `.5`
-    `0.5`; nothing is dropped from `-3`, `<3`, `3%`, `1/2`, `3!` and `vitamin A`.
+    The result is in lower case, with straight quotes and plain hyphens. Paired quotation marks, brackets and Markdown
+    emphasis are removed, as are thousands separators, trailing zeros, punctuation after words and articles before
+    words. Number words up to ninety-nine become digits. For example, `The Red one!` becomes `red 1`, `twenty one`
+    becomes `21`, `None` becomes `0`, `1,000.0` becomes `1000` and `.5` becomes `0.5`; nothing is removed from `-3`,
+    `<3`, `3%`, `1/2`, `3!` and `vitamin A`.
     """
     previous, text = None, answer
     while text != previous:
@@ -73,7 +74,7 @@ def normalise(answer: str) -> str:
 
 
 def agreement(answer: str, accepted: tuple[str, ...]) -> int:
-    """Count the accepted answers that equal an answer."""
+    """Count the accepted answers that equal an answer after normalisation."""
     normalised = normalise(answer)
     return sum(normalise(other) == normalised for other in accepted)
 

@@ -56,10 +56,10 @@ class VqaState(TaskState):
     """A question about an image."""
 
     type: str
-    """For metrics: counting, attribute, existence, or the type given by a data row."""
+    """Type of question, for metrics: counting, attribute or existence, or as in the data row; may be empty."""
     question: str
     answers: tuple[str, ...]
-    """Accepted answers, at least one; for data with several annotators, one for each."""
+    """Accepted answers, at least one; for data with several annotators, one per annotator."""
     scene: Scene | None = None
     """The objects of the image; None for data."""
 
@@ -75,17 +75,19 @@ class Vqa(LineTask[VqaState]):
         One RGB image.
 
     Action:
-        One line of text, at most 100 characters. Samples are `yes`, `no`, a number, a size, a colour or a shape.
+        One line of text, at most 100 characters. Random actions are `yes`, `no`, a number, a size, a colour or
+        a shape.
         Answers are compared after normalisation (`vqa.answers.normalise`): case, articles, markup, final punctuation
         and the spelling of numbers are ignored.
 
     Reward:
-        1 if the answer equals an accepted one; 0 if it does not or is unparsable. With `agreement=n` and several
-        accepted answers, matches / n, at most 1.
+        1 if the answer equals an accepted answer; 0 otherwise and for an unparsable answer. With `agreement=n`, the
+        reward is the number of equal accepted answers divided by n, at most 1; if fewer than n answers are accepted,
+        their number replaces n.
 
     Episode end:
         After one turn. `info` has `correct` (the reward) and the accepted `answers`. Metrics: `accuracy` (mean
-        reward), also by type of question.
+        reward), also for each type of question.
 
     Arguments:
         `data`: Your own questions. Columns: `image`, `question`, `answer` or `answers` (one or a list) and optionally

@@ -1,7 +1,7 @@
 """Questions about a scene whose answers cannot be guessed from the question.
 
-A question is generated first, then its answer, uniformly among the possible ones, then a scene that makes it
-correct. Hence all answers to the same question are equally likely.
+First a question is generated, then its answer is sampled uniformly from all possible answers, then a scene is generated
+that makes this answer correct. Hence all answers to the same question are equally likely.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) ->
 
 
 def existence(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Ask if an object with given attributes exists, or if one exists in a direction from another object."""
+    """Ask if an object with given attributes exists, anywhere or in a direction from another object."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     answer = bool(rng.integers(2))
     if not (relations and rng.random() < 0.5):
@@ -127,7 +127,7 @@ QUESTIONS: dict[str, Callable[[np.random.Generator, SceneConfig, bool], Question
     "attribute": attribute,
     "existence": existence,
 }
-"""Generators by type; the type is sampled uniformly."""
+"""Generators of questions by type; the type is sampled uniformly."""
 
 
 def _yes_or_no(answer: bool) -> str:
