@@ -79,7 +79,7 @@ class Caption(LineTask[CaptionState]):
     """Describe an image; the caption is scored by the keywords that it names.
 
     Description:
-        Without `data`, the image is one of the 16 photographs of scikit-image, which 16 consecutive seeds all visit.
+        Without `data`, the image is one of 16 photographs of scikit-image; 16 consecutive seeds visit each of them.
         Each image has a list of keywords with synonyms. Only whole words match; case, accents and plurals are ignored.
 
     Observation:

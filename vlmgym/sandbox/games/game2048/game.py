@@ -94,7 +94,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         The sum of the tiles created by merging; 0 for an illegal or unparsable answer.
 
     Episode end:
-        No move is left, or, with `goal`, a tile of this value has been made. Metric: largest tile.
+        No move is left or, if `goal` is set, a tile of this value has been made. Metric: largest tile.
     """
 
     name = "2048"

@@ -57,7 +57,7 @@ class MinesweeperConfig(BoardConfig):
     compared: int = config_field(
         "reasoning",
         [1, 1, 2, 2, 2],
-        "Maximum number of numbers to compare to find a safe cell; 0 allows boards that need a guess.",
+        "Maximum number of open cells to compare to find a safe cell; 0 allows boards that need a guess.",
         ge=0,
         le=2,
     )

@@ -44,7 +44,7 @@ class PairsConfig(BoardConfig):
         "reasoning", [2, 3, 4, 4, 6], "Rows of the board; rows x columns must be even.", ge=1, le=8
     )
     columns: int = config_field("reasoning", [2, 4, 4, 6, 6], "Columns of the board.", ge=2, le=8)
-    patience: int = config_field("reasoning", 3, "Maximum number of turns per card.", ge=1, le=20)
+    patience: int = config_field("reasoning", 3, "Maximum number of turns divided by number of cards.", ge=1, le=20)
 
     def model_post_init(self, context: object) -> None:
         if self.rows * self.columns % 2:

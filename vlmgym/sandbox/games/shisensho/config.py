@@ -41,7 +41,9 @@ class ShisenShoConfig(BoardConfig):
         "perception", [1, 2, 256, 256, 256], "Maximum number of different images per class on a board.", ge=1, le=256
     )
     data: str | None = setting(
-        None, "Your own images: a folder of class folders, a table with image and label, or CIFAR-10's archive."
+        None,
+        "Your own images: a folder with one subfolder per class, a table with image and label columns, or CIFAR-10's "
+        "archive.",
     )
     split: str | None = setting(None, "Split of the data; CIFAR-10 has test (default) and train.")
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")

@@ -77,8 +77,8 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     Description:
         All cards are visible. The lowest card of a column can be played if its rank is one above or below the rank of
-        the base card; aces and kings are adjacent too. It becomes the new base card. Cards are dealt so that all of
-        them can be played.
+        the base card; aces and kings are adjacent too. The card played becomes the new base card. Cards are dealt so
+        that all of them can be played.
 
     Observation:
         The base card in the first row and the columns below, as an RGB image.
