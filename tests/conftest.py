@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`, run each file in one process, and all tests that use vLLM in one."""
+    """With `--dist loadgroup`, run each file in one process, and all tests that use vLLM in one."""
     groups: dict[pytest.Item, str] = {}
     for item in items:
         asks = {"vllm_server", "tiny_checkpoint"}.intersection(getattr(item, "fixturenames", ()))

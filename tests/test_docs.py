@@ -49,6 +49,7 @@ def narrow() -> Iterator[Watched]:
         yield Watched(browser.new_page(viewport={"width": NARROW, "height": 800}))
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     ids = set(re.findall(r'id="(vlmgym\.[\w.]+)"', (site / "reference.html").read_text()))
     for package in (vlmgym, curriculum, evaluation, policies, testing):
@@ -56,6 +57,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
         assert {f"{package.__name__}.{name}" for name in names} <= ids
 
 
+@pytest.mark.slow
 def test_links_between_pages_lead_somewhere(site: Path) -> None:
     pages = {path: path.read_text() for path in site.rglob("*.html")}
     ids = {path: set(re.findall(r' id="([^"]+)"', text)) for path, text in pages.items()}
@@ -69,6 +71,7 @@ def test_links_between_pages_lead_somewhere(site: Path) -> None:
             assert not fragment or fragment in ids.get(target, {fragment}), f"{path.name}: {link}"
 
 
+@pytest.mark.slow
 def test_pages_fit_a_narrow_screen(site: Path, narrow: Watched) -> None:
     for name in ("index", "reference", "evaluating", "suites", "protocols", "record", "peers", "integrations/trl"):
         page = narrow.visit(site / f"{name}.html")

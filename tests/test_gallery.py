@@ -29,6 +29,7 @@ def path(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_every_level_is_shown(path, watched):
     shown = {game_class(item.game) for item in items_of()}
     assert shown >= {game_class(game) for game in game_ids() if game_class(game).__module__.startswith("vlmgym.")}

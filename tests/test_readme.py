@@ -40,7 +40,7 @@ STAND_INS = {
 }
 """Replacements in commands."""
 NOT_RUN = {
-    "bash setup.sh --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup": "runs these tests",
+    'bash setup.sh --dev && .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"': "runs these tests",
     ".venv/bin/python -m pip install -e '.[openai]'": "changes the environment of the tests",
     ".venv-serve/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
         "needs weights; tests/serving.py starts the same server with a tiny model"

@@ -69,6 +69,7 @@ def fine_tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return variables
 
 
+@pytest.mark.slow
 def test_stages_leave_their_results_and_are_not_repeated(fine_tuned: dict[str, str]) -> None:
     out = Path(fine_tuned["OUT"])
     rows = llamafactory_rows(out / "data")
@@ -88,6 +89,7 @@ def test_unfinished_fine_tuning_is_reported(tmp_path: Path) -> None:
         assert_rejected(run("g1.sh", "2048", OUT=str(tmp_path), STAGES=stages), "remove it to fine-tune again")
 
 
+@pytest.mark.slow
 def test_cold_start_on_cifar10(tmp_path: Path) -> None:
     folder = tmp_path / "cifar" / FOLDER
     folder.mkdir(parents=True)
@@ -101,6 +103,7 @@ def test_cold_start_on_cifar10(tmp_path: Path) -> None:
     assert all("a photograph" in row["messages"][0]["content"] for row in llamafactory_rows(tmp_path / "out" / "data"))
 
 
+@pytest.mark.slow
 def test_only_right_turns_of_an_expert_are_kept(fine_tuned: dict[str, str], tmp_path: Path) -> None:
     """The expert repeats the oracle's moves, but misreads the board in every second turn."""
     expert = tmp_path / "expert.py"

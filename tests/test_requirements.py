@@ -79,6 +79,7 @@ def resolve(python: str, *args: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) -> None:
     """Resolve the direct requirements again, with the lock as the only accepted versions."""
