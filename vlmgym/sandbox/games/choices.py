@@ -26,7 +26,7 @@ CHOICES = Criterion(
     label="number of choices",
     why="one of which is right; levels are compared by their ratio",
 )
-"""Calibration criterion of tasks whose reasoning levels have more and more choices."""
+"""Calibration criterion of tasks whose number of choices rises with the reasoning level."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,8 +72,8 @@ def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules
 def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
     """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
 
-    After the last move, an undecided position is worth the number of lines through each square of the player, summed,
-    minus the same sum for the other player.
+    If the search ends undecided, the value is the sum of the numbers of lines through the squares of the player, minus
+    the same sum for the other player.
     """
     moves = rules.moves(own | other)
     if winning := tuple(move for move in moves if rules.completes(own, move)):

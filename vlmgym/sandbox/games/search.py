@@ -22,7 +22,7 @@ def shortest_path(
     solved: Callable[[NodeT], bool],
     most_nodes: int = MOST_NODES,
 ) -> Plan[NodeT, MoveT] | None:
-    """Search breadth-first for a shortest path to a solved node; None if about `most_nodes` nodes are not enough.
+    """Search breadth-first for a shortest path to a solved node; None if about `most_nodes` nodes have none.
 
     If there are several shortest paths, the first in the order of `successors` is returned. A search from a later node
     of this path therefore returns the rest of it.
@@ -54,7 +54,7 @@ def _path(parents: dict[NodeT, tuple[NodeT, MoveT] | None], node: NodeT) -> Plan
 
 
 class Planner(Generic[NodeT, MoveT]):
-    """Cache of plans: the first request plans all moves to the end, and the moves at later nodes are then known.
+    """Planner that caches its plans, so that only the first move of a solution needs a search.
 
     `plan` returns a plan from a node, or None. From a later node of a plan, it must return the rest of this plan.
     """

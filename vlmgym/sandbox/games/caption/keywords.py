@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 Keyword = tuple[str, ...]
-"""Synonyms, each one word or several."""
+"""Synonyms, each of one or more words."""
 
 _IRREGULAR = {
     "men": "man",
@@ -83,13 +83,13 @@ FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
 
 
 def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
-    """Return for each keyword whether the first `limit` words of a caption contain a synonym, its words in a row."""
+    """Return for each keyword whether the first `limit` words of a caption contain a synonym, as consecutive words."""
     line = _line(tokenise(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List distinct words among the first `limit` of a caption that are in no keyword or `FUNCTION_WORDS`."""
+    """List the distinct words of the first `limit` that are neither part of a keyword nor `FUNCTION_WORDS`."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:

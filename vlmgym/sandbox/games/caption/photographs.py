@@ -30,7 +30,7 @@ class Photograph(NamedTuple):
 
 
 def read_keywords(text: str) -> tuple[Keyword, ...]:
-    """Parse keywords separated by commas, semicolons or line breaks, and synonyms by bars: `cat|kitten, table`."""
+    """Parse keywords separated by commas, semicolons or line breaks; bars separate synonyms: `cat|kitten, table`."""
     for mark in ";\n":
         text = text.replace(mark, ",")
     groups = (tuple(filter(None, map(str.strip, group.split("|")))) for group in text.split(","))

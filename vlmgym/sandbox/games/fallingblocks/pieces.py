@@ -27,7 +27,7 @@ class Landing(NamedTuple):
 
 @cache
 def pieces(cells: int) -> tuple[Shape, ...]:
-    """Return all shapes of `cells` connected cells, each in only one orientation, the flat one of `_flat`."""
+    """Return all shapes of `cells` connected cells, each in one orientation only; see `_flat`."""
     grown: set[Shape] = {((0, 0),)}
     for _ in range(cells - 1):
         larger = {
@@ -55,7 +55,7 @@ def _moved(shape: Shape) -> Shape:
 
 
 def _flat(shape: Shape) -> Shape:
-    """Rotate a shape so that its height is minimal and, among these rotations, most cells are at the bottom."""
+    """Rotate a shape to its smallest height, with as many cells as possible at the bottom."""
     return min(
         (rotation(shape, turns) for turns in range(4)),
         key=lambda turned: (height_of(turned), -sum(row for row, _ in turned), turned),

@@ -70,7 +70,7 @@ class FourInARow(LineDuel[int]):
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:
-        """The columns."""
+        """Column of the disc."""
         return spaces.Discrete(self.config.columns)
 
     def action_at(self, row: int, column: int) -> int:

@@ -64,7 +64,7 @@ def mark_reach(config: GeospotConfig) -> float:
 def viewport_around(
     latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0
 ) -> Viewport:
-    """Place a viewport around a location in degrees, which need not be at its centre.
+    """Place a viewport so that a location, given in degrees, has given offsets from the centre.
 
     `right` and `up` are the location's offsets from the centre, relative to the map's side, -0.5 to 0.5. If the cropped
     map would extend beyond a pole, the viewport is shifted, which changes the offset `up`.
@@ -196,7 +196,7 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Label up to `count` of the largest cities, except the marked city, without overlaps of labels and mark."""
+    """Label up to `count` of the largest cities, except the marked city; labels and mark do not overlap."""
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2

@@ -98,7 +98,7 @@ def distance_km(latitude: float, longitude: float, other_latitude: float, other_
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country or territory with an ISO 3166-1 code such as `FR`, located at its mean population centre."""
+    """A country or territory with its ISO 3166-1 code, located at the population-weighted mean of its cities."""
 
     code: str
     name: str
@@ -108,7 +108,7 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A state, province or similar, located at its mean population centre; `country` is the country's code."""
+    """A state, province or similar of a country (code), located at the population-weighted mean of its cities."""
 
     country: str
     code: str
@@ -183,7 +183,7 @@ class Gazetteer:
         return elsewhere
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
-        """Find a city by any of its names, preferring cities of the region, then of the country, then larger ones."""
+        """Find a city by any of its names, preferring cities of the region, then of the country, then larger cities."""
         found = self.cities(name)
         preferred = (
             *(city for city in found if region and (city.country, city.region) == (region.country, region.code)),

@@ -99,8 +99,8 @@ def format_place(place: Place) -> str:
 def parse_place(text: str) -> Place:
     """Parse a place from five lines as formatted by `format_place`, in any order, or from one line of five values.
 
-    The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but only
-    both of latitude and longitude or neither.
+    The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but
+    latitude only together with longitude.
     """
     lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:

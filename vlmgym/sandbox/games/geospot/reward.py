@@ -76,11 +76,11 @@ def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison
 
     Names match if the gazetteer has them, in any language, for the same place. Otherwise their distance is that of the
     two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true coordinates.
-    Names that are not in the gazetteer match if they differ only in case, accents and punctuation; regions and cities
-    match only if the answer does not have another country.
+    Names that are not in the gazetteer match if they differ only in case, accents and punctuation; for regions and
+    cities, the answer must not name another country.
 
-    The name of a city can refer to several cities. It refers to the true city, unless this contradicts the country or
-    region of the answer; then it refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
+    A name that several cities share refers to the true city, unless this contradicts the country or region of the
+    answer; then it refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
     """
     assert truth.coordinates is not None
     true_country = places.country(truth.country) if truth.country else None

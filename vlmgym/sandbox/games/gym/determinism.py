@@ -29,7 +29,7 @@ def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bo
 
 
 def _play(env: Env, seed: int) -> Iterator[Any]:
-    """Play random actions; yield what the environment returns until the episode ends or `STEPS` are played."""
+    """Play up to `STEPS` random actions; yield what the environment returns, until the episode ends."""
     env.action_space.seed(seed)
     yield env.reset(seed=seed)[0], env.render()
     for step in range(1, STEPS + 1):

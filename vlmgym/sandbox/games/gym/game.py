@@ -49,9 +49,9 @@ class GymGame(Game[GymState, Action]):
         values.
 
     Reward:
-        The environment's reward, summed over the repetitions of an action. An invalid response earns `invalid`, from
-        the config or the family's file (default 0), for each repetition and does not advance the environment. Atari
-        games play noop instead, unless the config sets `invalid`.
+        The environment's reward, summed over the repetitions of an action. An invalid response earns `frame_skip`
+        times `invalid`, which the config or the family's file sets (default 0), and does not advance the environment.
+        Atari games play noop instead, unless the config sets `invalid`.
 
     Episode end:
         The environment terminates or truncates the episode, for example at its time limit. Metric: success (a positive
@@ -102,7 +102,7 @@ class GymGame(Game[GymState, Action]):
         return GymState(seed)
 
     def on_invalid(self, state: GymState, rng: np.random.Generator) -> Step[GymState]:
-        """Play the family's noop, if it has one."""
+        """Play the family's noop, if it has one and the config does not set `invalid`."""
         if self._noop is None:
             return super().on_invalid(state, rng)
         return self.step(state, self.actions.all[self._noop], rng)

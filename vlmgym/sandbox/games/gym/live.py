@@ -146,7 +146,7 @@ class LiveEnvs:
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
         if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
-            # A copy has no screen: after restoring it, rendering would show the frame from before. So keep frames, too.
+            # A copy has no screen: rendering after restoring it would show an old frame. So the frames are kept, too.
             self._copies[key] = copied, self._shown(running)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)

@@ -23,7 +23,7 @@ os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 def check_id(env_id: str) -> None:
     """Check an environment id, which comes from a command line or a record.
 
-    For `module:Env-v0`, Gymnasium would import the module, which a record from someone else must not cause.
+    For `module:Env-v0`, Gymnasium would import the module; a record from someone else must not cause that.
 
     Raises:
         UsageError: The id names a module to import, has no version, or is not registered by a known package.

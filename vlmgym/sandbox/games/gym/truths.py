@@ -43,7 +43,7 @@ def blackjack(env: Any) -> str:
 
 
 def minigrid(env: Any) -> str:
-    """One line per row of the whole grid, even outside the agent's view; no description if the image is that view."""
+    """One line per row of the whole grid; `NOT_DESCRIBED` if the image shows only the agent's view."""
     if env.agent_pov:
         return NOT_DESCRIBED
     rows = [[_minigrid_cell(env, column, row) for column in range(env.width)] for row in range(env.height)]

@@ -105,7 +105,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return "the picture is whole" if _in_place(_flat(state)) == self._count else None
 
     def best_action(self, state: JigsawState) -> Pair | None:
-        """Put a patch in the right place; every such sequence of swaps has the minimum length."""
+        """Put a patch in the right place; any sequence of such swaps is a shortest solution."""
         patches = _flat(state)
         misplaced = next((place for place, patch in enumerate(patches) if patch != place), None)
         if misplaced is None:

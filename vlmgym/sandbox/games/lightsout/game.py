@@ -59,8 +59,8 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     """Switch off all lamps; each press also switches the neighbours.
 
     Description:
-        Pressing a lamp switches it and its neighbours in row and column on or off. A board is made by pressing
-        `presses` different lamps at random, so it can be solved by pressing these lamps once more, in any order.
+        Pressing a lamp toggles it and its neighbours in row and column. A board is made by pressing `presses` different
+        lamps at random, so it can be solved by pressing these lamps once more, in any order.
 
     Observation:
         The lamps as an RGB image.

@@ -74,7 +74,7 @@ class MinesweeperState:
     """A board of Minesweeper.
 
     Attributes:
-        board: Cells as shown: `.` for a hidden cell, a number for an open one, `*` for an opened mine.
+        board: Cells as shown: `.` for a hidden cell, a digit for an open cell, `*` for an opened mine.
         mines: Cells of the mines as row * columns + column, sorted; not shown.
         hidden: Number of hidden cells without a mine at the start.
         variation_seed: Seed of the rotation, noise and clutter of tiles.
@@ -108,7 +108,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         A mine is opened, or all other cells are open. Metrics: fraction of cells opened, solved.
 
     Oracle:
-        Opens a cell that the numbers prove safe, or else the cell with the lowest risk by a simple estimate.
+        Opens a cell that the numbers prove safe, or else the cell with the lowest estimated risk.
     """
 
     name = "minesweeper"
@@ -221,7 +221,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return solver.neighbours(self.config.rows, self.config.columns)
 
     def _numbers(self, state: MinesweeperState) -> dict[int, int]:
-        """Number of each open cell, by cell."""
+        """Numbers that the open cells show, by cell."""
         return {cell: int(shown) for cell, shown in enumerate("".join(state.board)) if shown.isdigit()}
 
     def _proofs(self, state: MinesweeperState) -> solver.Proofs:

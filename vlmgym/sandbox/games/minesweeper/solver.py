@@ -16,7 +16,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 2000
-"""Maximum number of attempts to deal a board of up to 100 cells, fewer if larger; level 5 takes a mean of 3."""
+"""Maximum number of attempts to deal a board of up to 100 cells, fewer if larger; level 5 needs a mean of 3."""
 ALL = -1
 """Source of the clue that states the total number of mines."""
 
@@ -73,7 +73,7 @@ def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, p
 
     Args:
         near: Set of neighbours of each cell.
-        numbers: Number of each open cell.
+        numbers: Numbers that the open cells show, by cell.
         mine_count: Number of mines on the board.
         pairs: Also compare pairs of clues, when single clues prove nothing new.
     """

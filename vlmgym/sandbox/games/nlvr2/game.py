@@ -65,7 +65,7 @@ class Nlvr2Config(SceneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Nlvr2State(TaskState):
-    """A statement about two images; `scenes` are left and right. For data, `kind` and `scenes` are empty."""
+    """A statement about two images, and the left and the right scene; for data, `kind` and `scenes` are empty."""
 
     kind: str
     statement: str
@@ -92,8 +92,8 @@ class Nlvr2(Task[Nlvr2State, int]):
         1 if correct; 0 if wrong or unparsable.
 
     Episode end:
-        After one turn. `info` has `correct` and the `truth` as a word. Metrics: `accuracy`, also for each kind
-        of statement.
+        After one turn. `info` has `correct` and the `truth` as a word. Metrics: `accuracy`, also for each kind of
+        statement.
 
     Arguments:
         `data`: Your own statements. Columns: `left_image`, `right_image`, `sentence` and `label`, as in the official

@@ -37,7 +37,7 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
     "one": (((True, False), (False, True)), ((True, True), (False, False))),
     "neither": (((False, False),), ((True, False), (False, True))),
 }
-"""By quantifier, options for (clause holds on the left, clause holds on the right) of true and of false statements.
+"""Where the clause may hold (left image, right image), by quantifier: for true statements, then for false ones.
 
 With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
 statements false, so a guess from a single image is correct 75% of the time; this is unavoidable.
@@ -68,19 +68,19 @@ class Clause(NamedTuple):
 
 
 def presence(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """Both, one or neither of the images contains an object."""
+    """State that both, exactly one or neither of the images contain an object."""
     return _quantified(rng, "presence", _presence_clause(rng, config), ("both", "one", "neither"))
 
 
 def count(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """One image, or both together, contain a number of objects."""
+    """State how many objects one image, both images, or both together contain."""
     if rng.random() < 0.5:
         return _total(rng, config)
     return _quantified(rng, "count", _count_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """One image contains more objects than the other, or equally many."""
+    """State that one image contains more objects than the other, or equally many."""
     selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
     form = pick(rng, ("more left", "more right", "equal"))
     if form == "equal":
@@ -98,12 +98,12 @@ def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
 
 
 def spatial(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """One image, or both, contain an object in a given direction from another."""
+    """State that, in one image or both, an object is in a given direction from another."""
     return _quantified(rng, "spatial", _spatial_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def two_clauses(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """A clause about the left image and (or) another about the right image."""
+    """Join a clause about the left image and a clause about the right image with `and` or `or`."""
     makers = (_presence_clause, _count_clause, _spatial_clause)
     first, second = (pick(rng, makers)(rng, config) for _ in range(2))
     truth, joined = bool(rng.integers(2)), pick(rng, ("and", "or"))

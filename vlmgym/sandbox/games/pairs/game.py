@@ -152,7 +152,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return {"pairs found": share} | ({"cards per pair": state.turns / found} if found else {})
 
     def cells(self, state: PairsState) -> list[list[str]]:
-        """Description of each card; all cards that are face down have the same."""
+        """Description of each card, the same for all cards that are face down."""
         return [
             [_words(kind) if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
             for line in zip(state.cards, state.sides)

@@ -72,8 +72,8 @@ EXTENT = 1.1
 DENSITY, DENSITY_OVERLAPPING = 0.45, 0.35
 """Fraction of the area that random placement easily fills with discs, without and with overlapping objects.
 
-The diameter of the discs is the minimum distance of objects. Random discs that do not overlap jam at 0.547. Overlapping
-objects must also stay connected, which takes more attempts.
+The diameter of the discs is the minimum distance between objects. Random discs that do not overlap jam at 0.547.
+Overlapping objects must also stay connected, which takes more attempts.
 """
 
 

@@ -27,7 +27,7 @@ SUPERLATIVES: dict[str, Direction] = {
     "topmost": "above",
     "bottommost": "below",
 }
-"""Direction in which the leftmost, rightmost, ... object is from all other objects of a group."""
+"""Direction of the object that a superlative names, seen from every other object of its group."""
 MIN_OFFSET = 50
 """Minimum distance of centres along an axis for an unambiguous relation, in thousandths of the image's side."""
 
@@ -142,7 +142,7 @@ class Selector:
         return {name: value for name in ATTRIBUTES if (value := getattr(self, name)) is not None}
 
     def matches(self, item: Kind | SceneObject) -> bool:
-        """True if an object has all attributes."""
+        """True if an object has all attributes of the selector."""
         return all(getattr(item, name) == value for name, value in self.attributes.items())
 
     def is_disjoint(self, other: Selector) -> bool:
@@ -194,7 +194,10 @@ def random_disjoint_pair(
 def random_distractors(
     rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
 ) -> list[Kind]:
-    """Sample kinds that match none of the selectors, about half of them near misses; one must exist."""
+    """Sample kinds that match none of the selectors, about half of them near misses.
+
+    Some kind must match none of the selectors.
+    """
     found: list[Kind] = []
     while len(found) < count:
         near = rng.random() < 0.5

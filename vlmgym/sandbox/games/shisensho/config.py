@@ -13,10 +13,10 @@ class ShisenShoConfig(BoardConfig):
     """Configuration of Shisen-Sho.
 
     `colours` and `shapes` count as perception: the size of the board and `copies` determine the number of kinds of
-    tile. More colours and shapes to choose these kinds from only make tiles harder to distinguish or name.
+    tile. With more colours and shapes to choose from, tiles are only harder to distinguish or name.
 
     `colours`, `shapes` and `similarity` do not apply to tiles with images; `variety` applies only to tiles with images.
-    If the images have fewer classes than the board needs kinds, classes have more tiles.
+    If the images have fewer classes than the board needs kinds, some classes have more than `copies` tiles.
     """
 
     rows: int = config_field(

@@ -91,8 +91,7 @@ class TileImages:
     ) -> DealtImages:
         """Choose an image of the right class for every tile of a full board.
 
-        Up to `variety` different images per class are used, and repeated only if there are not enough. `side` is in
-        pixels.
+        A class has up to `variety` different images, which repeat only if it has more tiles. `side` is in pixels.
         """
         skipped = list(self._unlabelled)
         if skipped and bad_rows == "fail":

@@ -6,8 +6,8 @@ plays all safe moves in between. It prunes visited states, and states where some
 tile could be paired more than once. The order of moves depends only on the state, so searching again from a later
 state of a plan that clears the board expands no more nodes and finds the rest of that plan.
 
-With 4 copies, it clears all of 500 solvable boards for 6 x 6 and 8 x 8 with 0, 1 or 2 turns, and for 10 x 10 with 2
-turns. Boards with 2 copies need no search.
+With 4 copies, the solver clears all 500 solvable boards tested for each of these settings: 6 x 6 and 8 x 8 with 0, 1 or
+2 turns, and 10 x 10 with 2 turns. Boards with 2 copies need no search.
 
 | 500 boards, 4 copies | mean nodes | max nodes |
 |---|---|---|

@@ -196,7 +196,10 @@ def _slid(tiles: Tiles, source: int) -> Tiles:
 
 
 def _parity(tiles: Tiles, columns: int) -> int:
-    """Parity of the inversions, plus the row of the gap if the number of columns is even; moves never change it."""
+    """Parity of the number of inversions, plus the row of the gap if the number of columns is even.
+
+    No move changes this parity, so it tells whether the tiles can be put in order.
+    """
     order = [tile for tile in tiles if tile]
     inversions = sum(a > b for i, a in enumerate(order) for b in order[i:])
     return (inversions + (tiles.index(0) // columns if columns % 2 == 0 else 0)) % 2

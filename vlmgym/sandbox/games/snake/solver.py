@@ -1,7 +1,7 @@
-"""Strategy for Snake: take a shortest path to the food if it is safe, or else the safe step farthest from the tail.
+"""Strategy for Snake: follow a shortest path to the food if it is safe, or else make a safe step.
 
-A path is safe if the head can still reach the tail at its end, because the snake can then follow its tail. The distance
-from the tail is the length of the shortest path to it.
+A path or step is safe if the head can still reach the tail afterwards, because the snake can then follow its tail. Of
+several safe steps, the one after which the shortest path to the tail is longest is made.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return None if any(BOX in line for line in state.board) else "all boxes are on targets"
 
     def best_action(self, state: SokobanState) -> int | None:
-        """First move of a shortest solution, or None if the room is unsolvable or takes over 500,000 search nodes."""
+        """First move of a shortest solution, or None if the room is unsolvable or the search exceeds 500,000 states."""
         return self._planner.move(state.board)
 
     def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

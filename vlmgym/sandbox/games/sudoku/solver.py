@@ -72,7 +72,7 @@ class Puzzle:
             self._free[unit] ^= 1 << number
 
     def candidates(self, cell: int) -> int:
-        """Set of the numbers that are not in the row, column and box of a cell."""
+        """Set of the numbers that do not occur in the row, column or box of a cell."""
         free, (row, column, box) = self._free, self.layout.units_of[cell]
         return free[row] & free[column] & free[box]
 

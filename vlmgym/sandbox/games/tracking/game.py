@@ -32,7 +32,7 @@ Answer with the number.
 
 COUNT = "How many balls are on the other side of the vertical line in the last image than in the first?"
 REDRAWS = 20
-"""Maximum number of redraws to get a random count; otherwise, most balls would stay on their side."""
+"""Maximum number of redraws to get a randomly chosen count; otherwise, few balls would change sides."""
 
 FOLLOW = (
     "One ball is red in the first image; later it looks like the others. Which number does it have in the last image?"
@@ -65,7 +65,7 @@ class TrackingConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingState(ChoiceState):
-    """Positions of the balls in each frame (`path`), and their numbers in the last frame. Questions mark ball 0."""
+    """Positions of the balls in each frame, and their numbers in the last; questions of kind `follow` mark ball 0."""
 
     kind: Literal["follow", "count"]
     path: tuple[Frame, ...]

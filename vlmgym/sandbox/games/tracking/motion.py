@@ -22,7 +22,7 @@ FROM_LINE = 30
 CLEARER = 1.5
 """Minimum ratio of distances from a ball's new position: to any other ball's previous position, and to its own."""
 SLOWEST = 0.7
-"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, no other ball's new position is closer either."""
+"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, no other ball comes closer to its old position."""
 TRIES, RESTARTS = 200, 200
 
 

@@ -75,15 +75,14 @@ class Vqa(LineTask[VqaState]):
         One RGB image.
 
     Action:
-        One line of text, at most 100 characters. Random actions are `yes`, `no`, a number, a size, a colour or
-        a shape.
+        One line of text, at most 100 characters. Random actions are `yes`, `no`, a number, a size, a colour or a shape.
         Answers are compared after normalisation (`vqa.answers.normalise`): case, articles, markup, final punctuation
         and the spelling of numbers are ignored.
 
     Reward:
         1 if the answer equals an accepted answer; 0 otherwise and for an unparsable answer. With `agreement=n`, the
-        reward is the number of equal accepted answers divided by n, at most 1; if fewer than n answers are accepted,
-        their number replaces n.
+        reward is the number of equal accepted answers divided by n, at most 1; if a question has fewer than n
+        accepted answers, their number replaces n.
 
     Episode end:
         After one turn. `info` has `correct` (the reward) and the accepted `answers`. Metrics: `accuracy` (mean
