@@ -3,8 +3,8 @@
 python -m benchmarks.game_pages sokoban
 python -m benchmarks.game_pages
 
-Everything follows from the class of a game, except the baselines, which are taken from docs/protocols.md; measure them
-first with `python -m benchmarks.protocols --games sokoban`.
+Everything is derived from the class of a game, except the baselines, which are copied from docs/protocols.md. For a new
+game, first measure them with `python -m benchmarks.protocols --games sokoban`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Options:
 
 
 def names() -> list[str]:
-    """Names of the built-in games."""
+    """Return the names of the built-in games."""
     return [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
 
 
 def page(name: str) -> str:
-    """Write the page of a game."""
+    """Return the page of a game as Markdown."""
     found = game_class(name)
     game = make_game(name)
     state = Episode(game, game.shown_seed).state
@@ -63,32 +63,32 @@ def page(name: str) -> str:
         f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
         "## Levels",
         f"![Levels of {name}]({name}.png)",
-        f"Perception (top) and reasoning (bottom) from level 1 to 5, {_measured(name)}.",
+        f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",
         _fields(found.Config),
         "## Prompt",
         _code(game.instructions(state)),
         *response,
         "## Baselines",
-        "Scores without a model, at level 3 ([how they are measured](../protocols.md#scores)):",
+        "Scores of policies that need no model, at level 3 ([measured as in protocols.md](../protocols.md#scores)):",
         "\n".join(_baselines(name)),
     ]
     return wrapped("\n\n".join(part for part in parts if part))
 
 
 def overview() -> str:
-    """Write docs/games.md, the table of games."""
+    """Return docs/games.md, the table of games, as Markdown."""
     rows = [(f"[{title_of(game_class(name))}](games/{name}.md)", about(game_class(name))) for name in names()]
     return f"# Games\n\n{table(('game', 'each turn'), rows)}\n"
 
 
 def readme_list() -> str:
-    """List the games for README.md."""
+    """Return the list of games for README.md as Markdown."""
     links = [f"[{title_of(game_class(name))}](docs/games/{name}.md)" for name in names()]
     return wrapped(", ".join(links)).rstrip("\n")
 
 
 def documentation(docstring: str) -> Iterator[str]:
-    """Convert a docstring in Google style to Markdown."""
+    """Yield the parts of a docstring in Google style as Markdown."""
     text = inspect.cleandoc(docstring) + "\n"
     yield SECTION.sub("", text).strip()
     for title, body in SECTION.findall(text):
@@ -100,7 +100,7 @@ def documentation(docstring: str) -> Iterator[str]:
 
 
 def _history(turns: int) -> str:
-    """Say which earlier turns prompts repeat by default."""
+    """Return a sentence about the earlier turns that prompts repeat by default, or an empty string if none."""
     if not turns:
         return ""
     return f"The game needs memory: by default, prompts repeat {turns} earlier turns with their images (`--history`)."
@@ -117,11 +117,11 @@ def _fields(config: type[GameConfig]) -> str:
 
 def _measured(name: str) -> str:
     measured = (ROOT / "docs" / "difficulty" / f"{name}.md").exists()
-    return f"with their [measured effect](../difficulty/{name}.md)" if measured else "whose effect is not measured yet"
+    return f"[Effect of the levels](../difficulty/{name}.md)." if measured else "Their effect is not measured yet."
 
 
 def _baselines(name: str) -> Iterator[str]:
-    """Yield the rows of docs/protocols.md about a game."""
+    """Yield the baseline table of docs/protocols.md with only the rows of a game."""
     text = (
         PROTOCOLS.read_text(encoding="utf-8").partition("<!-- baselines -->\n")[2].partition("<!-- /baselines -->")[0]
     )
