@@ -12,7 +12,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-# Importing pygame would print a greeting, and a deprecation warning of setuptools.
+# Without these settings, importing pygame prints a greeting and a deprecation warning of setuptools.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 
@@ -42,7 +42,7 @@ __all__ = [
     "to_hf_dataset",
 ]
 
-if not is_command():  # some commands need no games, and the first one imports NumPy and Gymnasium
+if not is_command():  # commands that need no games start faster without NumPy and Gymnasium
     from vlmgym.sandbox import game_ids, make_game, register_game  # registers the games with Gymnasium
 
 if TYPE_CHECKING:

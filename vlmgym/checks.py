@@ -46,6 +46,6 @@ def check_timeout(timeout: object, *, optional: bool = False) -> None:
 
 
 def check_instance(name: str, value: object, kind: type) -> None:
-    """Raise `UsageError` unless a value has this type."""
+    """Raise `UsageError` unless a value is an instance of `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{name} must be a {kind.__name__}, got {short_repr(value)}")

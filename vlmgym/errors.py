@@ -22,7 +22,7 @@ class UsageError(VlmgymError):
 
 
 class StateError(UsageError):
-    """A string is not the JSON of a state of this game and config."""
+    """A snapshot or a state is invalid, or does not fit the game and its config."""
 
 
 class PolicyError(VlmgymError):
@@ -58,7 +58,7 @@ class IllegalAction(VlmgymError):
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line without control characters and lone surrogates."""
+    """Return a text as one line, without control characters or lone surrogates."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -79,7 +79,7 @@ def truncate(text: str, max_length: int) -> str:
 
 
 def missing_extra(who: str, library: str, extra: str) -> UsageError:
-    """Return the error for a feature that needs a missing library of an extra."""
+    """Return the error for a feature `who` that needs a missing library; `extra` is the extra that installs it."""
     return UsageError(f"{who} needs {library}: run pip install 'vlmgym[{extra}]'")
 
 

@@ -14,9 +14,9 @@ SCRIPTS = Path(__file__).resolve().parent / "test"
 
 
 def exit_quietly_during_imports() -> None:
-    """Make Ctrl-C kill a vlmgym command without a traceback until `interruptible`.
+    """Make Ctrl-C kill a vlmgym command without a traceback until `interruptible` handles it.
 
-    Otherwise a `KeyboardInterrupt` during imports prints a traceback.
+    Otherwise, a `KeyboardInterrupt` during imports would print a traceback.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -25,7 +25,7 @@ def exit_quietly_during_imports() -> None:
 def is_command() -> bool:
     """Return whether this program is a vlmgym command rather than one that imports vlmgym."""
     program = Path(sys.argv[0])
-    if program.name == "-m":  # argv[0] while Python imports the packages of the module
+    if program.name == "-m":  # argv[0] while Python imports the parent packages of the module to run
         return "vlmgym" in sys.orig_argv
     return program.name == "vlmgym" or program.resolve().parent == SCRIPTS
 
@@ -83,8 +83,8 @@ def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
 def defer_interrupts(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
     """Call `cancel` on an interrupt, and raise `KeyboardInterrupt` at the end of the block.
 
-    Raised inside an asyncio task, it would leave the task unfinished and log a traceback. A second Ctrl-C raises
-    immediately.
+    If `KeyboardInterrupt` were raised inside an asyncio task, the task would stay unfinished and a traceback would be
+    logged. A second Ctrl-C raises it immediately.
 
     Yields:
         The signals received so far.

@@ -15,11 +15,11 @@ LEVEL = 0.95
 RESAMPLES = 9999
 SEED = 0
 _BATCH = 2_000_000
-"""Numbers resampled per batch, to bound memory with thousands of pairs."""
+"""Maximum number of values resampled at once, to bound memory with thousands of pairs."""
 
 
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
-    """Compute the mean and its standard error (n - 1), None for a single value."""
+    """Compute the mean and its standard error (sample variance with n - 1); the error is None for a single value."""
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return mean, None
@@ -30,12 +30,12 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
 def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tuple[float, float] | None:
     """Compute the confidence interval of a mean: Wilson for proportions (all values 0 or 1), otherwise Student's t.
 
-    None for fewer than two values, and for equal values that are not proportions.
+    Returns None for fewer than two values, and for equal values that are not proportions.
 
     Args:
         values: The sample.
-        unit_interval: True if values are within [0, 1] by definition. Otherwise, values that happen to be all 0 or 1
-            are not treated as a share.
+        unit_interval: True if values are within [0, 1] by definition. If False, values that all happen to be 0 or 1
+            are not treated as proportions.
     """
     if len(values) < 2:
         return None
@@ -67,7 +67,8 @@ class PairedDifference(BaseModel):
         second: Mean of the second run.
         difference: Mean of first - second.
         interval: Bootstrap confidence interval of `difference`; None for a single pair.
-        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, such as for equal differences.
+        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, such as for equal differences; None for a
+            single pair.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -91,12 +92,12 @@ class Share(BaseModel):
 
 
 def difference_name(first: str, second: str) -> str:
-    """Name the difference of two labelled runs; all comparisons subtract the second."""
+    """Return the label of a difference between two labelled runs; all comparisons compute first - second."""
     return f"{first} - {second}"
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
-    """Compute the mean difference of at least one pair, with a deterministic bootstrap interval."""
+    """Compute the mean of first - second over at least one pair, with a deterministic bootstrap interval."""
     differences = np.subtract(first, second, dtype=float)
     interval, method = _bootstrap(differences)
     return PairedDifference(
@@ -110,7 +111,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
 
 
 def share(count: int, pairs: int) -> Share:
-    """Compute a share of at least one pair."""
+    """Compute the share of `count` in `pairs`, which must be at least 1."""
     return Share(count=count, share=count / pairs, interval=wilson(count, pairs))
 
 

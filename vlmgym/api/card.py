@@ -16,7 +16,7 @@ from vlmgym.rollout.states import StateConfig
 BODY = """\
 # {title}
 
-States of games ({rows}), made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of this card has its \
+States of games ({rows}), made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of this card lists its \
 arguments.
 
 | column | |
@@ -42,9 +42,9 @@ SOURCES = """
 
 
 def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: States = None) -> str:
-    """Write a dataset card: a README.md with licence, games, versions, and the arguments of `make_dataset`.
+    """Return the text of a dataset card (README.md): licence, games, versions, and the arguments of `make_dataset`.
 
-    The licence is vlmgym's own, or `other` with a list of sources if images show anything that it did not generate.
+    The licence is that of vlmgym, or `other`, with a list of image sources, if vlmgym did not generate all images.
 
     Args:
         rows: Rows of each split, in the order of `make_dataset`.
@@ -52,7 +52,7 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         states: Argument of `make_dataset`, the same for all splits.
 
     Raises:
-        UsageError: `rows` is not such a mapping, or its rows were made with other arguments.
+        UsageError: `rows` is not a mapping from splits to rows, or the rows were made with other arguments.
     """
     if not isinstance(rows, Mapping) or not rows or not {*rows} <= {*get_args(Split)}:
         raise UsageError("rows must be a mapping from train, validation or both to rows of make_dataset")

@@ -1,4 +1,4 @@
-"""Datasets of prompts with images, and the snapshots that score the responses."""
+"""Datasets of prompts with images, and with the snapshots from which responses are scored."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def make_dataset(
     reasoning: int = 3,
     **overrides: Any,
 ) -> list[Row]:
-    """Make a dataset of states, a pure function of its arguments.
+    """Make a dataset of states. The same arguments always give the same rows.
 
-    By default, row i is the initial state of the episode with seed `seed` + i, for `validation` counted from
-    1,000,000; tasks over a finite dataset ask its training or validation questions in order. With several games,
-    rows alternate between them.
+    By default, row i is the initial state of the episode with seed `seed` + i (1,000,000 + `seed` + i for
+    `validation`). Tasks over a finite dataset ask its training or validation questions in order. With several games,
+    rows alternate between them, and i counts the rows of each game.
 
     Args:
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
-        seed: Seed of the first row; with `states`, of all rows.
-        split: `train` or `validation`; they share no seeds.
-        states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: initial
-            states.
+        seed: Seed of the first row; with `states`, the seed from which all rows are sampled.
+        split: `train` or `validation`; the two share no seeds.
+        states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: the
+            initial states of games.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         observation: Show states as `image`, as `text` (the game's description) or as `both`.
         chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
         history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-        history_images: Number of those turns that include images. Default: `game.history`.
+        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`.
         reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
@@ -151,10 +151,10 @@ def to_hf_dataset(rows: list[Row]) -> datasets.Dataset:
 
 
 def state_config(states: States) -> StateConfig | None:
-    """Check a distribution of states.
+    """Validate a distribution of states and return it as a `StateConfig`; None for initial states.
 
     Raises:
-        UsageError: It is invalid.
+        UsageError: The distribution is invalid.
     """
     try:
         return _STATES.validate_python(states)
@@ -163,7 +163,7 @@ def state_config(states: States) -> StateConfig | None:
 
 
 def start(config: EpisodeConfig, seed: int, index: int, split: Split, states: StateConfig | None) -> LiveEpisode:
-    """Start the episode of a row, counted per game."""
+    """Start the episode of a row; `index` counts the rows of its game."""
     if states is None:
         return LiveEpisode(config, _seed(config.game, seed + index, split))
     validation = split == "validation"

@@ -1,4 +1,4 @@
-"""A running episode, its snapshots, and their scores, as other trainers and evaluators use them."""
+"""Episodes, snapshots and scores for other trainers and evaluators."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Episode:
             observation: Show states as `image`, as `text` (the game's description) or as `both`.
             chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
             history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-            history_images: Number of those turns that include images. Default: `game.history`.
+            history_images: Number of earlier turns with their images (with `text`: descriptions). Default:
+                `game.history`.
             reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
@@ -106,7 +107,8 @@ class Episode:
         """Restore an episode from `snapshot()`, in any process; it continues exactly as the original.
 
         Raises:
-            StateError: The string is not a snapshot, or not of an installed game.
+            StateError: The string is not a snapshot of an episode.
+            UsageError: The game of the snapshot is not installed.
         """
         check_instance("snapshot", snapshot, str)
         try:
@@ -167,7 +169,7 @@ class Episode:
 
     @property
     def truncated(self) -> bool:
-        """True if the turn limit ended the episode, not the game."""
+        """True if the turn limit, not the game, ended the episode."""
         return self._live.truncated
 
     @property
@@ -177,7 +179,7 @@ class Episode:
 
     @property
     def feedback(self) -> str:
-        """Why the last response was not played, or empty."""
+        """Why the last response was not played, or an empty string."""
         return self._live.episode.feedback
 
     @property
@@ -270,7 +272,7 @@ def episode_configs(
     reasoning: int = 3,
     **overrides: Any,
 ) -> list[EpisodeConfig]:
-    """Check the settings of episodes without drawing their first images; one config per game."""
+    """Check the settings of episodes and return one config per game, without drawing images."""
     made = make_games(games, perception, reasoning, **overrides)
     prompts = PromptConfig(observation=observation, chat=chat, history=history, history_images=history_images)
     reward = RewardConfig.model_validate(reward)
@@ -302,12 +304,12 @@ def score(snapshot: str, response: str) -> Scored[Any, Any]:
 def reward_fn(
     prompts: Sequence[Any], completions: Sequence[Any], snapshot: Sequence[str], **columns: Any
 ) -> list[float]:
-    """Reward each completion by its `Scored.total`; a reward function for TRL's trainers.
+    """Return the total reward (`Scored.total`) of each completion; a reward function for TRL's trainers.
 
     Args:
         prompts: Unused.
         completions: Responses, as strings or as lists with one assistant message each.
-        snapshot: The column of the same name of `make_dataset`.
+        snapshot: The `snapshot` column of `make_dataset`.
         columns: Unused.
 
     Raises:

@@ -38,13 +38,13 @@ class StageFile(StrictModel):
     """A stage of an entry.
 
     Attributes:
-        name: Name in records. Default: its number, from 1.
+        name: Name in records. Default: the number of the stage, counted from 1.
         steps: Duration in training steps, with `by = "step"`; the last stage has none.
         episodes: Duration in episodes of the entry, with `by = "episode"`; the last stage has none.
-        at_least: Success threshold. Default: from the entry.
-        perception: Perceptual difficulty level, 1 to 5. Default: from the entry.
-        reasoning: Reasoning difficulty level, 1 to 5. Default: from the entry.
-        overrides: Config fields of the game, merged over the entry's.
+        at_least: Success threshold. Default: that of the entry.
+        perception: Perceptual difficulty level, 1 to 5. Default: that of the entry.
+        reasoning: Reasoning difficulty level, 1 to 5. Default: that of the entry.
+        overrides: Config fields of the game, merged over those of the entry.
     """
 
     name: str | None = Field(None, max_length=80)
@@ -57,7 +57,7 @@ class StageFile(StrictModel):
 
     @property
     def duration(self) -> int | None:
-        """Number of steps or episodes; None for the last stage, and by success."""
+        """Number of steps or episodes; None for the last stage and for stages that advance by success."""
         return self.episodes if self.steps is None else self.steps
 
     @field_validator("name")
@@ -72,19 +72,19 @@ class EntryFile(StrictModel):
     """A game of the mixture and its stages.
 
     Attributes:
-        game: Id or name.
-        weight: Relative frequency.
+        game: Id or name of the game.
+        weight: Relative frequency of the entry in the mixture.
         perception: Default perceptual difficulty level of the stages, 1 to 5.
         reasoning: Default reasoning difficulty level of the stages, 1 to 5.
         overrides: Config fields of the game at all stages.
-        by: Whether stages advance by number of training steps, by number of episodes of the entry, or by success. In
-            evaluation, which has no steps, each episode is one.
-        measure: Success of an episode: its score, the mean total reward of its turns, or the fraction of turns that
-            were played (neither illegal nor unparsable).
-        at_least: Threshold that makes the success 1 or 0; None: the success is the measure itself.
+        by: Whether stages advance by the number of training steps, by the number of episodes of the entry, or by
+            success. Evaluation has no training steps: each episode counts as a step.
+        measure: Measure of an episode's success: its score, the mean total reward of its turns, or the fraction of
+            turns that were played (neither illegal nor unparsable).
+        at_least: Threshold of the measure: success is 1 at or above it, else 0. None: success is the measure itself.
         window: Number of latest episodes of the stage over which success is averaged.
-        up: Mean success from which the curriculum advances to the next stage.
-        down: Mean success up to which it goes back to the previous stage; None: never.
+        up: The entry advances to the next stage when mean success is at least this.
+        down: The entry goes back to the previous stage when mean success is at most this; None: never.
         stages: Stages in order; if empty, the entry is a single stage without a name.
     """
 
@@ -125,7 +125,7 @@ class EntryFile(StrictModel):
         return self
 
     def _check_reachable(self) -> None:
-        """Check that thresholds can be reached; the range of scores and rewards is unknown here."""
+        """Check that thresholds can be reached, except those of scores and rewards, whose range is unknown here."""
         least = [self.at_least if stage.at_least is None else stage.at_least for stage in self.stages]
         given = [value for value in least if value is not None]
         if given and len(given) < len(least):
@@ -146,9 +146,9 @@ class CurriculumFile(StrictModel):
     """A curriculum.
 
     Attributes:
-        max_concurrency: Maximum number of concurrent episodes in an evaluation with stages by success. The stage of an
-            episode depends on the results of all earlier episodes except the latest `max_concurrency` - 1, in
-            whatever order they end.
+        max_concurrency: Maximum number of concurrent episodes in an evaluation if stages advance by success. The stage
+            of an episode depends on all earlier episodes except the latest `max_concurrency` - 1, and not on the
+            order in which they end.
         entries: Games of the mixture.
     """
 
@@ -160,7 +160,7 @@ _LISTS: Mapping[str, tuple[str, type[BaseModel], str]] = {
     "entries": ("entry", EntryFile, "[[entries]]"),
     "stages": ("stage", StageFile, "[[entries.stages]]"),
 }
-"""Lists in the file: name and type of an item, and its header."""
+"""Lists in the file, by field name: name of an item in messages, type of an item, and TOML header of an item."""
 
 
 def builtin_names() -> list[str]:
@@ -172,7 +172,7 @@ def read_file(path: Path) -> CurriculumFile:
     """Read a curriculum file, or a built-in curriculum by its name.
 
     Raises:
-        UsageError: There is no such file, or it is invalid; the message states the location and what is accepted.
+        UsageError: The file does not exist or is invalid; the message says where, and what is accepted.
     """
     if str(path) in builtin_names():
         text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")
@@ -199,10 +199,11 @@ def read_file(path: Path) -> CurriculumFile:
 def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
     """Replace the data settings of all stages of a curriculum file.
 
-    They apply to tasks and to entries that set data in the file, such as Shisen-Sho with a split of CIFAR-10.
+    Only entries that take data are changed: tasks, and games with `data` or `split` in the file, such as Shisen-Sho
+    with a split of CIFAR-10.
 
     Raises:
-        UsageError: There are other settings, or no entry takes data.
+        UsageError: A setting is not one of `DATA_SETTINGS`, or no entry takes data.
     """
     if others := [name for name in settings if name not in DATA_SETTINGS]:
         raise UsageError(
@@ -211,7 +212,7 @@ def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFi
         )
     if not settings:
         return file
-    # Not all DATA_SETTINGS: boards have columns, too.
+    # Other data settings do not show that an entry takes data: `columns` is also the width of a board.
     takers = [_is_task(entry.game) or bool({"data", "split"} & entry.overrides.keys()) for entry in file.entries]
     if not any(takers):
         raise UsageError(f"no game of this curriculum takes {next(iter(settings))}")

@@ -42,7 +42,8 @@ class Entry:
     """A game of the mixture; see `EntryFile`.
 
     Attributes:
-        begins: Number of steps or of episodes of the entry at which each stage begins; None: by success.
+        begins: Number of training steps, or of episodes of the entry, after which each stage begins; None if stages
+            advance by success.
     """
 
     stages: tuple[Stage, ...]
@@ -61,7 +62,7 @@ class Pick:
 
     Attributes:
         entry: Index of the entry.
-        game: The game at its stage.
+        game: The game as configured at this stage.
         stage: Name of the stage; None if the entry has no stages.
     """
 
@@ -74,10 +75,11 @@ class EntryProgress(StrictModel):
     """Progress of an entry.
 
     Attributes:
-        game: Id of its game.
-        stage: Index of its stage.
-        episodes: Number of counted episodes, at all stages.
-        recent: Latest successes at the stage, oldest first, at most `window`; empty unless stages advance by success.
+        game: Id of the game.
+        stage: Index of the current stage.
+        episodes: Number of finished episodes, over all stages.
+        recent: Success of the latest episodes at the current stage, oldest first, at most `window` of them; empty
+            unless stages advance by success.
     """
 
     game: str
@@ -129,7 +131,7 @@ class Curriculum:
         """Make a curriculum from the contents of a file; `source` is its name in error messages.
 
         Raises:
-            UsageError: A game cannot be made, or two stages of a game have the same name, or none.
+            UsageError: A game cannot be made, or two stages of a game have the same name or are both unnamed.
         """
         entries = tuple(_entry(entry, f"{source}: entry {n}") for n, entry in enumerate(file.entries, 1))
         names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages)
@@ -145,7 +147,7 @@ class Curriculum:
 
     @classmethod
     def of(cls, games: Sequence[Game[Any, Any]]) -> Curriculum:
-        """Make a curriculum without stages that samples at least one game uniformly."""
+        """Make a curriculum that samples the games uniformly, without stages; `games` must not be empty."""
         if not games:
             raise UsageError("a curriculum needs at least one game")
         return cls(tuple(Entry((Stage(None, game),)) for game in games))
@@ -155,7 +157,7 @@ class Curriculum:
         return Progress(entries=tuple(EntryProgress(game=entry.stages[0].game.id) for entry in self.entries))
 
     def check(self, progress: Progress) -> None:
-        """Raise `UsageError` unless a progress belongs to this curriculum."""
+        """Raise `UsageError` unless `progress` fits the games, stages and windows of this curriculum."""
         ours = [entry.stages[0].game.id for entry in self.entries]
         theirs = [state.game for state in progress.entries]
         if ours != theirs:
@@ -175,16 +177,19 @@ class Curriculum:
                 )
 
     def pick(self, progress: Progress, seed: int, index: int) -> Pick:
-        """Pick an episode: its entry from seed and index alone, its stage from the progress alone."""
+        """Return the entry and stage of an episode.
+
+        The entry depends only on seed and index, the stage only on the progress of the entry.
+        """
         entry = self.entry_at(seed, index)
         stage = self.entries[entry].stages[progress.entries[entry].stage]
         return Pick(entry, stage.game, stage.name)
 
     def picks(self, progress: Progress, seed: int, indices: Iterable[int]) -> dict[int, Pick]:
-        """Pick the episodes of a batch, in order, before any of its results is known; return picks by index.
+        """Return the picks of a batch, by index, before any of the batch's results are known.
 
-        Stages by episode change inside the batch: the first index is the first episode after the progress. Stages by
-        step or by success stay as in the progress.
+        The first index must be that of the first episode after `progress`. Stages that advance by episode can change
+        within the batch; stages that advance by step or by success do not.
         """
         picks = {}
         for index in indices:
@@ -194,7 +199,7 @@ class Curriculum:
         return picks
 
     def at_step(self, progress: Progress, steps: int) -> Progress:
-        """Return the progress after a number of training steps, which advances stages by step."""
+        """Return the progress after `steps` training steps, with new stages for entries that advance by step."""
         entries = (
             state.model_copy(update={"stage": _stage_at(entry.begins or (0,), steps)}) if entry.by == "step" else state
             for entry, state in zip(self.entries, progress.entries)
@@ -225,8 +230,8 @@ class Curriculum:
     def after(self, progress: Progress, pick: Pick, success: float) -> Progress:
         """Return the progress after an episode.
 
-        Episodes of an earlier stage count, but do not affect the success of the current one. A group of responses to
-        one state counts as one episode, for instance with their mean success. `success` must be finite.
+        An episode picked at another stage is counted, but its success is ignored. A group of responses to one state
+        counts as one episode, for instance with the mean success of the group. `success` must be finite.
         """
         if not math.isfinite(success):
             raise UsageError(f"the success of an episode must be finite, got {success!r}")
@@ -250,17 +255,17 @@ class Curriculum:
 
     @property
     def max_concurrency(self) -> int:
-        """Maximum number of concurrent episodes in an evaluation with stages by success."""
+        """Maximum number of concurrent episodes in an evaluation if stages advance by success."""
         return 1 if self.file is None else self.file.max_concurrency
 
     @property
     def by_success(self) -> bool:
-        """True if stages depend on the results of earlier episodes."""
+        """True if any stages advance by success, so that they depend on the results of earlier episodes."""
         return any(entry.begins is None for entry in self.entries)
 
     @cached_property
     def games(self) -> tuple[Game[Any, Any], ...]:
-        """Distinct games of all stages."""
+        """Games of all stages, without duplicates."""
         return tuple(dict.fromkeys(stage.game for entry in self.entries for stage in entry.stages))
 
     @cached_property

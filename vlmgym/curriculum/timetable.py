@@ -1,4 +1,4 @@
-"""Timetable of a curriculum in training: when its stages begin, and how many states they have."""
+"""Timetable of a curriculum in training: first step, steps and initial states of each stage."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ HEADER = ("game", "stage", "first step", "steps", "states")
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """A stage in training; in a mixture, the numbers of stages by episode are averages.
+    """Duration of a stage in training. In a mixture, numbers are expected values, because games are drawn at random.
 
     Attributes:
         game: Name of the game.
         stage: Name of the stage.
-        first_step: Step of its first state, counted from 1; None if that depends on success.
-        steps: Number of steps, possibly a fraction, or the minimum by success; None if the stage lasts to the end.
-        per_step: Number of initial states in a batch.
-        by_success: True if success leads to the next stage.
+        first_step: Step at which the stage begins, counted from 1; None if that depends on success.
+        steps: Number of steps, possibly a fraction; the minimum if the stage advances by success; None if the stage
+            lasts to the end of training.
+        per_step: Number of initial states of this game in a batch.
+        by_success: True if the entry advances by success.
     """
 
     game: str
@@ -34,7 +35,7 @@ class StageTime:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Cells of a table, below `HEADER`."""
+        """Cells of a table row, in the columns of `HEADER`."""
         first = "by success" if self.first_step is None else f"{self.first_step:,}"
         if self.steps is None:
             return self.game, self.stage, first, "to the end", "to the end"
@@ -55,7 +56,7 @@ def timetable(curriculum: Curriculum, batch_size: int) -> list[StageTime]:
 
 
 def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
-    """Describe the stages that are shorter than a batch, or begin only after `steps` steps."""
+    """Yield a warning for each stage that is shorter than a batch or would begin after the last of `steps` steps."""
     for time in times:
         name = f"stage {time.stage} of {time.game}"
         if time.first_step is not None and time.first_step > steps:
@@ -66,7 +67,7 @@ def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
 
 
 def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int) -> list[str]:
-    """Return the timetable and warnings of a training run as lines; nothing if no game has several stages."""
+    """Return the timetable and warnings of a training run as lines; empty if no game has several stages."""
     if not (times := timetable(curriculum, batch_size)):
         return []
     found = list(warnings(times, steps))

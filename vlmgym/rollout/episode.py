@@ -1,4 +1,4 @@
-"""An episode driven one reply at a time, as trainers do between two batches of generation."""
+"""An episode that a trainer advances by one reply after each batch of generation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class EpisodeRollout(LiveEpisode):
     """An episode of a training run.
 
     Attributes:
-        pick: Its entry and stage in the curriculum.
+        pick: Entry and stage of the episode in the curriculum.
         prompt_id: Index of the initial state in the training run; all samples of a group share it.
         sample_idx: Index of this sample within its group.
     """

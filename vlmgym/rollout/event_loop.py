@@ -14,7 +14,7 @@ from vlmgym.interrupts import defer_interrupts
 T = TypeVar("T")
 
 ALLOCATIONS = 50_000
-"""Allocations between two collections, instead of Python's 700 (2,000 since 3.12)."""
+"""Allocations between two collections; Python's default is 700 to 2,000, depending on the version."""
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
@@ -56,7 +56,7 @@ async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def infrequent_gc() -> Iterator[None]:
     """Collect reference cycles less often; requests create almost none.
 
-    With 64 concurrent requests, the default takes about 8% of the run time (`benchmarks/concurrency.py`).
+    With 64 concurrent requests, Python's default costs about 8% of the run time (`benchmarks/concurrency.py`).
     """
     before = gc.get_threshold()
     if before[0]:  # 0: disabled

@@ -27,7 +27,7 @@ class Budget:
     price_out: float | None = None
     """Price per million completion tokens."""
     budget_tokens: int | None = None
-    """Stop after this many prompt and completion tokens."""
+    """Stop after this many tokens, prompts and completions together."""
     budget_cost: float | None = None
     """Stop after this cost; requires both prices."""
 
@@ -75,7 +75,7 @@ class Usage:
         self.tokens, self.cost = 0, 0.0
 
     def price(self, reply: Reply, policy: str) -> float | None:
-        """Compute the cost of a reply; None without prices.
+        """Compute the cost of a reply, or return None without prices.
 
         Raises:
             PolicyError: A price or budget is set, but the reply has no token counts.
@@ -91,7 +91,7 @@ class Usage:
         return ((reply.prompt_tokens or 0) * budget.price_in + (reply.completion_tokens or 0) * budget.price_out) / 1e6
 
     def add(self, turn: TurnRecord) -> None:
-        """Add a turn."""
+        """Add the tokens and cost of a turn."""
         self.tokens += (turn.prompt_tokens or 0) + (turn.completion_tokens or 0)
         self.cost += turn.cost or 0.0
 

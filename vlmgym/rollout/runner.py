@@ -1,4 +1,4 @@
-"""Play many episodes concurrently: turns run in worker processes, the policy in this one."""
+"""Play many episodes concurrently: games run in worker processes, the policy runs in this process."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ MAX_CONSECUTIVE_ERRORS = 10
 
 @dataclass(frozen=True)
 class Hooks:
-    """Callbacks of a run, called in its thread.
+    """Callbacks of a run, called in the thread of the run.
 
     Attributes:
-        on_loading: Called with the name of what the policy loads before the run, and with None when it is ready.
+        on_loading: Called before the run with the name of what the policy loads, and with None when the policy is
+            ready.
         on_turns: Called with newly played turns; replayed turns of a resumed episode are not included.
         on_episode: Called with each record as its episode ends, including those without a result (stopped, error).
         on_stop: Called with the reason when the run stops early.
@@ -86,21 +87,21 @@ def evaluate(
         observation: Show states as `image`, as `text` or as `both`.
         chat: Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message.
         history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-        history_images: Number of those turns that include images. Default: `game.history`; see `PromptConfig`.
-        reward: Weights and shaping.
-        budget: Token prices and spending limits; `resume` counts towards them.
+        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`.
+        reward: Weights and shaping of the reward.
+        budget: Token prices and spending limits; the tokens and costs in `resume` count towards the limits.
         resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
             others continue after their last turn.
         hooks: Callbacks.
-        collect: Keep the records in memory and return them. If False, only `hooks` get them.
+        collect: Keep the records in memory and return them. If False, only `hooks` receive the records.
 
     Returns:
-        All records, including the results of `resume`; empty if not `collect`. If the run stops early (budget, model
-        unreachable), episodes may be missing, and interrupted ones have no score.
+        All records, including those of `resume` with a result; empty if not `collect`. If the run stops early (budget,
+        model unreachable), episodes may be missing, and interrupted episodes have no score.
 
     Raises:
         UsageError: An argument is invalid.
-        PolicyError: The policy failed; `on_episode` has been called for all episodes that ended before.
+        PolicyError: The policy failed; `on_episode` has been called for all episodes that ended before that.
         WorkerError: A worker process died.
     """
     check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)

@@ -1,6 +1,6 @@
-"""Order of the episodes of a run, and which of them are left after an interruption.
+"""Order of the episodes of a run, and the episodes left to play when a run is resumed.
 
-The stages of a curriculum do not depend on which concurrent episode ends first.
+The stages of a curriculum do not depend on the order in which concurrent episodes end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.game import Game
 
 @dataclass
 class Job:
-    """An episode to play, with its unfinished record from an earlier session if there is one."""
+    """An episode to play, and its unfinished record from an earlier session, if any."""
 
     config: EpisodeConfig
     seed: int
@@ -69,10 +69,13 @@ class Schedule(ABC):
 
     @abstractmethod
     def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record of an earlier session; return True if it belongs to this schedule and has no result yet.
+        """Add a record of an earlier session.
+
+        Returns:
+            False if the record was ignored: its episode is not part of this run, or has a result already.
 
         Raises:
-            UsageError: It was played with other settings.
+            UsageError: The record was played with other settings.
         """
 
     @property
@@ -101,10 +104,10 @@ class Schedule(ABC):
 
 
 class FixedSchedule(Schedule):
-    """The same seeds for every game."""
+    """Episodes without a curriculum: the same seeds for every game."""
 
     def __init__(self, configs: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
-        """Schedule `episodes` per game, from the first seed."""
+        """Schedule `episodes` episodes per game; `seed` is the seed of the first."""
         self._configs = {config.game.id: config for config in configs}
         self._order = {game_id: number for number, game_id in enumerate(self._configs)}
         self._seed, self._episodes = seed, episodes
@@ -141,20 +144,20 @@ class FixedSchedule(Schedule):
 class CurriculumSchedule(Schedule):
     """Episodes of a curriculum in the order of their index.
 
-    With stages by success, episode i starts once all episodes up to i - `max_concurrency` have results, and its stage
-    depends on exactly those results. A resumed run therefore reaches the same stages.
+    If stages advance by success, episode i starts once all episodes up to i - `max_concurrency` have results, and its
+    stage depends on exactly those results. A resumed run therefore reaches the same stages.
     """
 
     def __init__(
         self, curriculum: Curriculum, config: Callable[[Game[Any, Any]], EpisodeConfig], seed: int, episodes: int
     ) -> None:
-        """Schedule `episodes` in total; `seed` seeds the first episode and the mixture."""
+        """Schedule `episodes` episodes in total; `seed` is the seed of the first episode and of the mixture."""
         self.total = episodes
         self._curriculum, self._config, self._seed = curriculum, config, seed
         self._lag = curriculum.max_concurrency if curriculum.by_success else 1
         self._progress = curriculum.begin()
         self._counted = self._picked = 0
-        self._picks: dict[int, Pick] = {}  # of episodes that are not counted yet
+        self._picks: dict[int, Pick] = {}  # picks of episodes that `_progress` does not include yet
         self._success: dict[int, float] = {}
         self._recorded: dict[int, EpisodeRecord] = {}
         self._results = 0
@@ -196,7 +199,7 @@ class CurriculumSchedule(Schedule):
                     await self._changed.wait()
                 continue
             self._picked += 1
-            progress = self._curriculum.at_step(self._progress, index)  # each episode is a step
+            progress = self._curriculum.at_step(self._progress, index)  # each episode counts as a step
             picks = self._curriculum.picks(progress, self._seed, range(self._counted, index + 1))
             pick = self._picks[index] = picks[index]
             job = Job(self._config(pick.game), self._seed + index, index, pick.stage)
@@ -231,7 +234,7 @@ class CurriculumSchedule(Schedule):
             self._success[record.index] = self._curriculum.success(self._pick_of(record), record.turns)
 
     def _count_up_to(self, count: int) -> bool:
-        """Advance the progress to exactly the first `count` episodes; False if a result is missing."""
+        """Include the first `count` episodes in the progress; return False if a result is missing."""
         while self._counted < count:
             success = self._success.get(self._counted) if self._curriculum.by_success else 0.0
             if success is None:

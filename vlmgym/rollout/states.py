@@ -26,13 +26,13 @@ Mover = Literal["random-legal", "oracle", "rule"]
 FIRST_VALIDATION_SEED = 1_000_000
 """First seed of validation episodes, for every game."""
 VALIDATION_STREAM = 0x68656C64
-"""Added to a seed to draw other states for validation than for training."""
+"""Added to the seed of validation states, so that they differ from training states."""
 MAX_ATTEMPTS = 1000
 """Maximum number of states to draw in search of an informative one."""
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573
-"""Separates these random streams from evaluation episodes, whose seeds are single numbers."""
+"""Separates these random streams from those of evaluation episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class StateConfig:
     moves: tuple[int, int] = (0, 0)
     """Minimum and maximum number of moves made before the state, drawn uniformly. 0 0 gives initial states."""
     mover: Mover = "random-legal"
-    """Policy that makes these moves. If the game would end, the state before the last move is used."""
+    """Policy that makes these moves. If a move ends the game, the state before that move is used."""
     informative: bool = False
     """Keep only states where actions earn different rewards; others provide no learning signal."""
     validation_fraction: float = 0.1
-    """Fraction of the questions of a finite dataset that is kept for validation and never trained on."""
+    """Fraction of a finite dataset's questions that is reserved for validation and never trained on."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.moves[0] <= self.moves[1]:
@@ -66,8 +66,8 @@ class QuestionSplit(NamedTuple):
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
     """Split the questions of a finite dataset; return None if questions are generated.
 
-    Of N questions, validation gets the questions selected by the first N x fraction seeds, counting from 1,000,000, so
-    `vlmgym eval --seed 1000000` plays the same ones. The split depends only on N and the order of the rows.
+    With N questions, the first N x fraction seeds from 1,000,000 on select the validation questions, so
+    `vlmgym eval --seed 1000000` asks the same questions. The split depends only on N and the order of the rows.
 
     Raises:
         UsageError: A split would be empty, or the data cannot be opened.
@@ -86,7 +86,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Questio
 
 
 def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
-    """Drop trailing seeds with unusable rows, for which a row of the other split would be asked."""
+    """Drop trailing seeds whose rows are unusable, because rows of the other split would replace them."""
     while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
         end -= 1
     return range(first, end)
@@ -103,12 +103,12 @@ def sample_state(
 ) -> Snapshot:
     """Sample an initial state, as a snapshot of an episode that starts there with its own random generator.
 
-    Finite datasets are cycled through in order, either the training or the validation questions.
+    For a finite dataset, indices cycle through the training questions, or through the validation questions, in order.
 
     Raises:
         GenerationError: None of 1,000 states was informative.
-        UsageError: `informative` is set and the actions of the game cannot be enumerated, or its states cannot be
-            restored.
+        UsageError: `informative` is set and the actions of the game cannot be enumerated, or the states of the game
+            cannot be restored.
     """
     game.check_restorable()
     split, question = split_questions(game, config.validation_fraction), index
@@ -121,7 +121,9 @@ def sample_state(
         _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
         if not config.informative or _is_informative(game, episode.state, reward):
             return episode.snapshot()
-    raise GenerationError(f"no informative state of {game.name} in {MAX_ATTEMPTS}: all actions earn the same in each")
+    raise GenerationError(
+        f"no informative state of {game.name} among {MAX_ATTEMPTS}: in each, all actions earn the same reward"
+    )
 
 
 def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
@@ -155,7 +157,7 @@ def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
 
 
 def action_rewards(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:
-    """Yield the immediate reward of each of `all_actions`, in order, under identical randomness."""
+    """Yield the immediate reward of each action in `all_actions`, in order, all with the same random numbers."""
     rng = np.random.default_rng(0)
     start = rng.bit_generator.state
     for action in all_actions(game):

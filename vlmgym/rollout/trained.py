@@ -1,4 +1,4 @@
-"""`vlmgym.json` in a checkpoint: what it was trained on, so that `vlmgym eval --as-trained` can play exactly that."""
+"""`vlmgym.json` in a checkpoint: games and settings of its training, which `vlmgym eval --as-trained` uses again."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ TRAINED = "vlmgym.json"
 
 
 class TrainedRecord(BaseModel):
-    """What a checkpoint was trained on.
+    """Games and settings that a checkpoint was trained on.
 
     Attributes:
         record: Version of this format.
         trainer: Trainer and algorithm, such as `local grpo`.
         step: Number of training steps.
-        games: Games with their configurations, which include response format and prompt; with a curriculum, each at the
+        games: Games with their configs, which include response format and prompt; with a curriculum, each game at the
             stage that training had reached.
-        stages: Names of these stages; None for games without stages.
+        stages: Stage name of each game; None for games without stages.
         curriculum: Contents of the curriculum file, if any.
         reward: Weights and shaping of the reward.
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         temperature: Sampling temperature; None if the checkpoint was not trained on its own samples.
-        top_p: Total probability of the tokens sampled from; None as above.
-        max_tokens: Maximum response length in tokens; None as above.
+        top_p: Total probability of the most likely tokens, to which sampling was limited; None as for `temperature`.
+        max_tokens: Maximum response length in tokens; None as for `temperature`.
         chat_template: Chat template of the prompts, which the tokenizer of the checkpoint applies.
         first_seed: First seed of validation episodes, which were not trained on.
-        validation_questions: Smallest number of questions that a dataset kept for validation; None if questions are
-            generated.
-        blank: Whether grey images replaced the true ones.
+        validation_questions: Number of validation questions, the smallest over the datasets; None if all questions
+            were generated.
+        blank: Whether training replaced all images by grey ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -80,7 +80,7 @@ class TrainedRecord(BaseModel):
 
     @classmethod
     def of_run(cls, run: RunRecord) -> TrainedRecord:
-        """Describe a model that is fine-tuned on the episodes of a run, with a curriculum at its last stages."""
+        """Describe a model fine-tuned on the episodes of a run; games of a curriculum are given at their last stage."""
         games, stages = run.games, tuple[str | None, ...](None for _ in run.games)
         if run.curriculum is not None:
             entries = _curriculum(run.curriculum.file).entries
@@ -102,7 +102,7 @@ class TrainedRecord(BaseModel):
         """Write the file atomically.
 
         Raises:
-            OutputError: It cannot be written.
+            OutputError: The file cannot be written.
         """
         replace_file(folder / TRAINED, json_bytes(self))
 

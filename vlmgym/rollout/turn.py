@@ -1,4 +1,4 @@
-"""The turn engine: start an episode, play turns, make its record. Runs in worker processes."""
+"""The turn engine: start episodes, play turns, make records. Runs in worker processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Observation(NamedTuple):
         images: Transformed images; empty without a transform and after the end.
         messages: Messages of the prompt; empty after the end.
         end: Why the episode has ended, or None.
-        terminated: Whether the game itself ended it.
+        terminated: Whether the game itself, not the turn limit, ended the episode.
     """
 
     images: list[Any]
@@ -115,7 +115,7 @@ class LiveEpisode:
 
     @property
     def truncated(self) -> bool:
-        """True if the turn limit ended the episode, not the game."""
+        """True if the turn limit, not the game, ended the episode."""
         return self.done and not self.observation.terminated
 
     def state(self) -> EpisodeState:
@@ -188,9 +188,10 @@ class LiveEpisode:
 def resume_episode(
     config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Replay the turns of an unfinished episode, and return them with the state after them.
+    """Replay the turns of an unfinished episode; return the turns and the state after the last one.
 
-    If the replay differs from the record (another version of the game), the episode starts again without turns.
+    If the replay differs from the record (for instance in another version of the game), the episode starts over:
+    returns no turns and the initial state.
     """
     live = LiveEpisode(replace(config, transform=None), seed)
     for turn in turns:
@@ -232,7 +233,7 @@ def episode_record(
     stage: str | None = None,
     failed: tuple[Status, str] | None = None,
 ) -> EpisodeRecord:
-    """Make the record of an episode; `failed` has the status and the reason of one without a result."""
+    """Make the record of an episode; `failed` gives status and reason if the episode has no result."""
     game, observation = config.game, state.observation
     final = game.from_json(state.snapshot.state)
     status: Status
