@@ -20,7 +20,7 @@ POLICIES = {
     "vllm": "vlmgym.policies.vllm:VLLMPolicy",
     "transformers": "vlmgym.policies.transformers:TransformersPolicy",
 }
-"""Names of the built-in policies and where their classes are. A new policy adds one line."""
+"""Module and class of each built-in policy, by name. A new policy adds one line."""
 
 PolicySpec = str | CustomFunction | Policy
 """A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Prompt(str):
-    """The prompt text, with its images and the turn it belongs to as attributes. Works as an ordinary string.
+    """The prompt text of a turn: an ordinary string, with the images and details of the turn as attributes.
 
     Attributes:
         game: The game; `game.id` is its id and `game.config` its config.
@@ -35,7 +35,7 @@ class Prompt(str):
         images: Images of the prompt as the policy receives them, by default uint8 RGB arrays of shape
             (height, width, 3): images of earlier turns, oldest first, then the current ones.
         snapshot: The episode before this turn; None outside of evaluations.
-        conversation: Input of `vlmgym.sandbox.core.prompt.chat_messages`.
+        conversation: The prompt's messages, as `vlmgym.sandbox.core.prompt.chat_messages` takes them.
     """
 
     game: Game[Any, Any]
@@ -82,7 +82,7 @@ class Prompt(str):
 
 
 def storable(text: str) -> str:
-    """Escape lone surrogates, which UTF-8 cannot encode; all other text is unchanged, and a plain string."""
+    """Return a text as a plain `str`, with lone surrogates escaped because UTF-8 cannot encode them."""
     return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -90,15 +90,15 @@ def storable(text: str) -> str:
 class Reply:
     """A policy's response to one prompt. Fields other than `text` are None if unknown.
 
-    Lone surrogates in texts, which UTF-8 cannot encode, are escaped.
+    Lone surrogates in texts are escaped, because UTF-8 cannot encode them.
 
     Attributes:
         text: The response.
-        prompt_tokens: Tokens of the prompt, including images.
-        completion_tokens: Tokens of the response, including hidden reasoning.
+        prompt_tokens: Number of tokens of the prompt, including images.
+        completion_tokens: Number of tokens of the response, including hidden reasoning.
         finish_reason: Finish reason reported by the server, such as `stop` or `length`.
         reasoning: Reasoning that the server returned separately from the response.
-        latency: Seconds of the successful request, without queueing and retries.
+        latency: Duration of the successful request in seconds, without queueing and retries.
         requests: Number of requests sent to the server, including retries.
         model: Name of the responding model, as reported by the server.
 
@@ -141,7 +141,7 @@ class PolicyOptions:
     """
 
     operational: ClassVar[frozenset[str]] = frozenset()
-    """Fields that do not affect responses, such as an address or a timeout; they may change when resuming a run."""
+    """Fields that do not affect responses, such as an address or a timeout; a resumed run may change them."""
 
     def without_operational(self) -> dict[str, Any]:
         """Return the options that affect responses, as JSON-serialisable values."""
@@ -171,7 +171,7 @@ class Policy(ABC):
 
 
 class StatePolicy(Policy):
-    """Responds to the game state. Must be cheap to pickle, because it is sent to worker processes."""
+    """A policy that responds to the game state. Must be cheap to pickle, because it is sent to worker processes."""
 
     @abstractmethod
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
@@ -187,11 +187,11 @@ _begin_lock = threading.Lock()
 
 
 class ModelPolicy(Policy):
-    """Responds to images and a prompt."""
+    """A policy that responds to images and a prompt."""
 
     transform: Callable[[ImageArray], Any] | None = staticmethod(identity)
-    """Picklable function applied to each image in the worker process that renders it, for instance to encode it. None
-    if the policy does not use images; nothing is rendered then."""
+    """Picklable function that the worker process applies to each image it renders, for instance to encode the image.
+    None if the policy does not use images; then no images are rendered."""
     max_concurrency: int | None = None
     """Maximum number of concurrent episodes; None for no limit."""
     _in_use = False
@@ -201,7 +201,7 @@ class ModelPolicy(Policy):
         return True
 
     async def begin_run(self) -> None:
-        """Open the policy and reserve it until `end_run`; runs in other threads that use it get a `UsageError`."""
+        """Open the policy and reserve it until `end_run`; raise `UsageError` if another run is using the policy."""
         with _begin_lock:
             if self._in_use:
                 raise UsageError(f"policy {self.name} is already used by another run; create one policy object per run")
@@ -245,11 +245,11 @@ class ModelPolicy(Policy):
         """
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set how many episodes are running, which bounds the number of concurrent prompts."""
+        """Set the number of running episodes, an upper bound on the number of concurrent prompts."""
 
 
 def policy_rng(seed: int, turn: int) -> np.random.Generator:
-    """Random generator for one turn of a policy, independent of the game and of the number of workers."""
+    """Return the random generator for one turn of a policy, independent of the game and of the number of workers."""
     return np.random.default_rng([_POLICY_STREAM, seed, turn])
 
 

@@ -1,4 +1,4 @@
-"""Policies that respond to the state: random baselines and the game's oracle."""
+"""Policies that respond to the state: random baselines, and the oracle of each game."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RandomPolicy(StatePolicy):
 
 
 def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Generator) -> ActionT | None:
-    """Draw a legal action uniformly, or any action if they cannot be listed; None in a terminal state."""
+    """Draw a legal action uniformly, or any action if the game lists no legal actions; None in a terminal state."""
     legal = game.legal_actions(state)
     if legal is None:
         return game.random_action(rng)

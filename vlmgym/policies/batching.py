@@ -21,7 +21,7 @@ class BatchPolicy(ModelPolicy):
     max_batch_size: int | None = None
 
     async def open(self) -> None:
-        """Start without prompts, in the event loop of this run."""
+        """Create an empty queue of prompts, in the event loop of this run."""
         self._running = 1
         self._full = asyncio.Event()
         self._waiting: list[tuple[list[Any], Prompt, asyncio.Future[Reply]]] = []
@@ -35,7 +35,7 @@ class BatchPolicy(ModelPolicy):
             future.cancel()
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set the number of running episodes; a batch of as many prompts is full."""
+        """Set the number of running episodes; a batch with a prompt from each of them is full."""
         self._running = episodes
         if len(self._waiting) >= min(episodes, self.max_batch_size or episodes):
             self._full.set()
@@ -51,7 +51,7 @@ class BatchPolicy(ModelPolicy):
 
     @abstractmethod
     async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> Sequence[Reply | VlmgymError]:
-        """Return a reply or an error for each prompt; an error that it raises fails the whole batch."""
+        """Return a reply or an error for each prompt; a raised error fails the whole batch."""
 
     async def _run_batches(self) -> None:
         while self._waiting:

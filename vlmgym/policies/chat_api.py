@@ -20,7 +20,7 @@ Detail = Literal["auto", "low", "high"]
 MAX_TEXT = 1_000_000
 """Maximum characters of a response, several times more than current models generate."""
 TRUNCATED = f"truncated to {MAX_TEXT:,} characters"
-"""Finish reason of longer responses."""
+"""Finish reason of responses longer than `MAX_TEXT`."""
 MAX_MESSAGE = 300
 """Maximum characters of a server's error message."""
 MAX_REASON = 60
@@ -49,7 +49,7 @@ def image_part(detail: Detail, url: str) -> dict[str, Any]:
 def request_messages(
     conversation: str | Sequence[Message], images: Sequence[str], detail: Detail
 ) -> list[dict[str, Any]]:
-    """Return the messages of a request; those without images have a string, which all servers accept."""
+    """Return the messages of a request; without images, the content is a string, which all servers accept."""
     messages = chat_messages(conversation, images, partial(image_part, detail))
     for message in messages:
         if len(message["content"]) == 1:
@@ -60,7 +60,7 @@ def request_messages(
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     """Read the reply from the body of a chat completion.
 
-    Refusals are responses, and so are empty texts with a finish reason (`length`, `content_filter`). Response and
+    Refusals count as responses, and so do empty texts with a finish reason (`length`, `content_filter`). Response and
     reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
     `redact` removes secrets from a text.
 
@@ -149,7 +149,7 @@ def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _part_text(part: Any) -> str:
-    """Return the text of a content part; references have none."""
+    """Return the text of a content part; empty for references."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "reference":
         return ""
@@ -160,5 +160,5 @@ def _part_text(part: Any) -> str:
 
 
 def _count(value: Any) -> int | None:
-    """Return a token count if it is valid."""
+    """Return a token count, or None if it is missing or invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

@@ -22,7 +22,7 @@ class CheckpointOptions(SamplingOptions):
     model: str = ""
     """Checkpoint folder, or name on the Hugging Face Hub."""
     dtype: DType = "auto"
-    """Type of weights and activations; auto uses the type in the checkpoint, with vLLM at most 16 bits."""
+    """Data type of weights and activations; auto uses that of the checkpoint, which vLLM reduces to 16 bits."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,7 +31,7 @@ class CheckpointOptions(SamplingOptions):
 
 
 def resolve_checkpoint(model: str, policy: str) -> str:
-    """Return the absolute path of a checkpoint folder, or its name on the Hub. Loads nothing."""
+    """Return the absolute path of a checkpoint folder, or a name on the Hub as given. Loads nothing."""
     if not model:
         raise UsageError(f"the {policy} policy needs --model: a checkpoint folder or a name on the Hub")
     folder = Path(model).expanduser()

@@ -25,7 +25,8 @@ from vlmgym.sandbox.core.game import ImageArray
 Responses = Sequence[str | Reply]
 """One response per prompt: a string, or a `Reply` with token counts and other details."""
 CustomFunction = Callable[[list[list[ImageArray]], list[Prompt]], Responses | Awaitable[Responses]]
-"""Function from a list of uint8 RGB images (height, width, 3) per prompt, and the prompts, to the responses."""
+"""Function that takes a list of uint8 RGB images (height, width, 3) for each prompt, and the prompts, and returns the
+responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +45,12 @@ class CustomOptions(PolicyOptions):
 class CustomPolicy(BatchPolicy):
     """Calls a function with all prompts that are ready, one batch at a time, in a separate thread."""
 
-    counts_tokens = True  # strings have no counts, which raises an error if a budget needs them
+    counts_tokens = True  # a response without counts raises an error if a budget is set
     Options = CustomOptions
     options: CustomOptions
 
     def __init__(self, function: CustomFunction, name: str | None = None, options: PolicyOptions | None = None) -> None:
-        """Wrap a function, by default under its own name."""
+        """Wrap a function; `name` defaults to the name of the function."""
         super().__init__(options)
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
@@ -62,7 +63,7 @@ class CustomPolicy(BatchPolicy):
         try:
             await asyncio.wait([call], timeout=self.options.timeout)
         finally:
-            call.cancel()  # no effect if it is done
+            call.cancel()  # no effect if the call is done
         if call.cancelled():
             raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {expected} prompts")
         try:
@@ -125,9 +126,9 @@ def _load_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     if str(full_path.parent) not in sys.path:
-        sys.path.append(str(full_path.parent))  # last, for the same reason
+        sys.path.append(str(full_path.parent))  # last, so that installed packages take precedence
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
+    sys.modules[spec.name] = module  # dataclasses look up the module that defines them
     try:
         spec.loader.exec_module(module)
     except BaseException:

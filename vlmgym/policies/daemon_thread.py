@@ -15,14 +15,14 @@ _Job = tuple[Callable[..., Any], tuple[Any, ...], Future[Any]]
 
 
 class DaemonThread:
-    """Runs calls in order. All coroutines share an event loop, so that clients can keep connections open."""
+    """Runs calls one after another. All coroutines share an event loop, so that clients can keep connections open."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
 
     def call(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Call a sync or async function; returns a future of the running event loop."""
+        """Call a sync or async function in the thread; return a future that the running event loop can await."""
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), daemon=True, name=self._name).start()

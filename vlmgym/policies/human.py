@@ -47,7 +47,7 @@ class HumanPolicy(ModelPolicy):
         check_screen()
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
-        """Return True for prompts with the current image alone, which the window shows."""
+        """Return True if the current image is the only one and there is no chat: the window shows nothing else."""
         return prompts.observation == "image" and not prompts.chat and not prompts.history_images
 
     async def open(self) -> None:

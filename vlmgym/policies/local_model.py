@@ -35,7 +35,7 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Images and messages of a prompt, as `chat_messages` takes them, and a sampling seed; None for a random one."""
+    """Images and messages of a prompt, as `chat_messages` takes them, and a sampling seed; None for a random seed."""
 
     images: Sequence[ImageArray]
     prompt: str | Sequence[Message]
@@ -46,7 +46,10 @@ class LocalModel:
     """A vision-language model that generates batches of responses. Not thread-safe."""
 
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
-        """Load a checkpoint onto a device, by default a GPU if there is one. dtype `auto` keeps the checkpoint's."""
+        """Load a checkpoint onto a device, by default a GPU if there is one.
+
+        `dtype` is the data type of weights and activations; `auto` uses that of the checkpoint.
+        """
         try:
             self.processor = AutoProcessor.from_pretrained(checkpoint)
             model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=dtype)
@@ -70,7 +73,7 @@ class LocalModel:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Make a call that runs in another thread return after its current token."""
+        """Make a call of `generate` in another thread return after the current token."""
         self._stopped.set()
 
     def generate(
@@ -85,12 +88,12 @@ class LocalModel:
         ignore_eos: bool = False,
         on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
-        """Generate a reply to each prompt, or the error for prompts that exceed the context length.
+        """Return a reply to each prompt, or an error for each prompt that exceeds the context length.
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
-        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` continues after its end, and
-        `on_token` is called after each token of the batch.
+        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` generates exactly `max_tokens`
+        tokens per prompt, and `on_token` is called each time all prompts of the batch have one more token.
 
         Raises:
             PolicyError: Out of memory, or the model failed.
@@ -199,7 +202,7 @@ class LocalModel:
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
-    """Stops all rows once an event is set, and reports each token."""
+    """Stops all rows once an event is set, and calls `on_token` after each token of the batch."""
 
     def __init__(self, event: threading.Event, on_token: Callable[[], None] | None) -> None:
         self._event, self._on_token = event, on_token

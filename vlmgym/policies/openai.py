@@ -27,9 +27,9 @@ DEFAULT_KEY = "OPENAI_API_KEY"
 class OpenAIPolicy(ModelPolicy):
     """Sends the messages of each prompt, by default one user message: the images, then the text.
 
-    Responses of the model are scored, including refusals, empty texts and overlong texts, which are truncated to
-    1,000,000 characters (see `finish_reason`). Invalid or overlong bodies (16 MiB) are server failures and are retried;
-    if retries fail, the episode ends as an error and gets no score. API keys are redacted from everything a server
+    Every response of the model is scored, including refusals and empty texts. Texts over 1,000,000 characters are
+    truncated (see `finish_reason`). Invalid bodies and bodies over 16 MiB are server failures and are retried; if all
+    retries fail, the episode ends as an error and gets no score. API keys are redacted from everything a server
     returns.
 
     A rejected key (401) ends the run, as does a wrong model or URL (404, redirect) before the first success. Any other
@@ -79,7 +79,7 @@ class OpenAIPolicy(ModelPolicy):
     ) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)
         if self.options.at_openai and "max_tokens" in sampling:
-            # OpenAI's newer models accept only this name; most other servers only the older one.
+            # OpenAI's newer models accept only the new name, most other servers only the old one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
         messages = request_messages(conversation, images, self.options.detail)
         return {"model": self.options.model, "messages": messages, **sampling, **self.options.extra_fields}

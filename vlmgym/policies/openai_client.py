@@ -30,18 +30,19 @@ _http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.par
 """HTTP library of the client: httpx, or httpx2 in later versions."""
 
 MAX_BODY = 16 * 2**20
-"""Maximum bytes of a response body, so that an endless one does not exhaust memory."""
+"""Maximum bytes of a response body, so that an endless body does not exhaust memory."""
 MAX_WAIT = 300.0
 """Maximum seconds to wait for Retry-After."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
-"""Upper bounds in seconds of the first wait before a retry, doubled each time, and of the longest wait."""
+"""Upper bounds in seconds of the random wait before the first retry, which doubles with each retry, and before any
+retry. Retry-After can prolong a wait."""
 NO_KEY = "none"
 """Placeholder for servers that need no key, because the client requires one."""
 HEADERS = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
-"""Headers sent to servers other than OpenAI's. The client would add more from the environment (OPENAI_ORG_ID,
-OPENAI_PROJECT_ID, OPENAI_CUSTOM_HEADERS) that are meant for OpenAI."""
+"""Headers sent to servers other than OpenAI's. The client's other headers come from environment variables meant for
+OpenAI (OPENAI_ORG_ID, OPENAI_PROJECT_ID, OPENAI_CUSTOM_HEADERS) and are dropped."""
 
 
 class _Retryable(Exception):
@@ -54,7 +55,15 @@ class _Retryable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamTiming:
-    """Times by `time.perf_counter` of a streamed response (request, first token, last token) and its token counts."""
+    """Timing and token counts of one streamed response.
+
+    Attributes:
+        sent: Time when the request was sent, by `time.perf_counter` in seconds.
+        first: Time when the first token arrived.
+        ended: Time when the stream ended.
+        prompt_tokens: Number of tokens of the prompt, including images.
+        completion_tokens: Number of tokens of the response.
+    """
 
     sent: float
     first: float
@@ -174,7 +183,7 @@ class OpenAIClient:
         return StreamTiming(sent, first or ended, ended, usage.prompt_tokens, usage.completion_tokens)
 
     async def _post(self, body: Mapping[str, Any], stream: bool = False) -> Any:
-        """Send a request and return the response. The methods of the openai client take twice as long."""
+        """Send a request and return the response, without the openai client, whose methods take twice as long."""
         request = self._http.build_request("POST", self._url, json=body, headers=self._headers)
         response = await self._http.send(request, stream=stream)
         if not response.is_success:
@@ -182,7 +191,7 @@ class OpenAIClient:
         return response
 
     async def _limited(self, request: Awaitable[T]) -> T:
-        """Limit the time of a request, and classify its errors by how to handle them."""
+        """Await a request for at most the timeout; raise timeouts and connection errors as `_Retryable`."""
         try:
             with anyio.fail_after(self._timeout):
                 answer = await request
@@ -195,7 +204,7 @@ class OpenAIClient:
         return answer
 
     def _status_error(self, response: Any) -> Exception:
-        """Return the exception for an HTTP status other than 200."""
+        """Return the exception for the HTTP status of a failed request."""
         status, headers = response.status_code, response.headers
         reason = f"HTTP {status}: {error_message(response.content, self._redact)}"
         if status in (408, 429) or status >= 500:
@@ -203,7 +212,7 @@ class OpenAIClient:
         if status == 401:
             how = "name the environment variable with the right key with --api-key-env"
             return PolicyError(f"the server rejects the API key ({reason}); {how}")
-        # After the first success, these are temporary: a router has lost a model for a while.
+        # After the first success, 404 and redirects are temporary: a router has lost a model for a while.
         wrong = InfrastructureError if self._answered else PolicyError
         if status == 404:
             return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
@@ -228,7 +237,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _has_text(delta: ChoiceDelta) -> bool:
-    """Return True if a chunk has text or reasoning, for which servers use two names."""
+    """Return True if a chunk has text or reasoning; servers name the reasoning in one of two ways."""
     return any(getattr(delta, name, None) for name in ("content", "reasoning_content", "reasoning"))
 
 
@@ -240,16 +249,16 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _cause(error: BaseException) -> str:
-    """Describe the root cause of an error, which each layer of the client wraps."""
+    """Describe the root cause of an error that the layers of the client have wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """Reads all bodies, of errors too, up to `MAX_BODY`.
+    """HTTP client that rejects bodies over `MAX_BODY`, also those of error responses.
 
-    Uses connections of aiohttp, which halve the cost of a request at 64 concurrent ones: httpx scans all its
+    Uses aiohttp instead of httpx, which halves the cost of a request with 64 concurrent requests: httpx scans all its
     connections for each request.
     """
 

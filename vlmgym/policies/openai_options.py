@@ -23,7 +23,7 @@ RESERVED_FIELDS = frozenset(
 SECRET_FIELDS = re.compile(
     "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret", re.I
 )
-"""Names of fields with secrets, which `extra_body` cannot set at any depth, because it is recorded."""
+"""Names of fields that hold secrets. `extra_body` cannot set them at any depth, because it is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class OpenAIOptions(SamplingOptions):
     image_format: ImageFormat = "png"
     """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
     detail: Detail = "auto"
-    """Resolution at which OpenAI's models process images, which affects their token count."""
+    """Resolution at which OpenAI's models process images, which affects the number of prompt tokens."""
     extra_body: str = "{}"
     """Additional request fields as a JSON object, such as '{"reasoning_effort": "low"}'.
     Recorded, so API keys are rejected."""
@@ -52,7 +52,7 @@ class OpenAIOptions(SamplingOptions):
     retries: int = 5
     """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx.
     Waits grow exponentially, with jitter, and are never shorter than Retry-After.
-    If they fail, the episode ends as an error and gets no score."""
+    If all retries fail, the episode ends as an error and gets no score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +109,7 @@ class OpenAIOptions(SamplingOptions):
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise UsageError("extra_body must be a JSON object")  # its value may contain a key
+            raise UsageError("extra_body must be a JSON object")  # the value is not shown: it may contain a key
         return fields
 
     def _check_url(self) -> None:
@@ -120,7 +120,8 @@ class OpenAIOptions(SamplingOptions):
         except ValueError:
             valid = False
         if not valid or not self.base_url.isprintable() or " " in self.base_url:
-            raise UsageError("base_url must be a URL such as http://localhost:8000/v1")  # its value may contain a key
+            # The value is not shown because it may contain a password.
+            raise UsageError("base_url must be a URL such as http://localhost:8000/v1")
         if url.query or url.fragment:
             raise UsageError("base_url must not contain ? or #")
 
@@ -139,6 +140,6 @@ def _reject_secrets(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     if any(SECRET_FIELDS.search(name) for name, _ in fields):
         raise UsageError(
             "extra_body is recorded, so it cannot have fields such as api_key and authorization; "
-            "name the environment variable with the key with --api-key-env"
+            "put the key in an environment variable and name it with --api-key-env"
         )
     return dict(fields)

@@ -15,7 +15,7 @@ REDACTED = "[redacted]"
 
 
 class Redactor:
-    """Replaces secrets that a server may echo. `repr` does not reveal them."""
+    """Replaces secrets that a server may echo. Its `repr` does not reveal the secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """Compute all forms of the secrets: plain, in base64 and in hex, each also escaped for URLs, JSON and HTML."""
@@ -31,10 +31,10 @@ class Redactor:
 
 
 def _encoded(secret: str) -> Iterator[str]:
-    """Yield the hex of a secret, and the part common to the base64 of all texts with it, such as `user:SECRET`.
+    """Yield a secret in hex, and the base64 characters shared by all texts that contain it, such as `user:SECRET`.
 
-    A base64 character has 6 bits. The characters that depend on the secret alone are determined by the number of
-    preceding bytes, modulo 3.
+    A base64 character encodes 6 bits, so which characters depend on the secret alone is determined by the number of
+    bytes before the secret, modulo 3.
     """
     raw = secret.encode()
     yield raw.hex()

@@ -62,7 +62,7 @@ class ReplayPolicy(ModelPolicy):
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Bound the number of episodes in memory to twice the running ones."""
+        """Set the number of running episodes; at most twice as many recorded episodes are held in memory."""
         self._running = max(self._running, episodes)
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
@@ -74,7 +74,7 @@ class ReplayPolicy(ModelPolicy):
             replies = [] if stored is None else [recorded_reply(turn) for turn in stored.read().turns]
         self._replies[key] = replies
         if len(self._replies) > 2 * self._running:
-            del self._replies[next(iter(self._replies))]  # the least recently used, which has most likely ended
+            del self._replies[next(iter(self._replies))]  # the least recently used episode has most likely ended
         if prompt.turn >= len(replies):
             raise InfrastructureError(
                 f"{self.options.record} has no turn {prompt.turn + 1} of {prompt.game.id} with seed {prompt.seed}"

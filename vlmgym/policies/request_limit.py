@@ -17,7 +17,7 @@ class RequestLimit:
     """
 
     def __init__(self, max_requests: int) -> None:
-        """Start with the maximum, at least 1."""
+        """Start at the maximum, which must be at least 1."""
         self.max_requests = max_requests
         self.in_flight = 0
         self._width = float(max_requests)

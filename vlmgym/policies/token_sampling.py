@@ -21,11 +21,11 @@ def image_token_ids(config: PretrainedConfig) -> list[int]:
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
     """Samples tokens by inverting the cumulative distribution at one random number per row.
 
-    Each row has its own generator, so samples do not depend on the other prompts in the batch (up to rounding).
+    Each row has its own generator, so the other prompts in the batch affect its samples only through rounding.
     """
 
     def __init__(self, seeds: Sequence[int | None], temperature: float = 1.0) -> None:
-        """Create a generator for each row from its seed; None for a random one. `temperature` is above 0."""
+        """Create a generator for each row from its seed; None for a random seed. `temperature` must be above 0."""
         self._temperature = temperature
         self._rngs = [np.random.default_rng(seed) for seed in seeds]
 
@@ -36,14 +36,15 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
         return selected
 
     def draw(self, scores: torch.Tensor) -> torch.Tensor:
-        """Draw a token for each row of logits of shape (batch, vocab): token 0 if they contain NaN."""
+        """Draw a token id for each row of the logits `scores`, of shape (batch, vocab); 0 if the row has a NaN."""
         uniform = [[1 - rng.random(dtype=np.float32)] for rng in self._rngs]  # above 0 and at most 1
         probabilities = (scores / self._temperature).softmax(-1)
-        # On a GPU, sums decrease by rounding, and may first reach the threshold at an impossible token.
+        # On a GPU, rounding can make cumulative sums decrease, so that a token of probability 0 could be the first to
+        # reach the threshold.
         cumulative = probabilities.cumsum(-1).masked_fill(probabilities == 0, 0.0)
         thresholds = torch.tensor(uniform, dtype=scores.dtype, device=scores.device) * cumulative.amax(-1, keepdim=True)
         return (cumulative >= thresholds).byte().argmax(-1)
 
     def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
-        """Rule out all tokens but the drawn ones, so that greedy decoding selects these."""
+        """Return 0 for the drawn tokens and -inf for all others, so that greedy decoding selects the drawn tokens."""
         return torch.full_like(scores, -torch.inf).scatter(-1, self.draw(scores).unsqueeze(-1), 0.0)

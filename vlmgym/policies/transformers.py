@@ -24,7 +24,7 @@ class TransformersOptions(CheckpointOptions):
     operational: ClassVar[frozenset[str]] = frozenset({"device", "batch_size"})
 
     device: str | None = None
-    """Device, such as cpu or cuda:1. None means a GPU if there is one."""
+    """Device, such as cpu or cuda:1. None means a GPU if there is one, else the CPU."""
     batch_size: int = 8
     """Maximum batch size. Larger batches are faster and need more memory."""
     max_tokens: int = 2048
@@ -38,9 +38,9 @@ class TransformersOptions(CheckpointOptions):
 class TransformersPolicy(BatchPolicy):
     """Generates responses in batches of the prompts that are ready, in a separate thread.
 
-    Uses the model's chat template, and its generation config for sampling options that are not set. With
-    `sample_seed`, each prompt has its own seed. Even so, and at temperature 0, batch size and padding affect rounding
-    and thus an occasional token; set `batch_size` to 1 for exact reproducibility.
+    Uses the model's chat template, and the model's generation config for sampling options that are not set. With
+    `sample_seed`, each prompt has its own seed. Even with a seed or at temperature 0, batch size and padding change
+    rounding, which occasionally changes a token; set `batch_size` to 1 for exact reproducibility.
     """
 
     name = "transformers"

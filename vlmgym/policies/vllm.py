@@ -39,15 +39,15 @@ class VLLMOptions(CheckpointOptions):
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
     max_model_len: int | None = None
-    """Context length in tokens. None means the model's own, which may need much memory."""
+    """Context length in tokens. None means that of the model, which may need much memory."""
     gpu_memory_utilization: float | None = None
     """Fraction of GPU memory for weights and KV cache, above 0 and at most 1.
     On a CPU, the fraction of memory that must be free.
-    None means vLLM's own, about 0.9."""
+    None means vLLM's default, about 0.9."""
     tensor_parallel_size: int = 1
     """Number of GPUs for tensor parallelism."""
     images_per_prompt: int | None = None
-    """Maximum images per prompt, for which vLLM reserves memory. None means vLLM's own.
+    """Maximum images per prompt, for which vLLM reserves memory. None means vLLM's default.
     With --history-images N, a prompt has the images of N + 1 turns."""
     engine_args: str = "{}"
     """Additional engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
@@ -94,10 +94,10 @@ class VLLMOptions(CheckpointOptions):
 
 
 class VLLMPolicy(ModelPolicy):
-    """Submits prompts to vLLM as they come (continuous batching).
+    """Submits prompts to vLLM as they arrive (continuous batching).
 
     Uses the model's chat template and generation config, like vLLM's server. With `sample_seed`, each request has its
-    own seed. Even so, and at temperature 0, batching affects rounding and thus an occasional token.
+    own seed. Even with a seed or at temperature 0, batching changes rounding, which occasionally changes a token.
 
     A prompt that exceeds the context length ends its episode as an error. If vLLM dies, the run ends.
     """
@@ -136,7 +136,7 @@ class VLLMPolicy(ModelPolicy):
         # Blocks the event loop on purpose: otherwise vLLM mistakes the end of its processes for a failure.
         self._engine.shutdown()
         del self._engine
-        gc.collect()  # part of a reference cycle; vLLM complains if collected at exit
+        gc.collect()  # the engine is part of a reference cycle, and vLLM complains if it is collected at exit
 
     async def respond(self, images: list[ImageArray], prompt: Prompt) -> Reply:
         """Return the model's response."""
