@@ -146,7 +146,7 @@ def test_records_name_the_environment() -> None:
     assert record.game().fingerprint == game.fingerprint
     assert make_game("gym:Unversioned", size=64).name == "gym:Unversioned"
     assert record.game() == game
-    with pytest.raises(UsageError, match=r"configuration of gym:Taxi-v4: it is one of gym:CartPole-v1"):
+    with pytest.raises(UsageError, match=r"configuration of gym:Taxi-v4: it is a configuration of gym:CartPole-v1"):
         record.model_copy(update={"id": "gym:Taxi-v4"}).game()
 
 

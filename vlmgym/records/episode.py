@@ -26,7 +26,7 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
 
 RECORD_VERSION: Literal[2] = 2
-"""Raised when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
+"""Increased when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
 
 LARGEST = 1e100
 """Largest number in a record; keeps squares and sums in summaries finite."""
@@ -53,7 +53,7 @@ def _utc(text: str) -> str:
 
 
 Timestamp = Annotated[str, AfterValidator(_utc)]
-"""Time as `now` returns it."""
+"""Time in the format of `now`."""
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
 """Packages that affect rules, randomness and pixels, in addition to vlmgym and Python."""
@@ -78,22 +78,23 @@ class TurnRecord(_Record):
 
     Attributes:
         turn: Number of the turn, from 1.
-        state: State before the turn, as written by the game's `to_json`; for a Gymnasium environment, only a digest.
+        state: State before the turn, as the game's `to_record` returns it; for a Gymnasium environment, the seed and a
+            digest of the actions.
         system: System prompt of a chat; None for a single prompt.
-        prompt: Text of the prompt, in a chat of the last user message.
+        prompt: Text of the prompt; in a chat, text of the last user message.
         response: Unchanged response of the policy.
         outcome: Played, illegal or unparsable.
         action: The action; None if unparsable.
-        feedback: Why the action was not played, or empty.
+        feedback: Why the action was not played, or an empty string.
         reward: Reward components.
-        info: The game's info about the step.
+        info: Information about the step, as returned by the game.
         latency: Seconds until the response; None for policies that run in the workers.
         prompt_tokens: Tokens of prompt and images, if counted.
         completion_tokens: Tokens of the response, including hidden reasoning, if counted.
         cost: Cost of the tokens; None without prices.
         finish_reason: Why generation stopped, as reported by the server (`stop`, `length`).
         reasoning: Reasoning that the server returned separately.
-        requests: Number of requests, including retries; None without a server.
+        requests: Number of requests to the server, including retries; None without a server.
         model: Model name reported by the server.
     """
 
@@ -118,12 +119,12 @@ class TurnRecord(_Record):
 
 
 class GameRecord(_Record):
-    """A game.
+    """A game and its configuration.
 
     Attributes:
-        id: Id.
+        id: Id of the game.
         config: Full configuration.
-        history: Number of earlier turns, with images, that its prompts repeat by default.
+        history: Number of earlier turns, with images, that prompts of the game repeat by default.
     """
 
     id: str
@@ -148,7 +149,7 @@ def _game(game_id: str, config: str) -> Game[Any, Any]:
     except ValidationError as error:
         raise UsageError(f"invalid configuration of {game_id}: {describe_validation_error(error)}") from None
     if game.id != game_id:
-        raise UsageError(f"invalid configuration of {game_id}: it is one of {game.id}")
+        raise UsageError(f"invalid configuration of {game_id}: it is a configuration of {game.id}")
     return game
 
 
@@ -171,8 +172,8 @@ class PolicyRecord(_Record):
 
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
-"""How an episode ended: by the game, at the turn limit, because the run stopped, or because the policy failed. The last
-two have no score and are resumed."""
+"""How an episode ended: by the game, at the turn limit, because the run stopped, or because the policy failed. Stopped
+and failed episodes have no score, and continue when the run is resumed."""
 
 
 class EpisodeRecord(_Record):
@@ -187,16 +188,16 @@ class EpisodeRecord(_Record):
         prompts: Contents of prompts.
         max_turns: Turn limit.
         seed: Seed of the episode.
-        index: Index among the run's episodes of this game, or of the curriculum, from 0.
+        index: Index, from 0, among the run's episodes of this game, or among all episodes of a curriculum.
         attempt: 1, plus one for each time that the episode was resumed.
         stage: Stage of the curriculum, if any.
         started: Start time, UTC, ISO 8601.
         turns: All turns.
         final_state: State after the last turn.
-        status: How it ended.
-        end_reason: The game's reason, or the error message.
+        status: How the episode ended.
+        end_reason: Why the game ended or the run stopped, `turn limit`, or the error message.
         score: Sum of the game rewards; None without a result.
-        metrics: The game's metrics of the episode.
+        metrics: Metrics that the game computes for the episode.
     """
 
     record: Literal[2] = RECORD_VERSION
@@ -262,7 +263,7 @@ class DifficultyRecord(_Record):
     Attributes:
         perception: Perceptual difficulty level.
         reasoning: Reasoning difficulty level.
-        overrides: Config fields of each game, by its id, that differ from its levels.
+        overrides: Config fields that differ from those of the levels, by game id.
     """
 
     perception: int
@@ -271,7 +272,7 @@ class DifficultyRecord(_Record):
 
     @classmethod
     def of(cls, perception: int, reasoning: int, games: Iterable[Game[Any, Any]]) -> DifficultyRecord:
-        """Record games made at these levels with overrides."""
+        """Record the difficulty of games made at these levels, with any overrides."""
         overrides = {}
         for game in games:
             levels = type(game.config).at(perception, reasoning).model_dump(mode="json")
@@ -326,11 +327,11 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return the versions that affect rules, randomness and pixels."""
+    """Return the versions of Python and of the packages that affect rules, randomness and pixels."""
     packages = {package: version(package) for package in PACKAGES}
     return {"python": platform.python_version(), "vlmgym": __version__, **packages}
 
 
 def now() -> str:
-    """Return the current time, UTC, ISO 8601, in seconds."""
+    """Return the current time in UTC, in ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""List of the files that vlmgym wrote to a folder, kept as a crash-safe log of changes."""
+"""List of the files that vlmgym wrote to a folder, stored as a crash-safe log of changes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VERSION = 1
 
 
 class FileList:
-    """Paths relative to a folder, and an id of its current contents. An entry that ends with a slash is a temporary
-    folder.
+    """The list: paths relative to the folder, and an id of the folder's current contents. An entry that ends with a
+    slash is a temporary folder.
 
-    The file is untrusted: entries outside the folder are ignored. Methods raise `UsageError` if it is not a list,
-    and `OutputError` if it cannot be read or written.
+    The list's file is untrusted: entries outside the folder are ignored. Methods raise `UsageError` if the file is not
+    such a list, and `OutputError` if it cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class FileList:
         self._append({"removed": entries})
 
     def rename(self, new_id: str | None = None) -> None:
-        """Change the id. Default: a new one."""
+        """Change the id, by default to a random one."""
         self._append({"vlmgym": VERSION, "id": new_id or uuid4().hex})
 
     def _read(self) -> tuple[str | None, dict[str, None]]:
@@ -77,7 +77,7 @@ class FileList:
             log.write(json.dumps(change))
 
     def _is_inside(self, entry: str) -> bool:
-        """Return whether an entry is a path below the folder; folders must be temporary."""
+        """Return whether an entry is a file, or a temporary folder, below the folder of the list."""
         parts = PurePosixPath(entry).parts
         if not parts or ".." in parts or parts[0] == "/" or "\0" in entry or parts[-1] == self.path.name:
             return False

@@ -38,7 +38,7 @@ class LineLog:
         """Append a line atomically.
 
         Raises:
-            OutputError: It cannot be written, such as on a full disk; the file is unchanged.
+            OutputError: The line cannot be written, for instance because the disk is full; the file is unchanged.
         """
         with writing(self.path):
             length = os.fstat(self._file.fileno()).st_size
@@ -60,7 +60,7 @@ class LineLog:
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Replace a file atomically by data, whole or in chunks."""
+    """Write a file atomically, replacing an existing one; `data` is given whole or in chunks."""
     part = temporary(path)
     with writing(path):
         file = part.open("xb")
@@ -79,7 +79,7 @@ OWN = {
     ".json": re.compile(rb'\A\{\s*"vlmgym": '),
     ".png": re.compile(rb"tEXtSoftware\0vlmgym"),
 }
-"""Pattern in the first bytes of files that vlmgym wrote, by suffix."""
+"""Patterns that mark files as written by vlmgym, by suffix; searched in the first `OWN_BYTES` bytes."""
 OWN_BYTES = 2000
 
 
@@ -115,7 +115,7 @@ def json_bytes(data: object) -> bytes:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object with the version of vlmgym, replacing an earlier one; its text may have lone surrogates."""
+    """Write a JSON object with the version of vlmgym, replacing an earlier file; strings may have lone surrogates."""
     write_own_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
 
 

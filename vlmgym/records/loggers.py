@@ -21,7 +21,7 @@ def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> Non
 
 
 def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, Any]) -> Any:
-    """Start a Weights & Biases run, or resume the one whose id is in the file. Logged rows must have a `step`."""
+    """Start a Weights & Biases run, or resume the run whose id is in `id_file`. Logged rows must have a `step`."""
     import wandb
 
     output = OutputFolder(folder)

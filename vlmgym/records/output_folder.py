@@ -17,7 +17,7 @@ from vlmgym.records.files import OutputError, replace_file, writing
 MARKER = ".vlmgym.jsonl"
 """Name of the list in the folder."""
 BUILDING = ".vlmgym.building"
-"""Name of the lock in a folder that is being built, whose contents are all vlmgym's."""
+"""Name of the lock in a folder that is being built. Everything in such a folder was written by vlmgym."""
 
 
 class OutputFolder:
@@ -31,7 +31,7 @@ class OutputFolder:
     """
 
     def __init__(self, folder: Path, marker: Path | None = None) -> None:
-        """Set the folder, and the path of its list if that is elsewhere, without accessing either."""
+        """Set the folder, and the path of its list if that is not in the folder. Reads and writes nothing."""
         self.folder = folder.absolute()  # a policy may change the working directory
         self.list = FileList(marker or self.folder / MARKER)
 
@@ -59,7 +59,7 @@ class OutputFolder:
                             self.folder.rmdir()
 
     def check_own(self) -> None:
-        """Check that the folder is new, empty, or vlmgym's."""
+        """Check that the folder is new, is empty, or has a list."""
         with writing(self.folder):
             if not self._exists() or self.list.id is not None:
                 return
@@ -72,7 +72,7 @@ class OutputFolder:
             )
 
     def check(self, *paths: Path) -> None:
-        """Check that files of the folder can be written without replacing foreign ones."""
+        """Check that writing files of the folder replaces only listed files."""
         listed = self.list.entries()
         for path in paths:
             with writing(path):
@@ -90,14 +90,14 @@ class OutputFolder:
             raise foreign(folder)
 
     def claim(self, *paths: Path) -> None:
-        """List files before they are written."""
+        """Add files to the list before they are written."""
         self.check(*paths)
         listed = self.list.entries()
         if new := [entry for entry in map(self._entry, paths) if entry not in listed]:
             self.list.add(*new)
 
     def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
-        """List a file and write it atomically, with its parent folders."""
+        """Add a file to the list, and write it atomically; parent folders are created."""
         self.claim(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,9 +140,9 @@ class OutputFolder:
                 folder.rmdir()
 
     def move(self, other: OutputFolder) -> None:
-        """Move all listed files and the id to another folder, and take a new id.
+        """Move all listed files and the id to another folder, and give this folder a new id.
 
-        If the process is killed, both folders have the same id, and calling this again completes the move.
+        If the process is killed, both folders have the same id, and calling `move` again completes the move.
         """
         if other.list.id != self.list.id:
             other.list.rename(self.list.id)
@@ -161,7 +161,7 @@ class OutputFolder:
 
     @contextmanager
     def building(self, final: Path) -> Iterator[Path]:
-        """Build a folder that replaces `final` when it is complete."""
+        """Yield a temporary folder, which replaces `final` at the end of the block."""
         self.check_all_of(final)
         part = final.with_name(f".{final.name}.part")
         self.make_temporary(part)
@@ -210,7 +210,7 @@ class OutputFolder:
         return path.relative_to(self.folder).as_posix()
 
     def _parents(self, path: Path) -> list[Path]:
-        """Return the folders between this one and a path, top down."""
+        """Return the folders between this folder and a path, outermost first."""
         return [self.folder / parent for parent in reversed(path.relative_to(self.folder).parents[:-1])]
 
     def _is_file(self, path: Path) -> bool:
@@ -225,7 +225,7 @@ class OutputFolder:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Build a new folder, which gets its name when it is complete."""
+    """Yield a temporary folder, which is renamed to `folder` at the end of the block."""
     folder = folder.absolute()
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -276,7 +276,7 @@ def _locked(path: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not os.path.samestat(os.fstat(lock), os.stat(path)):
                     raise FileNotFoundError
-            except (BlockingIOError, FileNotFoundError):  # not found: its last holder has removed it
+            except (BlockingIOError, FileNotFoundError):  # not found: the last holder of the lock has removed it
                 raise OutputError(f"another run is writing to {path.parent}: choose another --output-dir") from None
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Records in a gzip file with one member each, so that any of them can be read alone."""
+"""Records in a gzip file with one member per record, so that each record can be read without the others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import BinaryIO
 from vlmgym.errors import UsageError
 
 MAX_RECORD = 64 << 20
-"""Maximum size of a record in bytes."""
+"""Maximum uncompressed size of a record in bytes."""
 MAX_RECORDS = 4 << 30
-"""Maximum size of all records of a file."""
+"""Maximum uncompressed size of all records of a file together, in bytes."""
 MAX_COUNT = 1_000_000
 """Maximum number of records of a file."""
 _CHUNK = 1 << 14

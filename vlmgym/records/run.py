@@ -42,10 +42,10 @@ class RunRecord(_Record):
     Attributes:
         record: Version of this format.
         started: Start time, UTC, ISO 8601.
-        versions: As in an episode.
+        versions: Versions of Python and packages, as in `EpisodeRecord`.
         games: Games with their configurations. A curriculum has one for each stage, so ids may repeat.
         suite: Name of the suite, if any.
-        difficulty: Difficulty levels; None for a curriculum, which has its own.
+        difficulty: Difficulty levels; None for a curriculum, whose stages have levels of their own.
         curriculum: The curriculum, if any.
         policy: The policy.
         reward: Weights and shaping.
@@ -105,8 +105,8 @@ class Summary(_Record):
         unfinished: Number of episodes without a result, by status; `not started` have no record.
         turns: Number of turns of the results.
         score_mean: Mean score; None without results.
-        score_stderr: Standard error of the mean; None for a single episode, and for several stages, whose mix depends
-            on the results or the schedule.
+        score_stderr: Standard error of the mean; None for a single episode, and for several stages, because the number
+            of episodes at each stage depends on the results or the schedule.
         score_ci: 95% confidence interval of the mean: Wilson if every episode has a single turn and a score of 0 or 1,
             otherwise Student's t. None for a single episode, for several stages, and for equal scores.
         score_max: Highest score.
@@ -115,16 +115,17 @@ class Summary(_Record):
         format_compliance: Mean format reward over turns; None without turns.
         perception_accuracy: Mean fraction of correct cells in `<perception>`, over turns; None if the game has no
             ground truth or no response has a `<perception>`.
-        perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases.
+        perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases as
+            `perception_accuracy`.
         end_reasons: Number of episodes by the reason why they ended.
-        metric_means: Mean and standard error of each numeric metric.
-        metric_counts: Counts of the values of each other metric.
+        metric_means: Mean and standard error of each numeric metric, by name.
+        metric_counts: Number of episodes with each value of the other metrics, by name.
         prompt_tokens: Tokens of all prompts, including unfinished episodes; None if not counted.
         completion_tokens: Tokens of all responses, including unfinished episodes; None if not counted.
         cost: Cost of these tokens; None without prices.
         latency_p50: Median latency in seconds; None for policies that run in the workers.
         latency_p95: 95th percentile of the latency in seconds.
-        stages: Results at each stage of a curriculum, by its name.
+        stages: Results at each stage of a curriculum, by stage name.
         served_models: Number of turns by the model name that the server reported.
     """
 
@@ -153,7 +154,7 @@ class Summary(_Record):
 
 
 Estimate = tuple[float, float | None]
-"""A mean and its standard error; None if it is not known, as for a single episode."""
+"""A mean and its standard error, which is None if unknown, as for a single episode."""
 
 
 class SuiteResult(_Record):
@@ -165,7 +166,7 @@ class SuiteResult(_Record):
         score_stderr: Standard error of the mean; None for a single episode.
         random: Mean score of the random policy.
         oracle: Mean score of the oracle.
-        normalised: The mean, mapped to 0 for the random policy and 1 for the oracle, and its standard error.
+        normalised: Mean score scaled to 0 for the random policy and 1 for the oracle, and its standard error.
     """
 
     episodes: int
@@ -180,7 +181,7 @@ class SuiteSummary(_Record):
     """Normalised results of a run of a suite.
 
     Attributes:
-        games: Results of the games that have one, by id.
+        games: Result of each game that has one, by id.
         skills: Mean of the normalised scores of the games that test each skill.
         score: Mean of the normalised scores of all games with a result; None without one.
     """
@@ -195,11 +196,11 @@ class RunSummary(_Record):
 
     Attributes:
         record: Version of this format.
-        games: Summary of each game, by its id.
+        games: Summary of each game, by id.
         suite: Normalised results, for a run of a suite.
         stop_reason: Why the run stopped early, or None.
-        seconds: Wall time of playing, over all sessions that were not killed.
-        turns_per_second: Turns played in that time, per second.
+        seconds: Wall-clock time of playing, summed over the sessions of the run; killed sessions are not counted.
+        turns_per_second: Number of turns played in that time, per second.
     """
 
     record: Literal[2] = RECORD_VERSION
@@ -228,22 +229,22 @@ def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[b
 
 
 def version_changes(config: RunRecord) -> str:
-    """Report the versions that have changed since a run started, or return an empty string."""
+    """Return a message about the versions that have changed since a run started; empty if none has."""
     before, after = config.versions, versions()
     changed = [f"{name} {before.get(name)}" for name in after if before.get(name) != after[name]]
     return f"the run was started with {', '.join(changed)}" if changed else ""
 
 
 def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
-    """List the differences that affect episodes, such as `max_turns was 100 and is 50`.
+    """List the differences of two configurations that affect episodes, such as `max_turns was 100 and is 50`.
 
-    More episodes than before are not a difference.
+    A larger number of episodes is not a difference.
     """
     if (before.curriculum is None) != (after.curriculum is None):
         return ["it had no curriculum" if before.curriculum is None else "it had a curriculum"]
     if before.curriculum is not None and after.curriculum is not None:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
-        if found:  # the games follow from it
+        if found:  # differences of the games follow from these
             return found
     fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed", "private_salt"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))

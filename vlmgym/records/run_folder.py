@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and where the previous run of a script goes."""
+"""The folder of a run: paths of its files, and how a script's previous run is moved away."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunFolder:
             owner.check(*(path for path in paths if self.owner(path) is owner))
 
     def make_room(self) -> None:
-        """Make room for a new run."""
+        """Raise `UsageError` if the folder already contains a run."""
         if {self.run, self.episodes} & set(self.output.owned()):
             raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
 
@@ -102,7 +102,7 @@ class RunFolder:
 
 
 def _file_name(game: str) -> str:
-    """Replace the characters of a game's name that do not belong in a file name, as in `gym:ALE/Breakout`."""
+    """Replace the characters of a game's name that are unsafe in file names, as in `gym:ALE/Breakout`."""
     return re.sub(r"[^\w.-]+", "_", game)
 
 
@@ -136,18 +136,20 @@ class ScriptFolder(RunFolder):
         return self.output if path.is_relative_to(self.folder) else self.script_output
 
     def make_room(self) -> None:
-        """Move the last run to `NAME.previous` if it was complete, replacing the one there, otherwise to `NAME.1`, ...
+        """Move the last run to another folder.
 
-        Files that vlmgym did not write stay; a `NAME.previous` that contains some is not replaced.
+        A complete run replaces the one in `NAME.previous`; an incomplete run gets the first free folder of `NAME.1`,
+        `NAME.2`, ... Files that vlmgym did not write are not moved. If `NAME.previous` contains such files, it is not
+        replaced, and a complete run also gets a numbered folder.
         """
         if self.output.owned():
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._archive())
         else:
-            self.output.list.rename()  # after a kill, files that were already moved may have this id
+            self.output.list.rename()  # if a move was killed at its end, the moved files have the same id
 
     def _archive(self) -> OutputFolder:
-        """Choose the destination of the last run; after an interrupted move, the one that has its other files."""
+        """Choose the destination of the last run; after an interrupted move, the folder with the files moved so far."""
         previous = OutputFolder(self.folder.with_name(f"{self.name}.previous"))
         numbered = (OutputFolder(self.folder.with_name(f"{self.name}.{n}")) for n in count(1))
         taken = []

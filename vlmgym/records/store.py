@@ -64,7 +64,7 @@ class StoredEpisode:
             raise UsageError(f"{self.location}, {error}") from None
 
     def text(self) -> bytes:
-        """Read the line."""
+        """Read the JSON of the record."""
         try:
             if self.file.suffix == ".gz":
                 return read_packed(self.file, self.offset)
@@ -84,10 +84,10 @@ class Run(Generic[EpisodeT]):
 
     Attributes:
         folder: Folder of the run.
-        config: Its configuration.
-        episodes: Latest record of each episode, or its location, by game and seed.
-        torn: Whether the last line of `episodes.jsonl` is incomplete; it is not included.
-        replaced: Earlier records of these episodes.
+        config: Configuration of the run.
+        episodes: Latest record of each episode, or the record's location, ordered by game and seed.
+        torn: Whether the last line of `episodes.jsonl` is incomplete; such a line is ignored.
+        replaced: Earlier records of the same episodes, or their locations.
     """
 
     folder: RunFolder
@@ -130,7 +130,7 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     found, torn = find_episodes(run_folder.episodes if run_folder.episodes.exists() else run_folder.packed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
-    # A resumed run appends new records of episodes that had no result: the last one counts.
+    # A resumed run appends new records of episodes that had no result: the last record of an episode counts.
     latest = {episode.key: episode for episode in found}
     ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
     replaced = tuple(episode for episode in found if latest[episode.key] is not episode)

@@ -7,7 +7,8 @@ from vlmgym.policies import ImageArray, Prompt, random_response
 def custom_policy(images_batch: list[list[ImageArray]], prompt_batch: list[Prompt]) -> list[str]:
     """Answer each prompt from its uint8 RGB images (height, width, 3). Edit this to query your own model.
 
-    Prompts are strings that also have `game`, `seed`, `turn`, `episode_id` and `images`; answers, strings or a `Reply`.
+    A prompt is a string with the attributes `game`, `seed`, `turn`, `episode_id` and `images`. Return a string or a
+    `Reply` for each prompt.
     """
     return [random_response(prompt) for prompt in prompt_batch]
 

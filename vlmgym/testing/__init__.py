@@ -9,8 +9,8 @@ or, with one pytest test per check::
     def test_my_game(check):
         run_check(check, MyGame(), seeds=(0, 1))
 
-Games are checked in states reached by seeded random play, oracles also in states reached by their own play. A failure
-names the check and the difference. `check_game` and `run_check` return notes about what could not be checked.
+Games are checked in states reached by seeded random play, and oracles also in states that they reach themselves. A
+failure names the check and the difference. `check_game` and `run_check` return notes about what could not be checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from vlmgym.testing.values import check_json_round_trip, check_purity, check_res
 __all__ = ["CHECKS", "CLASS_CHECKS", "GAME_CHECKS", "Check", "check_game", "check_name", "run_check"]
 
 Check = Callable[[AnyGame, Seeds], list[str] | None]
-"""Raises `AssertionError` on a fault; returns notes about what it could not check."""
+"""A check raises `AssertionError` if the game has a fault, and returns notes about what could not be checked."""
 
 CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_types, check_config_fields, check_levels)
 """Checks of the class, independent of the level."""
@@ -81,11 +81,11 @@ def check_game(
     levels: Sequence[tuple[int, int]] = ((3, 3), (1, 1), (5, 5)),
     seeds: Seeds = (0, 1),
 ) -> list[str]:
-    """Check the contract of `vlmgym.sandbox.core.game.Game`.
+    """Check that a game satisfies the contract of `vlmgym.sandbox.core.game.Game`.
 
     Args:
         game: Id or class of a game, or a game object, which is checked with its own config.
-        levels: Levels (perception, reasoning) to check at.
+        levels: Pairs of levels (perception, reasoning) at which the game is checked.
         seeds: Seeds of the episodes.
 
     Returns:
@@ -101,7 +101,7 @@ def check_game(
 
 
 def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
-    """Run one check, with its name and the game in the error message and in the notes."""
+    """Run one check; its error message and notes start with the name of the check and the game."""
     try:
         notes = check(game, seeds) or []
     except Exception as error:  # any unexpected error is a fault of the game
@@ -111,5 +111,5 @@ def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
 
 
 def check_name(check: Check) -> str:
-    """Name a check in messages and test ids."""
+    """Return the name of a check in messages and test ids."""
     return check.__name__.removeprefix("check_")

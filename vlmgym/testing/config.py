@@ -13,7 +13,10 @@ from vlmgym.testing.states import AnyGame, Seeds, at_level, observation
 
 
 def check_identity(game: AnyGame, seeds: Seeds) -> None:
-    """Check that the id belongs to the class, which has a docstring, frozen states and equality by config."""
+    """Check that a registered id refers to this class, and that the class has a docstring and frozen states.
+
+    Games with the same config must be equal.
+    """
     found = type(game)
     if game.id in game_ids():
         assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
@@ -24,13 +27,13 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
-    """Check that every config field belongs to a difficulty, and configs are frozen."""
+    """Check that every config field is declared with `config_field` or `setting`, and that configs are frozen."""
     game.Config.field_difficulties()
     assert game.config.model_config.get("frozen"), "the config is not frozen"
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Check that both difficulties have five different levels, and all 25 pairs can be drawn."""
+    """Check that both difficulties have five different levels, and that states at all 25 pairs can be drawn."""
     for difficulty in DIFFICULTIES:
         configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
         equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]

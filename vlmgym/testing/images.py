@@ -14,7 +14,7 @@ from vlmgym.testing.transcript import digest
 
 
 def check_images(game: AnyGame, seeds: Seeds) -> None:
-    """Check that images are uint8 RGB with the declared shapes; writing into one does not change the next."""
+    """Check that images are uint8 RGB with the declared shapes, and that writing into one does not change the next."""
     for state in islice(sample_states(game, seeds), 4):
         images = game.images(state)
         shapes = [image.shape for image in images]

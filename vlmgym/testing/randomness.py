@@ -47,7 +47,7 @@ def _make_handler() -> Callable[..., list[list[dict[str, Any]]]]:
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
-    """Check that different seeds give different episodes under the same choice of moves."""
+    """Check that 8 seeds do not all give the same episode when the first legal action is played each time."""
     episodes = set()
     for seed in range(8):
         episode: Episode[Any, Any] = Episode(game, seed)
@@ -62,7 +62,7 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Check that random actions depend only on the generator and belong to the action space."""
+    """Check that random actions depend only on the generator, and are in the action space."""
     for seed in seeds:
         drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
         assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"

@@ -1,4 +1,4 @@
-"""Checks of rules: legal actions, steps, ends, metrics and the oracle."""
+"""Checks of the rules of a game (legal actions, steps, ends), its metrics and its oracle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORACLE_TURNS = 10
 
 
 def check_types(game: AnyGame, seeds: Seeds) -> None:
-    """Check the types of what the methods return, before other checks rely on them."""
+    """Check the types of the methods' return values, on which the other checks rely."""
     rng = np.random.default_rng(seeds[0])
     state = game.start(rng)
     _check_type("start", state, game.State)
@@ -82,7 +82,7 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Check that an illegal action raises an error with a reason before the generator is used."""
+    """Check that an illegal action raises an error with a reason, and does not use the random generator."""
     for state in sample_states(game, seeds):
         for action in [*islice(sample_actions(game), 50), *actions_out_of_range(game)]:
             rng = np.random.default_rng(0)
@@ -114,7 +114,7 @@ def check_steps(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
-    """Check that a state has legal actions until the episode ends; then it has none, and `step` rejects all actions."""
+    """Check that states have legal actions until the end, and that final states have none and reject all actions."""
     unreached = []
     for state in sample_states(game, seeds):
         reason, legal = game.ended(state), game.legal_actions(state)
@@ -180,7 +180,7 @@ def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
 
 
 def _checked_oracle(game: AnyGame, state: Any) -> Any:
-    """Return the oracle's action, None if it has none."""
+    """Check the oracle in one state, and return its action, or None if it has none."""
     text = game.to_json(state)
     best = game.best_action(state)
     assert game.to_json(state) == text, f"the oracle changed the state {text}"

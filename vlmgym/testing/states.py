@@ -17,7 +17,7 @@ AnyGame = Game[Any, Any]
 Seeds = Sequence[int]
 
 TURNS = 8
-"""Legal moves per seed."""
+"""Maximum number of moves to play per seed."""
 ACTIONS = 300
 """Maximum number of actions to try in a state."""
 MAX_TURNS_TO_END = 500
@@ -49,7 +49,7 @@ def walk(game: AnyGame, seed: int) -> Iterator[Any]:
 
 
 def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
-    """Yield the states of an episode per seed."""
+    """Yield the states of one random episode per seed."""
     for seed in seeds:
         yield from walk(game, seed)
 
@@ -74,7 +74,7 @@ def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
 
 
 def legal_actions(game: AnyGame, state: Any) -> list[Any]:
-    """List the legal actions, or sample the action space if they cannot be listed."""
+    """List the legal actions, or sample the action space if the game does not list them."""
     listed = game.legal_actions(state)
     return list(islice(sample_actions(game), 50)) if listed is None else list(listed)
 
@@ -105,7 +105,7 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 
 
 def in_space(game: AnyGame, action: Any) -> bool:
-    """Return whether an action has the right type and belongs to the action space."""
+    """Return whether an action has the right type and is in the action space."""
     try:
         fits = game.to_action(action) == action
     except UsageError:

@@ -17,7 +17,7 @@ DOUBTFUL = ("{0} or {0}", "{0} {0}", "not {0}", "maybe {0}", "{0}?", "{0}...", "
 
 
 def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
-    """Check that `parse` inverts `format` for every action; anything else raises `ParseError`."""
+    """Check that `parse` inverts `format` for every action, and raises `ParseError` for other texts."""
     for action in sample_actions(game):
         text = game.format(action)
         back = game.parse_answer(text)

@@ -30,7 +30,7 @@ def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
 
 
 def transcripts(game: type[AnyGame], config: str, seeds: Seeds) -> list[list[dict[str, Any]]]:
-    """Create transcripts in another process, from the config as JSON."""
+    """Return the transcripts of several seeds; called in another process, with the config as JSON."""
     made = game(game.Config.model_validate_json(config))
     return [transcript(made, seed) for seed in seeds]
 

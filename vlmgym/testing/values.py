@@ -15,7 +15,7 @@ from vlmgym.testing.transcript import act_and_describe, assert_same, digest
 
 
 def check_json_round_trip(game: AnyGame, seeds: Seeds) -> None:
-    """Check that states survive JSON, and other text raises `StateError`."""
+    """Check that states survive JSON unchanged, and that other texts raise `StateError`."""
     for state in sample_states(game, seeds):
         text = game.to_json(state)
         assert "\n" not in text, f"the JSON of a state has several lines: {text!r}"
@@ -47,7 +47,7 @@ def check_restored_episode(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_purity(game: AnyGame, seeds: Seeds) -> None:
-    """Check that no method changes the state or the config, and the order of calls does not matter."""
+    """Check that no method changes the state or the config, and that the order of calls does not matter."""
     for state in sample_states(game, seeds):
         text, config = game.to_json(state), game.config.model_dump_json()
         methods: list[Callable[[Any], Any]] = [

@@ -28,11 +28,11 @@ def check_num_workers(name: str, num_workers: object, backend: object = "process
 
     Args:
         name: Name of the parameter.
-        num_workers: The number.
+        num_workers: Number of workers, or None.
         backend: Location of the workers.
 
     Raises:
-        UsageError: One of them is not accepted.
+        UsageError: The number or the backend is invalid.
     """
     if not isinstance(backend, str) or backend not in get_args(Backend):
         raise UsageError(f"backend must be one of {', '.join(get_args(Backend))}, got {short_repr(backend)}")

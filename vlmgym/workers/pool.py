@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_PENDING = 2
-"""Maximum calls per process: it handles the next one while the parent reads the result."""
+"""Maximum pending calls per process: the process handles one while the parent reads the result of another."""
 CLOSE_TIMEOUT = 1.0
 """Seconds that a closed pool waits for calls in progress before it kills their processes."""
 
@@ -70,12 +70,12 @@ def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> Work
 
 
 class ProcessPool:
-    """Calls functions in worker processes, or in this process without any. Serves one event loop at a time.
+    """Calls functions in worker processes, or in this process if there are none. Serves one event loop at a time.
 
-    The event loop communicates with the processes directly. The threads of `ProcessPoolExecutor` compete with it for
-    the GIL, which costs 8 to 23% more CPU time per turn (`docs/log.md`).
+    The event loop communicates with the processes directly. The threads of `ProcessPoolExecutor` would compete with
+    the event loop for the GIL, and cost more CPU time of this process per turn (`docs/log.md`).
 
-    A process that dies is not restarted: its calls fail and the run ends, and `vlmgym eval --resume` continues it.
+    A process that dies is not restarted: its calls fail and the run ends; `vlmgym eval --resume` continues the run.
     """
 
     def __init__(self, count: int) -> None:
@@ -100,7 +100,7 @@ class ProcessPool:
             on_error.pop_all()
 
     async def start(self) -> None:
-        """Wait until all processes run, so that their startup does not slow down what follows."""
+        """Wait until all processes run, so that their startup does not slow down the first calls."""
         await asyncio.gather(*(self.call(os.getpid) for _ in range(self.count)))  # one call per idle process
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -17,8 +17,8 @@ T = TypeVar("T")
 Future = asyncio.Future[Any]
 
 GRACE = 0.2
-"""Seconds between the death of a process and the failure of its calls. The signal may have been sent to the whole
-process group (SIGTERM of a job scheduler); the interrupt of the parent then takes precedence."""
+"""Seconds between the death of a process and the failure of its calls. If a signal was sent to the whole process group
+(SIGTERM of a job scheduler), the parent is interrupted within this time instead."""
 
 
 class PoolWorker:
@@ -47,7 +47,7 @@ class PoolWorker:
         """Pickle a call for `submit`.
 
         Raises:
-            UsageError: It cannot be pickled.
+            UsageError: The call cannot be pickled.
         """
         return self._process.pack(function, args, kwargs)
 
@@ -68,7 +68,7 @@ class PoolWorker:
             self._write()
 
     def listen(self) -> None:
-        """Register with the running event loop if there are pending calls, maybe of an earlier event loop."""
+        """Register with the running event loop if there are pending calls, which may be from an earlier event loop."""
         loop = asyncio.get_running_loop()
         if self._calls and self._loop is not loop:
             self._loop = loop
@@ -112,7 +112,7 @@ class PoolWorker:
         return self._unregister() if not self._calls else None
 
     def _unregister(self) -> None:
-        """Leave the event loop, which may end before the next call."""
+        """Unregister from the event loop, which may end before the next call."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._channel)
             self._loop.remove_writer(self._channel)

@@ -33,14 +33,14 @@ class Worker(Protocol):
         """Pickle the arguments of a call for `send`.
 
         Raises:
-            UsageError: They cannot be pickled.
+            UsageError: The arguments cannot be pickled.
         """
 
     def send(self, packed: bytes, timeout: float | None) -> None:
         """Send a call.
 
         Raises:
-            TimeoutError: The worker did not read it in time.
+            TimeoutError: The worker did not read the call in time.
             ChannelClosed: The worker died.
         """
 
@@ -63,7 +63,7 @@ class Worker(Protocol):
 
 
 def receive_value(worker: Worker) -> Any:
-    """Wait for the oldest call of a worker and return its value or raise its error.
+    """Wait for the oldest call of a worker, and return its value or raise its error.
 
     Raises:
         WorkerError: The worker died.
@@ -78,20 +78,22 @@ def receive_value(worker: Worker) -> Any:
 class WorkerProcess:
     """A spawned process that handles calls.
 
-    It is spawned rather than forked, so threads and accelerators of the parent do not matter. It ignores Ctrl-C and
-    exits with its parent, however the parent ends.
+    The process is spawned rather than forked, so that threads and accelerators of the parent do not affect it. It
+    ignores Ctrl-C and exits with its parent, however the parent ends.
 
     Attributes:
         process: The process.
-        channel: Channel to it; non-blocking reads and writes serve event loops.
+        channel: Channel to the process; event loops use its non-blocking reads and writes.
     """
 
     def __init__(self, make_handler: Callable[..., Handler], *args: Any, name: str = "vlmgym worker") -> None:
         """Start the process without waiting for it.
 
         Args:
-            make_handler: Called in the process with `args`; returns the function that handles calls. Picklable.
-            args: Picklable, or resources such as `SharedArray` that can be sent to a process that is being spawned.
+            make_handler: Picklable function that is called in the process with `args`, and returns the function that
+                handles calls.
+            args: Arguments of `make_handler`: picklable objects, or resources such as `SharedArray` that can be sent to
+                a process while it is spawned.
             name: Name of the process.
         """
         ours, theirs = socket.socketpair()
@@ -154,11 +156,11 @@ def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple
 
 @contextlib.contextmanager
 def block_sigint() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C from the start; they must call `exit_with_parent`.
+    """Make processes that are started in this block ignore Ctrl-C from the beginning.
 
-    The parent receives a Ctrl-C at the end of the block.
+    The processes must call `exit_with_parent`. The parent receives a Ctrl-C at the end of the block.
     """
-    resource_tracker.ensure_running()  # if started with the first process, it would unblock the signal
+    resource_tracker.ensure_running()  # starting the tracker with the first process would unblock the signal
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

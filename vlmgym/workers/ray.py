@@ -1,8 +1,9 @@
 """Workers on a Ray cluster. Requires the extra `ray`.
 
-The cluster is the one that the program has already joined, the one at RAY_ADDRESS, one that runs on this machine, or a
-new one on this machine, in this order. Its machines need the same version of vlmgym, and data of games at the same
-paths. A machine may be lost at any time; its work is repeated elsewhere with the same results.
+The first of these clusters is used: the cluster that the program has already joined, the cluster at RAY_ADDRESS, a
+cluster that runs on this machine, a new cluster on this machine. All its machines need the same version of vlmgym, and
+data of games at the same paths. A machine may be lost at any time; its work is repeated on other machines with the same
+results.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds that a cluster has to accept a connection."""
+"""Maximum seconds to wait until the cluster accepts a connection."""
 
 _next_cpu = count()
 
@@ -78,7 +79,7 @@ def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> in
 
 
 def _check_versions(ray: Any) -> None:
-    def installed_version() -> str:  # pickled by value, because this module may be missing there
+    def installed_version() -> str:  # pickled by value, because this module may be missing on the node
         try:
             from vlmgym import __version__
         except ImportError:
@@ -103,7 +104,7 @@ def _nodes_with_cpus(ray: Any) -> list[dict[str, Any]]:
 
 
 def _on_node(ray: Any, node_id: str) -> Any:
-    """Return a scheduling strategy for a node, or for any node if it is gone."""
+    """Return a scheduling strategy for a node, or for any node if that one is gone."""
     return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=True)
 
 
@@ -121,11 +122,11 @@ def node_name(node: dict[str, Any]) -> str:
 class RayWorker:
     """A `Worker` in an actor, on the next node of the cluster.
 
-    It reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine, but a byte of
-    memory: Ray places actors that reserve nothing at random, whatever their scheduling strategy.
+    The actor reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine. It reserves
+    one byte of memory, because Ray ignores the scheduling strategy of actors that reserve nothing.
 
     Attributes:
-        node: Id of the node it runs on, once known.
+        node: Id of the node that the actor runs on; None until it is known.
     """
 
     name = "Ray worker"
@@ -209,7 +210,7 @@ class _Actor:
         return str(ray.get_runtime_context().get_node_id())
 
     def handle(self, message: bytes) -> list[Any]:
-        """Handle a call. Returns the pickled response and its buffers as arrays, which Ray transfers without copies."""
+        """Handle a call. Return the pickled response and its buffers as arrays, which Ray transfers without copies."""
         import numpy as np
         from ray import cloudpickle
 
@@ -225,9 +226,9 @@ class _Actor:
 
 
 class RayPool:
-    """Calls functions in a Ray cluster, like `ProcessPool` does in processes on this machine.
+    """Calls functions on a Ray cluster, as `ProcessPool` does in processes on this machine.
 
-    The functions must be pure: calls on a lost machine are repeated on others.
+    The functions must be pure: calls on a lost machine are repeated on other machines.
     """
 
     def __init__(self, num_workers: int | None, num_tasks: int) -> None:
@@ -255,7 +256,8 @@ class RayPool:
 
         Raises:
             UsageError: The call cannot be pickled, or the pool is closed.
-            WorkerError: The call failed in several workers in a row, or the cluster is gone.
+            WorkerError: The function raised an unexpected error, the call failed in several workers in a row, or the
+                cluster is gone.
         """
         if self._closed:
             raise UsageError("the pool is closed")
