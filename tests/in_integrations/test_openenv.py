@@ -100,7 +100,7 @@ def test_too_many_sessions_are_an_error(url: str) -> None:
         (lambda client: client.reset(game="chess"), "this server has no game 'chess', only 2048, swap"),
         (
             lambda client: client.reset(size=100),
-            "reset takes seed, episode_id and game, got size: config is the server's",
+            "reset takes seed, episode_id and game, got size: only the server sets the config",
         ),
         (lambda client: [client.reset(seed=0), *[client.step({"response": ""}) for _ in range(5)]], "has ended"),
     ],

@@ -49,7 +49,7 @@ def test_options_override_the_checkpoint_except_those_of_games(
     played = evaluate(model, tmp_path / "eval", "--policy", "oracle", "--max-turns", "3", "--seed", "5")
     assert (played.config.max_turns, [episode.seed for episode in played.episodes]) == (3, [5, 6])
     for options, words in (
-        (["--size", "64"], "sets the difficulty of its games"),
+        (["--size", "64"], "sets the difficulty of the games"),
         (["--games", "swap"], "--as-trained names the games"),
         (["--full-curriculum"], "without a curriculum"),
     ):

@@ -20,7 +20,7 @@ MODEL_FOLDERS = ("", "model")
 
 
 def with_trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
-    """Put the options of a checkpoint first, so that later ones override them.
+    """Insert the options of a checkpoint before those of the command line, which override them.
 
     Sampling options and the model are only inserted if the policy has such options.
 
@@ -55,7 +55,7 @@ def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConf
     """
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --strict, --config"
-        raise UsageError(f"--as-trained sets the difficulty of its games: leave out {options}")
+        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")
     if record.blank:
         raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
     kept = record.validation_questions

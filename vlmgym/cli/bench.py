@@ -22,7 +22,7 @@ ROUNDS = 3
 TIE_RATIO = 0.95
 """Fraction of the best rate that counts as equally fast."""
 ACTIONS = 10_000
-"""Approximate number of scripted actions; larger than the caches of games."""
+"""Approximate number of actions in a script, so that the script does not fit into the caches of games."""
 MIN_STEPS = 16
 """Minimum number of steps in a script."""
 
@@ -103,7 +103,7 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
 
 
 def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
-    """Recommend the layout with the fewest workers, then the fewest environments, among the fastest."""
+    """Recommend, among the layouts that count as equally fast, the one with the fewest workers, then environments."""
     best, fastest = max(rates.items(), key=lambda item: item[1].median)
     enough = fastest.median * TIE_RATIO
     workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
-"""Upper bound of the number of random moves before a state."""
+"""Upper bound, exclusive, of the number of random moves before a state."""
 MEASURES = (
     ("first token (s)", "first_token", ".3f"),
     ("request (s)", "latency", ".3f"),
@@ -48,7 +48,7 @@ MEASURES = (
 )
 """Rows of the table: label, field of `Speed` and format."""
 Question = Callable[[], tuple[list[ImageArray], str]]
-"""Returns images and a prompt."""
+"""Function that returns images and a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +122,11 @@ class BenchModelConfig(GameOptions):
 
     @property
     def levels(self) -> list[int]:
-        """Concurrency levels in order; a prompt is sent once at a time."""
+        """Concurrency levels in order; only 1 with `--prompt`."""
         return sorted(set(self.concurrency)) if self.prompt is None else [1]
 
     def more(self, requests: int, begun: float) -> bool:
-        """Whether a measurement that began at this time continues after a number of requests in sequence."""
+        """Return whether a measurement that began at time `begun` continues after `requests` sequential requests."""
         if self.prompt is not None:
             return requests < self.runs
         return not requests or time.perf_counter() < begun + self.seconds
@@ -143,7 +143,7 @@ class Statistic:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Statistic:
-        """Compute them; the standard deviation of a single value is 0."""
+        """Compute the statistics of at least one value; the standard deviation of a single value is 0."""
         stdev = statistics.stdev(values) if len(values) > 1 else 0.0
         return cls(statistics.fmean(values), stdev, statistics.median(values), float(np.quantile(values, 0.95)))
 
@@ -155,15 +155,15 @@ class Speed:
     Attributes:
         concurrency: Number of concurrent requests.
         requests: Number of requests measured.
-        first_token: Seconds to the first token.
-        latency: Seconds of a request.
-        request_tokens_per_second: Response tokens of a request over its time.
-        steady_tokens_per_second: Response tokens of a request after the first over the time after the first. None if
-            a response has fewer than two tokens, or no text.
-        tokens_per_second: Response tokens of all requests over time, at full concurrency.
-        requests_per_second: Requests over time, at full concurrency.
-        prompt_tokens: Mean tokens of a prompt, images included.
-        completion_tokens: Mean tokens of a response.
+        first_token: Time to the first token of a request, in seconds.
+        latency: Duration of a request, in seconds.
+        request_tokens_per_second: Response tokens of a request, divided by the duration of the request.
+        steady_tokens_per_second: Response tokens of a request after the first token, divided by the time after the
+            first token. None if any response has fewer than two tokens, or no text.
+        tokens_per_second: Response tokens of all requests per second, while all concurrent requests were running.
+        requests_per_second: Requests per second, while all concurrent requests were running.
+        prompt_tokens: Mean number of tokens of a prompt, images included.
+        completion_tokens: Mean number of tokens of a response.
     """
 
     concurrency: int
@@ -179,7 +179,11 @@ class Speed:
 
     @classmethod
     def of(cls, concurrency: int, timed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
-        """Summarise requests; rates over the time from `begin` to `end` count requests that end later in part."""
+        """Summarise requests.
+
+        The rates of all requests together are computed from `begin` to `end`; of a request that ends later, only the
+        part before `end` counts.
+        """
         tokens = sum(one.completion_tokens * _share(one.first, one.ended, begin, end) for one in timed)
         steady = all(one.completion_tokens > 1 and one.ended > one.first for one in timed)
         rates = [(one.completion_tokens - 1) / (one.ended - one.first) for one in timed] if steady else []
@@ -215,7 +219,7 @@ class ModelSpeeds:
 def bench_model(config: BenchModelConfig) -> ModelSpeeds:
     """Measure a server, print a table and write the output file.
 
-    Failed requests are not retried, which would distort the results.
+    Failed requests are not retried, because retries would distort the results.
     """
     policy, load = OpenAIPolicy(config.server()), None
     if config.against is not None:
@@ -234,7 +238,7 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
     model = load() if load else None
     server: list[Speed] = []
     transformers: list[Speed] = []
-    # Alternate between the two, so that other load affects both equally.
+    # Alternate between server and transformers, so that other load affects both equally.
     for concurrency in track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True):
         server.append(run_async(_measure_server(policy, config, questions, concurrency)))
         if model is not None:
@@ -269,7 +273,7 @@ def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
 async def _measure_server(
     policy: OpenAIPolicy, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
 ) -> Speed:
-    """Keep `concurrency` requests in flight."""
+    """Measure the server with `concurrency` requests in flight, after a warm-up request of each."""
 
     def encoded(question: Question) -> tuple[list[str], str]:
         images, prompt = question()
@@ -296,7 +300,7 @@ async def _measure_server(
 def _measure_local(
     model: LocalModel, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
 ) -> Speed:
-    """Generate batches, the first as a warm-up."""
+    """Measure batches of `concurrency` prompts with transformers, after a warm-up batch."""
     _generate(model, config, [next(questions) for _ in range(concurrency)])
     timed: list[StreamTiming] = []
     begun = time.perf_counter()
@@ -337,7 +341,7 @@ def _print(speeds: ModelSpeeds, config: BenchModelConfig) -> None:
     if config.prompt is not None:
         caption = f"Means ± standard deviations of {config.runs} runs, one at a time."
     if speeds.transformers:
-        caption += " transformers: at equal batch size; ratio: server / transformers, of means."
+        caption += " transformers: batch size equal to concurrency; ratio: mean of the server / mean of transformers."
     levels = (str(speed.concurrency) for speed in speeds.server)
     table = Table("concurrency", *levels, title=title, caption=caption)
     for label, name, form in MEASURES:

@@ -63,7 +63,7 @@ def _float(word: str) -> float:
 
 def _path(word: str) -> Path:
     if not word:
-        raise UsageError("a path must not be empty; for the current folder, write .")  # in tuples too
+        raise UsageError("a path must not be empty; for the current folder, write .")  # also inside tuples
     return Path(word)
 
 

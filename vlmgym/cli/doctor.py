@@ -34,7 +34,7 @@ EXTRAS = {
     "log": "live logging to TensorBoard and Weights & Biases",
     "ray": "worker processes on several machines",
 }
-"""Extras for users, and what each of them adds."""
+"""Extras for users, and what each extra adds."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def doctor(config: DoctorConfig) -> None:
         lacking = missing(extra)
         table.add_row(extra, adds, f"missing: {', '.join(lacking)}" if lacking else "installed")
     console.print(table)
-    console.print("Install an extra with pip install 'vlmgym[NAME]', in a clone with -e '.[NAME]'.")
+    console.print("Install an extra with pip install 'vlmgym[NAME]', or in a clone with pip install -e '.[NAME]'.")
 
 
 def missing(extra: str) -> list[str]:
-    """Return the requirements of an extra that are not installed, or in another version."""
+    """Return the requirements of an extra that are missing, or installed in a version that does not meet them."""
     if extra not in (metadata("vlmgym").get_all("Provides-Extra") or ()):
         return [f"the extra {extra} itself: reinstall vlmgym"]
     return [str(needed) for needed in _requirements(extra) if not _is_installed(needed)]
@@ -68,7 +68,7 @@ def _requirements(extra: str) -> Iterator[Requirement]:
         needed = Requirement(text)
         if needed.marker is None or not needed.marker.evaluate({"extra": extra}):
             continue
-        if needed.marker.evaluate({"extra": ""}):  # of the core
+        if needed.marker.evaluate({"extra": ""}):  # required without the extra, too
             continue
         if needed.name == "vlmgym":
             for other in needed.extras:

@@ -104,7 +104,9 @@ def run_evaluation(
         seed = None if salt is None else salt.seed(suite)
         config, played = chosen.configure(config, seed), chosen.make_games(config.observation)
         if others := sorted(chosen.games.keys() - {game.id for game in played}):
-            make_console(stderr=True).print(f"left out, without a description: {', '.join(others)}", soft_wrap=True)
+            make_console(stderr=True).print(
+                f"left out because they have no text description: {', '.join(others)}", soft_wrap=True
+            )
     if played is None:
         played = _played(game_names, config, preset, curriculum)
     if config.all_rows:
@@ -115,7 +117,7 @@ def run_evaluation(
     check_run(policy, played, config)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     for game in games:
-        Episode(game, config.seed)  # opens its data, before the folder is created
+        Episode(game, config.seed)  # opens the game's data before the folder is created
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
     console, progress_console = make_console(), make_console(stderr=True)

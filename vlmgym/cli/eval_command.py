@@ -1,4 +1,4 @@
-"""`vlmgym eval`: its options, and the games that they name."""
+"""`vlmgym eval`: its options, and the games or curriculum that the options name."""
 
 from __future__ import annotations
 
@@ -41,14 +41,17 @@ class EvalCommand(EvalConfig):
     """With --suite, play private seeds derived from the salt in this file (docs/suites.md)."""
     as_trained: Path | None = None
     """Checkpoint: evaluate with the settings in its vlmgym.json (games, difficulty, turn limit, ...), on validation
-    seeds. Other options override them, except the games.
+    seeds. Other options override these settings, except the games.
     The vllm and transformers policies load the checkpoint itself, unless --model is given."""
     full_curriculum: bool = False
-    """With --as-trained, play its curriculum from the first stage, instead of the stages that training had reached."""
+    """With --as-trained, play the curriculum from its first stage, instead of the stages that training had reached."""
 
 
 def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
-    """Add the options of `--as-trained`; also return the type of all options, which depend on the policy."""
+    """Return the arguments, with the options of `--as-trained` inserted, and the type that parses them.
+
+    The type depends on the policy, which adds its own options.
+    """
     _reject_settings_of_suite(args)
     words = list(args)
     if checkpoint := option_value("--as-trained", words):
@@ -59,7 +62,7 @@ def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
 
 
 def _reject_settings_of_suite(words: Sequence[str]) -> None:
-    """Reject options that a suite fixes, even if they have its values or the defaults."""
+    """Reject options that a suite fixes, even with the values of the suite or the defaults."""
     options = [word.partition("=")[0].replace("_", "-") for word in words]
     given = [option for option in options if option in FIXED_BY_SUITE]
     if given and option_value("--suite", words) not in (None, "all"):
@@ -67,7 +70,7 @@ def _reject_settings_of_suite(words: Sequence[str]) -> None:
 
 
 def run_eval(chosen: Any) -> None:
-    """Run `vlmgym eval` with options of such a type."""
+    """Run `vlmgym eval`; `chosen` has the type that `options_for` returns."""
     # Imported here because --help and errors in options need none of this.
     from vlmgym.cli.as_trained import trained_games
     from vlmgym.cli.eval import run_evaluation

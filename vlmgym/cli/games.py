@@ -15,7 +15,7 @@ from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
-"""Kind of a config field by the difficulty it belongs to."""
+"""Kinds of config fields: those of each difficulty, and settings, which no difficulty affects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class GamesConfig:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A config field, described for users; `levels` has its value at each difficulty level, if a level sets it."""
+    """A config field, described for users; `levels` has its value at each level, if a level sets it, else nothing."""
 
     name: str
     kind: str

@@ -20,8 +20,8 @@ class Command(NamedTuple):
 
     Attributes:
         module: The module.
-        options: Name of the type of its options (`eval` adds the options of a policy).
-        action: Name of the function that takes such options.
+        options: Name of the type of the command's options (`eval` adds the options of a policy).
+        action: Name of the function that runs the command with its options.
     """
 
     module: str

@@ -21,7 +21,7 @@ class PlayConfig(GameOptions):
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
     """Id or name of the game, such as 2048."""
     seed: int | None = None
-    """Seed of the first episode; later ones count up. None means random."""
+    """Seed of the first episode, increased by 1 for each further episode. None means random."""
 
 
 def play(config: PlayConfig) -> None:

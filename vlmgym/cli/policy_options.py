@@ -55,7 +55,7 @@ def _names(options: type[Any]) -> list[str]:
 
 
 def with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
-    """Combine both types into one with the fields `config` and `options`, without prefixes on the command line."""
+    """Combine two option types into one with fields `config` and `options`, without prefixes on the command line."""
     flat = tyro.conf.arg(name="")
     fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
     made = dataclasses.make_dataclass(config.__name__, fields, frozen=True)

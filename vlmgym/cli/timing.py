@@ -1,4 +1,4 @@
-"""Compare the rates of several candidates fairly: alternating, over several rounds, in one run."""
+"""Compare the rates of several candidates fairly: in one run, which alternates between them for several rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmgym.sandbox.envs.vector.make import make_vec
 K = TypeVar("K")
 
 Trial = Callable[[float], float]
-"""Works for about the given seconds and returns a rate in units per second."""
+"""Function that works for about the given number of seconds and returns a rate in units per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def measure(candidates: Mapping[K, Trial], rounds: int, seconds: float, what: st
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Actions of all environments per step, after a seeded reset and, unless None, setting states."""
+    """Actions of all environments at each step, after a reset with `seed`, and after setting `states` unless None."""
 
     seed: int
     steps: list[list[Any]]
@@ -69,7 +69,7 @@ class Script:
 def legal_script(
     game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, states: list[Snapshot] | None = None
 ) -> Script:
-    """Script random legal actions for environments with given seeds, after a reset or from states."""
+    """Make a script of random legal actions for environments that start from a seeded reset, or from `states`."""
     rng = np.random.default_rng(seed)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
         runner.reset(seed=seed)
@@ -83,7 +83,7 @@ def legal_script(
 
 
 def legal_action(episode: Any, rng: np.random.Generator) -> Any:
-    """Choose a random legal action; of an ended episode any, since the next step resets it."""
+    """Choose a random legal action; for an ended episode, any action, because the next step resets the episode."""
     legal = episode.game.legal_actions(episode.state)
     return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
 

@@ -25,7 +25,7 @@ with importing("vlmgym.integrations.inspect", "inspect"):
 
 @solver
 def play() -> Solver:
-    """Play the episode of a sample; each request has only the messages of `Episode.messages`."""
+    """Play the episode of a sample; each request contains exactly the messages of `Episode.messages`."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         episode = vlmgym.Episode.restore(state.metadata["snapshot"])
@@ -44,7 +44,7 @@ def play() -> Solver:
 
 @scorer(metrics=[mean(), stderr()])
 def game_score() -> Scorer:
-    """Score of the episode: the sum of the game's own rewards, until it ended or reached a limit of Inspect."""
+    """Score an episode by the sum of the game's own rewards, up to the end or a limit of Inspect."""
 
     async def score(state: TaskState, target: Target) -> Score:
         turns = state.store.get("turns", [])

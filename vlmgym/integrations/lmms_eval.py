@@ -1,4 +1,4 @@
-"""Write single moves as tasks of lmms-eval; docs/integrations/lmms_eval.md."""
+"""Write lmms-eval tasks of single moves; docs/integrations/lmms_eval.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmgym import Episode, Row, to_hf_dataset
 from vlmgym.errors import UsageError
 
 NOT_RESPONSES = ("[LMMS_EVAL_REQUEST_FAILED", "[LMMS_EVAL_BUDGET_EXCEEDED]")
-"""Texts that lmms-eval puts in place of a response."""
+"""Texts that lmms-eval returns instead of a response when a request fails."""
 
 TASK = """\
 task: vlmgym_{name}
@@ -35,7 +35,7 @@ metric_list:
   version: {version}
 """
 METRICS = {"score": True, "played": True, "illegal": False, "unparsable": False, "failed": False}
-"""Metrics, and whether higher is better."""
+"""Whether higher is better, for each metric by name."""
 METRIC = """\
   - metric: {name}
     aggregation: mean
@@ -47,7 +47,7 @@ from vlmgym.integrations.lmms_eval import doc_to_target, doc_to_text, doc_to_vis
 
 
 def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024) -> list[str]:
-    """Write a task per game, for `lmms-eval --include_path FOLDER --tasks "vlmgym_*"`.
+    """Write one task per game, for `lmms-eval --include_path FOLDER --tasks "vlmgym_*"`.
 
     Args:
         folder: New or empty folder.
@@ -58,7 +58,7 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
         Names of the tasks.
 
     Raises:
-        UsageError: The folder is not empty, a row is a chat, or the package datasets is not installed.
+        UsageError: The folder is not empty, rows were made with `chat`, or the package datasets is not installed.
     """
     folder = Path(folder).absolute()
     if any(len(row["prompt"]) > 1 for row in rows):
@@ -100,9 +100,9 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Score a response: the game's own reward, and its outcome.
+    """Return the game's own reward for a response as `score`, and 1 for its outcome and 0 for the others.
 
-    A failed request has neither, and is left out of the means.
+    A failed request has neither, and does not count in the means.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):

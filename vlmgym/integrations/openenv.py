@@ -19,7 +19,7 @@ with importing("vlmgym.integrations.openenv", "openenv"):
 
 
 class GameAction(Action):
-    """A model's turn."""
+    """The model's action in a turn: its full response."""
 
     response: str = Field(description="The model's full response, with <answer>...</answer>.")
 
@@ -32,18 +32,20 @@ class EncodedImage(BaseModel):
 
 
 class GameObservation(Observation):
-    """A turn of a game, with the outcome of the previous one."""
+    """Observation of a turn, with the outcome of the previous response."""
 
     system_prompt: str = Field("", description="Rules and response format, on reset in a chat; otherwise empty.")
-    text: str = Field(description="Rules, response format and feedback; goes after the images; empty after the end.")
-    images: list[EncodedImage] = Field(description="Images of the turn; empty after the end.")
+    text: str = Field(
+        description="Rules, response format and feedback, to show after the images; empty after the end of the episode."
+    )
+    images: list[EncodedImage] = Field(description="Images of the turn; empty after the end of the episode.")
     outcome: Outcome | None = Field(None, description="Outcome of the last response; null after a reset.")
-    feedback: str = Field("", description="Why the last response was not played, or empty.")
+    feedback: str = Field("", description="Why the last response was not played; otherwise empty.")
     score: float = Field(0.0, description="Sum of the game's own rewards so far.")
     end_reason: str | None = Field(None, description="Why the episode has ended, or null.")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages of the turn as the OpenAI API takes them; in a chat, only the new ones."""
+        """Return the messages of the turn as the OpenAI API takes them; in a chat, only the new messages."""
         urls = [f"data:{image.media_type};base64,{image.data}" for image in self.images]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         system = [{"role": "system", "content": [{"type": "text", "text": self.system_prompt}]}]
@@ -55,11 +57,11 @@ class GameState(State):
     """The running episode."""
 
     game: str | None = Field(None, description="Id of the game.")
-    seed: int | None = Field(None, description="Seed of the episode, also if it was random.")
+    seed: int | None = Field(None, description="Seed of the episode, including a randomly drawn one.")
 
 
 class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
-    """A session of the server, which plays one episode after the other; see `make_app` for the arguments."""
+    """A session of the server, which plays one episode after another; see `make_app` for the arguments."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -72,9 +74,11 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, game: str | None = None, **unknown: Any
     ) -> GameObservation:
-        """Start an episode; a client gets an error if the game is not served, or if it sends other arguments."""
+        """Start an episode; a client that names a game not served, or sends other arguments, gets an error."""
         if unknown:
-            raise UsageError(f"reset takes seed, episode_id and game, got {', '.join(unknown)}: config is the server's")
+            raise UsageError(
+                f"reset takes seed, episode_id and game, got {', '.join(unknown)}: only the server sets the config"
+            )
         game = game or next(iter(self._games))
         if game not in self._games:
             raise UsageError(f"this server has no game {game!r}, only {', '.join(dict.fromkeys(self._games.values()))}")
@@ -83,7 +87,7 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
         return _observe(self._episode)
 
     def step(self, action: GameAction, timeout_s: float | None = None, **ignored: Any) -> GameObservation:
-        """Take a turn; clients get errors of `Episode.respond` as a message."""
+        """Take a turn; a client gets an error of `Episode.respond` as a message."""
         if self._episode is None:
             raise UsageError("reset first, in the same WebSocket session: requests over HTTP have no session")
         return _observe(self._episode, self._episode.respond(action.response))

@@ -21,7 +21,7 @@ class GameEnvironment(BaseTextEnv):
 
     Args:
         env_config: Unused.
-        extras: The columns of a row, and `max_turns`, to which SkyRL sets `generator.max_turns`.
+        extras: The columns of a row, and `max_turns`, which SkyRL sets to `generator.max_turns`.
 
     Raises:
         UsageError: The row has no snapshot, its prompts repeat earlier turns, or `generator.max_turns` is below the

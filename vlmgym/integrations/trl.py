@@ -16,7 +16,7 @@ INSTRUCTIONS = (
     "Once the tool says that the episode has ended, do not call it again."
 )
 FEEDBACK_TOKENS = 16
-"""Additional tokens of the longest feedback, compared with that on an empty response."""
+"""Number of tokens by which the longest feedback exceeds the feedback on an empty response."""
 
 
 class GameEnvironment:
@@ -27,7 +27,7 @@ class GameEnvironment:
 
     Attributes:
         episode: The episode, for reward functions: TRL passes them the `environments`.
-        turns: Results of its turns.
+        turns: Results of the turns of the episode.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class GameEnvironment:
         self.turns: list[Scored[Any, Any]] = []
 
     def reset(self, snapshot: str | None = None, **columns: Any) -> str:
-        """Start the episode of a row; the images of the row are shown by the trainer.
+        """Start the episode of a row; the trainer shows the images of the row.
 
         Raises:
             UsageError: The dataset has no snapshots.
@@ -68,7 +68,10 @@ class GameEnvironment:
         return content
 
     def get_reward(self) -> float:
-        """Return the reward of the rollout, including an unparsable response if it stopped before the episode ended."""
+        """Return the reward of the rollout.
+
+        A rollout that stopped before its episode ended is scored as if it had one more, unparsable response.
+        """
         episode = self._running()
         penalty = 0.0 if episode.done else score(episode.snapshot(), "").total
         return penalty + sum(scored.total for scored in self.turns)
@@ -81,12 +84,13 @@ class GameEnvironment:
 def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: int) -> dict[str, int]:
     """Return arguments of `GRPOConfig` that let whole episodes fit into a completion.
 
-    TRL counts all tokens after the first prompt, including image tokens, and silently drops the rest of an episode.
+    TRL limits all tokens after the first prompt together, including image tokens, and silently drops what exceeds the
+    limit.
 
     Args:
         rows: Rows of the dataset; one per game is enough.
         processing_class: Processor of the model.
-        response_tokens: Maximum number of tokens per response, including about 30 of the tool call.
+        response_tokens: Maximum number of tokens per response, including about 30 for the tool call.
 
     Raises:
         UsageError: The model would not see the images of later turns, or would see earlier turns twice.

@@ -19,7 +19,8 @@ class GameEnvironment(GymImageEnv):
 
     Args:
         env_config: `config` of an environment in VAGEN's files: the arguments of `Episode` except `seed`, and
-            `success_score`, the score from which an ended episode counts as a success. Without it, no episode does.
+            `success_score`, the minimum score at which an ended episode counts as a success. Without `success_score`,
+            no episode counts as a success.
 
     Raises:
         UsageError: An argument is invalid.
@@ -35,7 +36,7 @@ class GameEnvironment(GymImageEnv):
         self._episode: Episode | None = None
 
     async def system_prompt(self) -> dict[str, Any]:
-        """Return the system prompt, with the rules in a chat; otherwise each turn has them."""
+        """Return the system prompt. In a chat, it contains the rules; otherwise, the message of each turn does."""
         assert self._episode is not None, "VAGEN resets first"
         first, *_ = self._episode.messages()
         return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}

@@ -75,7 +75,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):
     """Sends the messages of each turn to the model unchanged.
 
     The harness `null` of verifiers starts a program for every turn, which needs uv and a package index, and repeats
-    the whole conversation. This one runs in the same process, and `Episode.messages` decides what the model sees.
+    the whole conversation. `GameHarness` runs in this process, and `Episode.messages` decides what the model sees.
     """
 
     APPENDS_SYSTEM_PROMPT = True
@@ -118,7 +118,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):
 
 
 class GameEnvConfig(vf.EnvConfig):
-    """One agent, on this machine: by default verifiers would start it in a remote sandbox."""
+    """One agent, which runs on this machine; by default, verifiers would run it in a remote sandbox."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 

@@ -106,7 +106,7 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
         {
             "data_source": row["game"],
             "agent_name": NAME,
-            "prompt": row["prompt"],  # only used to filter by length: the loop makes its own, with images
+            "prompt": row["prompt"],  # only used to filter by length: the agent loop makes the prompt with images
             "reward_model": {"style": "rule", "ground_truth": ""},
             "extra_info": {"index": index, "snapshot": row["snapshot"]},
         }

@@ -18,9 +18,9 @@ from vlmgym.sandbox.registry import game_class, load_games, make_game
 AnyGame = Game[Any, Any]
 
 OTHER_STATES = 4
-"""Number of other states to take a wrong response from."""
+"""Number of other states from which a wrong response is taken."""
 LONGEST = 60
-"""Maximum length of an oracle's game; the state halfway through is shown."""
+"""Maximum number of moves that the oracle plays; the state halfway through is shown."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GalleryItem:
 
 
 def position(game: AnyGame, later: int = 0) -> Any:
-    """Return the state halfway through an oracle's game; `later` is added to the seed."""
+    """Return the state halfway through an episode of the oracle; `later` is added to the seed."""
     episode = Episode(game, game.shown_seed + later)
     states = [episode.state]
     while len(states) <= LONGEST:
@@ -59,7 +59,7 @@ def position(game: AnyGame, later: int = 0) -> Any:
 
 
 def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
-    """Return the items of named games, by default of all installed games."""
+    """Return the items of the named games, by default of all installed games."""
     if names:
         return [item for name in names for item in _items(name)]
     loaded, failed = load_games()
@@ -80,7 +80,7 @@ def _items(game: str) -> list[GalleryItem]:
 
 @dataclass(frozen=True)
 class Level:
-    """A state of an item at one level of one difficulty, with the other at 3."""
+    """A state of an item at one level of one difficulty, with the other difficulty at level 3."""
 
     item: GalleryItem
     difficulty: Difficulty
@@ -125,9 +125,9 @@ class Example:
 
 
 def examples(game: AnyGame, state: Any) -> list[Example]:
-    """Return responses to a state from best to worst; none without an oracle.
+    """Return responses to a state, from best to worst; none without an oracle.
 
-    The wrong one is the oracle's response to another state; the last names the oracle's action in prose.
+    They are the oracle's response, its response to another state, and prose that names the oracle's action.
     """
     action = game.best_action(state)
     if action is None:

@@ -1,4 +1,4 @@
-"""A self-contained HTML page without scripts."""
+"""The gallery as a self-contained HTML page without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posters: games in columns with one row per level, and both difficulties of one game."""
+"""Posters of several games (a column per game, a row per level), and of one game (a row per difficulty)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RADIUS = 8
 
 
 def draw_poster(items: Sequence[GalleryItem], levels: Sequence[int] = LEVELS) -> bytes:
-    """Draw games at levels of both difficulties as a PNG with 256 colours, one row per level."""
+    """Draw games as a PNG with 256 colours: one row per level, which applies to both difficulties."""
     bands = [
         _joined([_column(item, levels) for item in items[start : start + ACROSS]], items[start:], levels)
         for start in range(0, len(items), ACROSS)
@@ -90,7 +90,7 @@ def _png(sheet: Image.Image) -> bytes:
 
 
 def _column(item: GalleryItem, levels: Sequence[int]) -> list[Image.Image]:
-    """Draw a game at levels of both difficulties."""
+    """Draw a game at each level; the level applies to both difficulties."""
     games = ((level, item.at(SIDE * SCALE, level, level)) for level in levels)
     return [_images(game, position(game, level - 3), SIDE) for level, game in games]
 
