@@ -129,7 +129,7 @@ def test_other_differences_are_noted(runs, tmp_path, capsys):
     assert found.labels == ("other", "baseline")
     assert found.notes == (
         "swap-v0 is left out: only in baseline",
-        "reward settings differ (illegal: -1.0 in other, None in baseline), so only scores are compared; "
+        "reward settings differ (illegal: -1.0 in other, None in baseline), so total rewards are not compared; "
         "vlmgym rescore can apply the same settings",
         "history is 1 in other and each game's default in baseline",
     )

@@ -22,7 +22,7 @@ from vlmgym.workers.pool import ProcessPool
 
 @dataclass
 class Session:
-    """Turns, wall time, early stop and failed episodes (by message) of a new or resumed run."""
+    """Turns played, wall time, reason of an early stop, and failed episodes by message, of one session of a run."""
 
     turns: int = 0
     seconds: float = 0.0
@@ -31,7 +31,7 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` over all sessions (`before` covers earlier ones), and the document of each game."""
+    """Write `summary.json`, and the document of each game; `before` is the summary of the earlier sessions."""
     summaries = summarise_run(run)
     for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:
@@ -82,7 +82,7 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
 
 
 def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:
-    """Return the episodes with a score of each game, by seed."""
+    """Return the episodes with a score, by game, ordered by seed."""
     results: dict[str, list[StoredEpisode]] = {}
     for episode in run.episodes:
         if episode.score is not None:

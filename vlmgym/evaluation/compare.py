@@ -41,7 +41,8 @@ class CompareConfig(WorkerOptions):
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
     """Folders of the runs; differences are first minus second."""
     labels: tuple[str, str] | None = None
-    """Labels of the runs, such as: trained baseline. None means their policies, or their folders if these are equal."""
+    """Labels of the runs, such as: trained baseline. None means their policies, or their folders if the policies are
+    equal."""
     output_dir: Path | None = None
     """Folder for compare.json and compare.html. None means compare-RUN_A-RUN_B, next to the first run."""
     page: bool = True
@@ -62,7 +63,7 @@ class GameComparison(BaseModel):
         wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
         losses: Pairs with a lower score in the first run.
-        metrics: Difference of each metric, over the pairs where both runs have it.
+        metrics: Difference of each metric, by name, over the pairs in which both runs have the metric.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,9 +83,9 @@ class Comparison(BaseModel):
         compare: Version of this format.
         labels: Labels of the runs.
         runs: Configurations of the runs.
-        notes: Differences other than the policy.
+        notes: Differences between the runs other than the policy.
         level: Confidence level of all intervals.
-        games: Comparison of each common game, by its id.
+        games: Comparison of each common game, by id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -141,7 +142,11 @@ def compare(config: CompareConfig) -> Comparison:
 
 
 def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
-    """List differences, other than the policy, that still allow a comparison; others raise `UsageError`."""
+    """List the differences of two runs, other than the policy, that still allow a comparison.
+
+    Raises:
+        UsageError: The runs have differences that do not allow a comparison.
+    """
     curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
     if curricula[0] != curricula[1]:
         raise UsageError(f"cannot compare the runs: {labels[0]} and {labels[1]} have different curricula")
@@ -163,8 +168,8 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             notes.append(f"{', '.join(alone)} is left out: only in {label}")
     if different := _differences(first.reward.model_dump(), second.reward.model_dump(), labels):
         notes.append(
-            f"reward settings differ ({different}), so only scores are compared; vlmgym rescore can apply the same "
-            "settings"
+            f"reward settings differ ({different}), so total rewards are not compared; vlmgym rescore can apply the "
+            "same settings"
         )
     changed = [*changes(asdict(first.prompts), asdict(second.prompts))]
     for name, *values in changed:
@@ -274,7 +279,7 @@ PERCEPTION = ORDER[6:]
 
 
 def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
-    """Return name, both means, and difference with interval of each metric."""
+    """Return a row for each metric: name, mean of each run, and difference with its interval."""
     names = [name for name in ORDER if name in found.metrics] + [name for name in found.metrics if name not in ORDER]
     rows = []
     for name in names:
@@ -302,7 +307,7 @@ def _mean(value: float, rate: bool) -> str:
 
 
 def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
-    """Rows of wins, ties and losses, with the same columns as `_rows`."""
+    """Return the rows of wins, ties and losses, with the same columns as `_rows`."""
     rows = []
     for name, of in ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses)):
         interval = f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})"

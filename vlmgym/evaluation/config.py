@@ -15,7 +15,7 @@ from vlmgym.workers.pool import ProcessPool
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Worker processes of a command on saved runs."""
+    """Worker processes of a command that reads saved runs."""
 
     workers: int | None = None
     """Worker processes, at most 8 per core; 0 works in the main process. None means one per core."""
@@ -43,11 +43,12 @@ class EvalConfig(PlaySettings, GameOptions):
     backend: Backend = "process"
     """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""
     output_dir: Path | None = None
-    """Output folder. None means a new folder in logs/ or, for a script, logs/ and videos/ next to it."""
+    """Output folder. None means a new folder in logs/ or, for a script, logs/ and videos/ next to the script."""
     resume: Path | None = None
-    """Folder of an earlier run: play its episodes without a result. All other options must be the same."""
+    """Folder of an earlier run: play the episodes that have no result yet.
+    Options that affect episodes must be the same, but --episodes may be higher."""
     videos: int = 10
-    """Number of videos per game, of the first episodes."""
+    """Number of episodes per game to write a video of, starting with the first."""
     report: bool = True
     """Write report.html."""
     tensorboard: bool = False

@@ -45,8 +45,8 @@ class MeanCurve:
     Attributes:
         turns: Turns, from 0 to the length of the longest episode.
         mean: Mean over all episodes; those that ended early keep their score.
-        interval: Lower and upper bound of the 95% confidence interval, which ends at `Summary.score_ci`; None for a
-            single episode and for several stages of a curriculum.
+        interval: Lower and upper bound of the 95% confidence interval of the mean, whose last values are
+            `Summary.score_ci`; None for a single episode and for several stages of a curriculum.
     """
 
     turns: np.ndarray[Any, np.dtype[np.int64]]
@@ -72,7 +72,7 @@ def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCu
 
 
 _MAX_LABELS = 10
-"""Maximum number of episodes with a legend entry each; more share one."""
+"""Maximum number of episodes to have a legend entry each; a larger number shares one entry."""
 
 
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:

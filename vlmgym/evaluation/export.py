@@ -35,10 +35,10 @@ FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinis
 """Options that choose episodes and turns."""
 
 ROWS: dict[str, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
-"""Name of the file of rows; Hugging Face ImageFolder requires this one."""
+"""Name of the file of rows, by format; Hugging Face ImageFolder requires `metadata.jsonl`."""
 
 TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
-"""Tells LLaMA-Factory that messages have OpenAI's keys."""
+"""Tells LLaMA-Factory that messages have the keys and roles of OpenAI's API."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def export(config: ExportConfig) -> None:
     """Write an export, and print its contents and what was left out."""
     run = open_run(config.run)
     for game in run.config.games:
-        game.game()  # raises if it is not installed
+        game.game()  # raises if the game is not installed
     if config.format in get_args(ResultFormat):
         _export_results(run, config)
         return

@@ -1,7 +1,7 @@
 """Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
-A row has a turn as the model saw it and its response. In a chat, it has the conversation up to that response, and is
-left out if the next row continues it. So each response of a row has passed the filters.
+A row has a turn as the model saw it, and the model's response. In a chat, a row has the conversation up to a response,
+and is dropped if the next row continues the conversation. Every response in a row has passed the filters.
 
 Formats:
     sharegpt: LLaMA-Factory's multimodal format (see its data/README.md): text with `<image>` placeholders, and a list
@@ -36,8 +36,8 @@ IMAGES = "images"
 """Image folder in an export."""
 
 PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""Placeholders that trainers replace. A turn whose own text contains one is left out, as it would stand for a missing
-image."""
+"""Placeholders that trainers replace. A turn whose own text contains one is left out, because there would be no image
+to replace it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TurnFilter:
 
 @dataclass
 class Rows:
-    """JSON of each exported turn of an episode, and the number of turns left out, by reason."""
+    """JSON of each row of an episode, and the number of turns left out, by reason."""
 
     lines: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ def export_episode(
         shown = prompts.shown_states(prompts.window(states[:i]), states[i])
         names = [name for state in shown for name in images.of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
-            rows.lines.pop()  # this row begins with all of it
+            rows.lines.pop()  # this row begins with the whole conversation of the last row
         before = messages
         rows.lines.append(json.dumps(FORMATS[format_](names, messages) | _facts(record, turn)))
     return rows

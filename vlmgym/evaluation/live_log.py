@@ -75,7 +75,7 @@ class LiveLog:
                 reason = one_line(f"{type(problem).__name__}: {problem}")
                 message = f"logging to {name} failed and is disabled ({reason})"
                 self._console.print(message, soft_wrap=True)
-                with suppress(Exception):  # it may fail for the same reason
+                with suppress(Exception):  # closing may fail for the same reason
                     if close:
                         logger.close(failed=True)
 
@@ -173,7 +173,7 @@ class WandbLogger:
 def open_live_log(
     tensorboard: bool, wandb: str | None, folder: RunFolder, earlier: Iterable[EpisodeRecord], console: Console
 ) -> LiveLog:
-    """Open the log of a run whose `run.json` is written, after the records of earlier sessions."""
+    """Open the live log of a run whose `run.json` exists; `earlier` are the records of its earlier sessions."""
     loggers: dict[str, Logger] = {}
     if tensorboard or wandb is not None:
         config = json.loads(folder.run.read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ from vlmgym.terminal import make_console
 
 
 class _Totals(NamedTuple):
-    """Turns of an episode, and its total reward before and after."""
+    """Number of turns of an episode, and its total reward with the old and the new settings."""
 
     turns: int
     before: float

@@ -76,20 +76,20 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
 
 @dataclasses.dataclass(frozen=True)
 class EarlierSessions:
-    """A run to resume, its summary unless it was killed, and its `run.json` from now on."""
+    """A run to resume, its summary (None if the run was killed), and the new contents of its `run.json`."""
 
     run: StoredRun
     summary: RunSummary | None
     config: RunRecord
 
     def reopen(self) -> None:
-        """Mark the run as unfinished."""
+        """Mark the run as unfinished: remove the old summary, and write the new `run.json`."""
         self.run.folder.output.remove(self.run.folder.summary)
         self.run.folder.write_config(self.config)
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read the run to resume, which must have the same configuration. Only drops a torn last line."""
+    """Read the run to resume, which must have the same configuration. Changes no files, but drops a torn last line."""
     run = open_run(folder)
     if different := differences(run.config, config):
         raise UsageError(f"cannot resume {folder.folder} with other options: {'; '.join(different)}")
@@ -97,7 +97,7 @@ def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> Earlie
         drop_torn_line(folder.episodes)
         console.print(f"dropped the incomplete last line of {folder.episodes}", soft_wrap=True)
     if changed := version_changes(run.config):
-        console.print(f"{changed}; the record of each episode has its versions")
+        console.print(f"{changed}; the record of each episode states the versions it was played with")
     config = config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
     return EarlierSessions(dataclasses.replace(run, folder=folder), folder.read_summary(), config)
 
@@ -115,8 +115,8 @@ def play_run(
 ) -> Session:
     """Play the episodes of a run that have no result. Records are written as episodes end, and not kept in memory.
 
-    The files of a run to resume change when the first episode ends. Without `standalone`, error messages do not explain
-    how to resume.
+    The summary and configuration of an earlier session are only replaced when the first episode ends. Without
+    `standalone`, error messages do not explain how to resume.
     """
     session = Session()
     episodes = earlier.run.episodes if earlier is not None else ()

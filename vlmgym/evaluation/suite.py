@@ -1,7 +1,7 @@
 """Suites: frozen, versioned lists of games and settings, whose scores are comparable.
 
-A suite is a TOML file in `suites/`. For each game it has a hash of its behaviour on some seeds, and the mean scores of
-the random and the oracle policy, between which scores are normalised. `benchmarks/suites.py` writes it.
+A suite is a TOML file in `suites/`, written by `benchmarks/suites.py`. For each game, the file has a hash of the game's
+behaviour on some seeds, and the mean scores of the random policy and the oracle, between which scores are normalised.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ else:
 FOLDER = Path(__file__).with_name("suites")
 ORACLE_TURNS = 4
 RANDOM_TURNS = 30
-"""Turns in a hash, of the oracle and of random responses, for each of the first three seeds."""
+"""Number of turns in a hash for each of the first three seeds: turns of the oracle, and of random responses."""
 
 SALT_BYTES = 32
-"""Minimum size of a private salt in bytes; its hash is public, so it must not be guessable."""
+"""Minimum size of a private salt in bytes. The hash of the salt is public, so the salt must not be guessable."""
 SEED_DIGITS = 13
-"""Hexadecimal digits of a private first seed: 52 bits, as JavaScript, which shows it in reports, is exact up to 53."""
+"""Hexadecimal digits of a private first seed: 52 bits, because integers in the JavaScript of reports have 53."""
 
 
 class SuiteGame(StrictModel):
     """A game of a suite.
 
     Attributes:
-        hash: Its `behaviour_hash`.
+        hash: `behaviour_hash` of the game.
         random: Mean score of the random policy.
         oracle: Mean score of the oracle.
     """
@@ -74,8 +74,8 @@ class Suite(StrictModel):
         seed: First public seed.
         perception: Perceptual difficulty.
         reasoning: Reasoning difficulty.
-        baseline_episodes: Episodes per game of the random policy and the oracle in `games`.
-        private_salt: SHA-256 of the salt of its private seeds; None if it has none.
+        baseline_episodes: Episodes per game behind the mean scores of the random policy and the oracle in `games`.
+        private_salt: SHA-256 of the salt of the private seeds; None if the suite has no private seeds.
         games: Games by id.
     """
 
@@ -90,7 +90,10 @@ class Suite(StrictModel):
     games: dict[str, SuiteGame]
 
     def make_games(self, observation: ObservationType = "image") -> list[Game[Any, Any]]:
-        """Make the games in the version and configuration of the suite, without those that cannot be described."""
+        """Make the games in the version and configuration of the suite.
+
+        With text in the observation, games that have no text description are left out.
+        """
         games = [make_game(game, self.perception, self.reasoning) for game in self.games]
         return [game for game in games if observation == "image" or game.no_text_observation is None]
 
@@ -121,7 +124,7 @@ class Suite(StrictModel):
 
 
 def suite_names() -> list[str]:
-    """Names of all suites."""
+    """Return the names of all suites."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -138,7 +141,7 @@ class PrivateSalt:
     """A secret from which the private seeds of suites derive.
 
     Attributes:
-        digest: Its SHA-256, as 64 hexadecimal digits, which may be published.
+        digest: SHA-256 of the salt, as 64 hexadecimal digits, which may be published.
     """
 
     digest: str
@@ -173,10 +176,11 @@ class PrivateSalt:
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
-    """Hash how a game behaves on the first seeds, to notice any change in what a model sees or scores.
+    """Hash how a game behaves on three seeds from `first_seed` on, to notice any change in what a model sees or scores.
 
-    The oracle plays the first turns: images, prompts, states, legal actions and rewards. Random responses, some illegal
-    or unparsable, play longer: prompts with history, as a conversation and as text, outcomes, feedback and rewards.
+    Of a few turns of the oracle, the hash includes images, prompts, states, legal actions and rewards. Of more turns
+    with random responses, some illegal or unparsable, it includes prompts, outcomes, feedback and rewards; prompts have
+    a history on the first seed, are a conversation on the second, and describe states as text on the third.
     """
     found = hashlib.sha256(game.fingerprint.encode())
     described: ObservationType = "image" if game.no_text_observation else "text"
@@ -243,9 +247,10 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Find the suite of a run, or else the suite that shares the most games with it, reduced to these games.
+    """Find the suite of a run, or else the suite that shares the most games with the run, reduced to these games.
 
-    Shared games have the same configuration. The turn limit decides ties. None if no suite shares a game.
+    A shared game has the same configuration in both. Of several such suites, the one with the closest turn limit is
+    returned. None if no suite shares a game.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)
@@ -264,7 +269,7 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent means and its standard error, None if the error of any mean is unknown."""
+    """Return the mean of independent means, and its standard error, which is None if any mean's error is unknown."""
     mean = math.fsum(value for value, _ in values) / len(values)
     errors = [error for _, error in values if error is not None]
     return mean, math.hypot(*errors) / len(values) if len(errors) == len(values) else None

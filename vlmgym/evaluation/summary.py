@@ -28,11 +28,11 @@ class Tally:
         self._games.setdefault(episode.game.id, GameTally()).add(episode)
 
     def add_totals(self, game: str, totals: GameTally) -> None:
-        """Add the totals of other episodes of a game, by its id."""
+        """Add the totals of other episodes of the game with this id."""
         self._games.setdefault(game, GameTally()).add_totals(totals)
 
     def summaries(self) -> dict[str, Summary]:
-        """Summarise each game, by its id."""
+        """Return the summary of each game, by id."""
         return {game: tally.summary(self._config.episodes_of(game)) for game, tally in self._games.items()}
 
 
@@ -42,7 +42,7 @@ def states_perception(response: str) -> bool:
 
 
 class GameTally:
-    """Running totals of a game. Sums are computed at the end, exactly and independent of order."""
+    """Running totals of a game. Sums are computed at the end, exactly and independently of the order of episodes."""
 
     def __init__(self) -> None:
         self.unfinished: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class GameTally:
                 self.exact.append(turn.reward.perception_exact or 0.0)
 
     def summary(self, planned: int | None = None) -> Summary:
-        """Summarise the episodes; `planned` counts those without a record as not started."""
+        """Summarise the episodes; of the `planned` episodes, those without a record count as not started."""
         episodes, turns, unfinished = len(self.scores), len(self.format), dict(self.unfinished)
         recorded = episodes + self.unfinished.total()
         if planned is not None and planned > recorded:
@@ -174,13 +174,13 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
-    """Summarise a stored run again, or use the summaries of its games; time and stop reason stay."""
+    """Summarise a stored run again, or use the given summaries of its games; keep the time and stop reason on disk."""
     games = summarise_run(run) if games is None else games
     return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 
 
 def summarise_run(run: StoredRun) -> dict[str, Summary]:
-    """Summarise each game of a stored run, by its id."""
+    """Return the summary of each game of a stored run, by id."""
     tally = Tally(run.config)
     for episode in run.read():
         tally.add(episode)

@@ -13,9 +13,9 @@ from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 MANY = 6
-"""Number of games above which titles only give their number, and the table in the terminal has a row per game."""
+"""Maximum number of games that titles name and tables in the terminal give a column each."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
-"""Columns of this table."""
+"""Columns of the table in the terminal that has a row for each of many games."""
 ALL_STAGES = ", all stages together"
 """Marks a mean over stages of different difficulty, which has no interval."""
 
@@ -67,7 +67,7 @@ def summary_table(config: RunRecord, run: RunSummary) -> Table:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A plain-text table for pages and the terminal, whose rows start with their names, and a note below it."""
+    """A plain-text table for pages and the terminal, with a note below; each row starts with its name."""
 
     title: str
     columns: Sequence[str]
@@ -109,7 +109,7 @@ def bias_note(games: Mapping[str, Summary]) -> str:
 
 
 def summary_rows(game: Summary) -> list[tuple[str, str]]:
-    """Return the non-empty rows of the table."""
+    """Return the non-empty rows of a game's table: name and value."""
     interval = game.score_ci
     rows = [
         ("served model", ", ".join(game.served_models) if len(game.served_models) < 2 else _counts(game.served_models)),
@@ -157,7 +157,7 @@ def _tokens(game: Summary) -> str:
 def _latency(game: Summary) -> str:
     if game.latency_p50 is None:
         return ""
-    return f"{game.latency_p50:.3g} s (median), {game.latency_p95:.3g} s (95%)"
+    return f"{game.latency_p50:.3g} s (median), {game.latency_p95:.3g} s (95th percentile)"
 
 
 def _with_error(mean: float | None, error: float | None) -> str:

@@ -43,7 +43,7 @@ class VerifyConfig(WorkerOptions):
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""
     private_salt: Path | None = None
-    """Salt of the private seeds of the run, to check that they derive from it."""
+    """File with the salt of the run's private seeds, to check that the seeds derive from this salt."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Verification:
         episodes: Number of episodes replayed.
         turns: Number of turns replayed.
         problems: Differences between the record and the replay, one sentence each.
-        games: Summary of the recorded episodes of each game, by its id; empty if they were not replayed.
+        games: Summary of the recorded episodes of each game, by id; empty if no episodes were replayed.
     """
 
     episodes: int = 0
@@ -105,9 +105,10 @@ def verify_run(
     replay: Callable[[StoredEpisode, RunRecord], Replay] | None = None,
     salt: PrivateSalt | None = None,
 ) -> Verification:
-    """Replay every episode of a run, and check that its episodes and summary are those that `run.json` promises.
+    """Replay every episode of a run, and check that `run.json`, the episodes and the summary agree.
 
-    `replay` replays an episode in a worker, by default `replay_episode`. Private seeds must derive from a given `salt`.
+    `replay` replays an episode in a worker, by default `replay_episode`. If `salt` is given, the seeds of the run must
+    derive from it.
     """
     result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
     if salt is not None:
@@ -148,7 +149,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
-    """Compare an episode with its run, then with its replay; return the first difference, which causes others."""
+    """Compare an episode with its run, then with its replay; of the replay, return only the first difference."""
     if episode.game not in run.games:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
     other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
@@ -183,7 +184,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
-    """Check the suite and the difficulty that `run.json` states against its games."""
+    """Check the games in `run.json` against the suite and the difficulty that it states."""
     if config.suite is not None:
         suite = read_suite(config.suite)
         differences = suite.differences(config)
@@ -203,7 +204,7 @@ def _config_problems(config: RunRecord) -> Iterator[str]:
 
 
 def _episode_problems(run: StoredRun) -> Iterator[str]:
-    """Check that every planned episode has exactly one result, and that there are no others."""
+    """Check that every planned episode has exactly one result, and that there are no other episodes."""
     config = run.config
     for episode in run.replaced:
         if episode.score is not None:
@@ -221,7 +222,7 @@ def _episode_problems(run: StoredRun) -> Iterator[str]:
 
 
 def _curriculum_problems(run: StoredRun) -> Iterator[str]:
-    """Check that the curriculum leads to the game and stage of each episode, and that none is missing."""
+    """Check that the curriculum leads to the game and stage of each episode, and that no episode is missing."""
     config = run.config
     if config.curriculum is None:
         return

@@ -61,7 +61,7 @@ def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:
-    """Yield frames, each valid until the next one."""
+    """Yield frames; each one is valid until the next is drawn into the same array."""
     heights, widths, _ = zip(*game.image_shapes)
     below, edges = max(heights), list(accumulate(widths, initial=0))
     width, strip = edges[-1], max(36, edges[-1] // 9)

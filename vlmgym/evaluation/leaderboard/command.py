@@ -35,11 +35,11 @@ class LeaderboardConfig(WorkerOptions):
     output: Path = Path("leaderboard.html")
     """The page."""
     reports: bool = False
-    """Write the report of each run that has none into a folder next to the page, for links into episodes."""
+    """Write a report of each run that has none, in a folder next to the page, so that the page links to episodes."""
     verify: bool = True
     """Replay the responses of every run, as vlmgym verify and vlmgym submit check do, and show the result."""
     private_salt: Path | None = None
-    """Salt of runs on private seeds, to verify that they derive from it."""
+    """File with the salt of runs on private seeds, to verify that the seeds derive from this salt."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

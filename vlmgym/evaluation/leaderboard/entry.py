@@ -19,14 +19,15 @@ class LeaderboardEntry:
     """A run on the leaderboard.
 
     Attributes:
-        config: Its `run.json`.
-        metadata: Metadata of a submission.
+        config: `run.json` of the run.
+        metadata: Metadata of a submission; None for a run that is not one.
         policy: Policy and model of the run, and the models that its server reported.
-        mean: Mean normalised score over its games.
-        games: Normalised score of each game, by its id.
-        skills: Normalised score of each skill.
+        mean: Mean normalised score over the games of the run.
+        games: Normalised score of each game, by id.
+        skills: Normalised score of each skill, by name.
         scores: Score of each episode, by game and seed.
-        perception_gap: Score with text descriptions minus that with images, over the episodes that both runs have.
+        perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
+            that both runs have; None unless this run has images and was repeated with text.
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.

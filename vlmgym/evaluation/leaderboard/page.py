@@ -21,12 +21,20 @@ WIDTH = 180
 
 
 def leaderboard_page(
-    name: str, suite: Suite, entries: Sequence[LeaderboardEntry], folder: Path, private_salt: str | None = None
+    name: str, suite: Suite, entries: Sequence[LeaderboardEntry], folder: Path, salt_digest: str | None = None
 ) -> str:
-    """Build the page of a suite in a folder, to which links are relative; `private_salt` as in `RunRecord`."""
+    """Return the HTML of the page of a suite.
+
+    Args:
+        name: Name of the suite.
+        suite: The suite.
+        entries: Entries in order, best first.
+        folder: Folder of the page, to which links are relative.
+        salt_digest: SHA-256 of the salt of the private seeds; None for public seeds.
+    """
     seeds = f"seeds {suite.seed} to {suite.seed + suite.episodes - 1}"
-    if private_salt is not None:
-        seeds = f"private seeds of the salt with the SHA-256 {private_salt}"
+    if salt_digest is not None:
+        seeds = f"private seeds of the salt with the SHA-256 {salt_digest}"
     assets = files(__package__) / "assets"
     style = asset("base.css") + (assets / "leaderboard.css").read_text(encoding="utf-8")
     script = (assets / "leaderboard.js").read_text(encoding="utf-8")
@@ -94,7 +102,7 @@ def _estimate(value: Estimate | None, bar: str = "") -> str:
 
 
 def _cell(key: object, shown: str, bar: str = "") -> str:
-    """Make a cell with a text that sorts by a key, and a bar."""
+    """Return a table cell with a text, the key by which it is sorted, and a bar."""
     kind = "number" if isinstance(key, int | float) else "text"
     return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 

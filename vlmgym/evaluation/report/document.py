@@ -34,7 +34,7 @@ def _hash(source: str) -> str:
 
 
 def shown(text: str) -> Any:
-    """Return the text, or `head`, `tail` and the number of characters `left_out` if it is very long."""
+    """Return a text, or `head`, `tail` and the number of characters `left_out` of a very long text."""
     if len(text) <= LONGEST:
         return text
     head = LONGEST - _TAIL
@@ -44,7 +44,7 @@ def shown(text: str) -> Any:
 def marked(response: str) -> list[tuple[str, Any]]:
     """Split a response into pieces: a section's name, or "" outside all sections, and the text with its tags.
 
-    All thoughts count as `think`; perception and answer are those that are scored.
+    Every passage of thinking is marked as `think`; of perceptions and answers, only the scored ones are marked.
     """
     pieces, end = [], 0
     for name, start, next_end in parse_response(response).spans():

@@ -123,7 +123,10 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
 
 
 def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
-    """Return the predicted and true cells; None if the game does not compare them cell by cell."""
+    """Return the predicted and the true cells.
+
+    None if the game does not compare them cell by cell, or the response has no perception.
+    """
     if type(game).perceive is not Game.perceive:
         return None
     perception = parse_response(response).perception

@@ -30,7 +30,7 @@ class LabelledRun:
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
-    """List the facts of a run, and what is missing."""
+    """Return the facts that the page shows about a run, with the numbers of episodes without a result."""
     config, games = run.run.config, run.summary.games
     missing: Counter[str] = Counter()
     for summary in games.values():
@@ -65,7 +65,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
 
 
 def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
-    """Build summaries and curves of a game from the rewards of finished episodes, one per run."""
+    """Return the summary and curves of a game in each run; `rewards` has the results of each run."""
     summaries = [run.summary.games.get(game) for run in runs]
     words = [
         {} if summary is None else game_rows(run.run.config, game, summary) for run, summary in zip(runs, summaries)

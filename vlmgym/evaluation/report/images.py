@@ -20,7 +20,7 @@ from vlmgym.sandbox.rendering.encode import encode_jpeg
 LOSSLESS_BYTES_PER_PIXEL = 0.5
 """Tiles above this size (noise, photographs) are stored with slight loss."""
 QUALITY = 90
-"""JPEG quality of lossy tiles: noise changes by about 4 of 255 on average, at half the size."""
+"""JPEG quality of lossy tiles: noise changes by about 4 of 255 on average, and takes half as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TileSheet:
         return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(image)]
 
     def add_board(self, game: BoardGame[Any, Any], state: Any, cuts: Cuts) -> list[int]:
-        """Add the image of a board, which is drawn only if a cell shows a new value; hashing pixels is slow."""
+        """Add the image of a board, which is drawn only if a cell shows a new value, because hashing pixels is slow."""
         border = [None] * (game.config.columns + 2)
         rows: list[Sequence[Hashable]] = [border, *([None, *row, None] for row in game.cells(state)), border]
         seed = game.variation_seed(state)

@@ -31,7 +31,7 @@ from vlmgym.statistics import difference_name
 from vlmgym.workers.pool import ProcessPool
 
 IMAGES = 200
-"""Default number of episodes per game with images; 100 turns take 0.3 s of CPU."""
+"""Default number of episodes per game with images; drawing the images of 100 turns takes 0.3 s of CPU time."""
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
@@ -40,7 +40,7 @@ SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "lis
 
 @dataclass(frozen=True)
 class Skills:
-    """Profile of a run: skill, normalised score, its standard error and games, and a note below the chart."""
+    """Profile of a run: name, normalised score, standard error and games of each skill, and a note below the chart."""
 
     scores: Sequence[tuple[str, float, float | None, list[str]]]
     note: str
@@ -98,7 +98,7 @@ def write_page(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """An episode to add: run index, index within the run, and source."""
+    """An episode to add: index of the run, index of the episode within the run, and the stored episode."""
 
     run: int
     number: int
@@ -110,7 +110,7 @@ class _Job:
 
 
 def _with_images(jobs: Sequence[_Job], images: int | None) -> list[bool]:
-    """Choose the first episodes of each game and run."""
+    """Return whether each episode gets images: the first `images` episodes of each game and run do."""
     seen: Counter[tuple[int, str]] = Counter()
     chosen = []
     for job in jobs:

@@ -18,8 +18,9 @@ FILE_BYTES = 500_000
 class EpisodeStore:
     """Collects the episodes of a page in order.
 
-    `inline` has small ones by name, `files` the file number of the others. The folder of files is named after a hash of
-    its contents, so a page never loads the episodes of another.
+    `inline` has the data of each episode by name. If all episodes together are too large for the page, `inline` is
+    empty, and `files` has the file number of each episode by name. The folder of files is named after a hash of its
+    contents, so that a page never loads the episodes of another page.
     """
 
     def __init__(self, page: Path, output: OutputFolder) -> None:
@@ -64,7 +65,7 @@ class EpisodeStore:
         self._output.remove(*(folder for folder in folders if folder.name != self._name))
 
     def remove_unfinished(self) -> None:
-        """Remove unfinished files."""
+        """Remove the files of a page that was not finished."""
         self._output.remove(self._unfinished)
 
     def _append(self, name: str, data: str) -> None:

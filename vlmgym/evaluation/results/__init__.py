@@ -1,4 +1,4 @@
-"""Exports of results to formats of other projects, and what they all need."""
+"""Exports of results to formats of other projects; this module has the results that all of them export."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Results:
 
     Attributes:
         run: The run.
-        summary: Its summary, from its records.
-        metadata: Its metadata, if it is a submission.
+        summary: Summary of the run, computed from its records.
+        metadata: Metadata of the run, if it is a submission.
     """
 
     run: StoredRun
@@ -43,9 +43,9 @@ class Results:
         return self.run.config.policy.label if self.metadata is None else self.metadata.model
 
     def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Mapping[str, Estimate]]:
-        """Return the metadata of a submission, the results of its games, and its normalised scores.
+        """Return the metadata of a submission, the results of its games, and its normalised scores by name.
 
-        Scores are named after the suite, if the run has all of its games, and after each game.
+        There is a score for each game, named by its id, and one named after the suite if the run has all games of it.
         """
         suite = self.summary.suite
         if self.metadata is None or suite is None or suite.score is None:

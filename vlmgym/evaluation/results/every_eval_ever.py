@@ -122,7 +122,7 @@ def _samples(results: Results, record: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _sample(episode: EpisodeRecord, record: dict[str, Any], results: Results) -> dict[str, Any]:
-    """Describe an episode. It is correct if its score reaches the mean of the oracle."""
+    """Describe an episode, which counts as correct if its score is at least the oracle's mean score."""
     suite = results.run.config.suite or ""
     score, _ = read_suite(suite).games[episode.game.id].normalise(episode.score or 0.0, None)
     single, game, turns = episode.is_single_turn, episode.game.game(), episode.turns

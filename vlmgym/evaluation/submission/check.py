@@ -33,9 +33,9 @@ SECRETS = re.compile(
     rb"|xox[abprs]-[\w-]{10}|(?:gsk_|r8_|fw_|pplx-)[A-Za-z0-9]{20}|(?:xai|nvapi)-[\w-]{20}"
     rb"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)"
 )
-"""Keys of common services."""
+"""API keys of common services."""
 PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\Users\\\\')
-"""Strings that are an absolute path, and home folders anywhere."""
+"""Strings that begin with an absolute path, and home folders anywhere in a string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ class Submission(NamedTuple):
     """Result of checking a submission.
 
     Attributes:
-        faults: What is wrong with it, one sentence each.
-        proof: One line on what was and was not proven about a submission without faults.
+        faults: What is wrong with the submission, one sentence each.
+        proof: One line on what was and was not proven; empty if there are faults.
         games: Summary of each game; empty if its episodes were not replayed.
     """
 

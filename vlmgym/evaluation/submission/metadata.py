@@ -28,7 +28,7 @@ SELF_HOSTED = "self-hosted"
 """Provider of a model that the submitter ran."""
 
 WITHOUT_MODEL = ("random", "random-legal", "oracle", "human", "replay")
-"""Policies without a model; submissions keep their names unchanged."""
+"""Policies without a model; a submission must state the name of such a policy as its model."""
 
 Weights = Literal["open", "closed", "unknown"]
 Relationship = Literal["first-party", "third-party", "collaborative", "other"]
@@ -74,14 +74,16 @@ class MetadataError(UsageError):
 
 
 class Metadata(StrictModel):
-    """Statements about a run. `suite`, `date`, `sampling` and the name of a policy without a model must agree with it.
+    """Statements about a run.
+
+    `suite`, `date`, `sampling` and the name of a policy without a model must agree with the run.
 
     Attributes:
         submission: Version of this format.
         suite: Name of the suite.
         model: Name of the model, as on the Hugging Face Hub or in the API of its provider.
         developer: Organisation that made the model.
-        weights: Whether its weights are open or closed.
+        weights: Whether the weights of the model are open or closed.
         provider: Service that ran the model, or `self-hosted`.
         submitter: Person or organisation that made the submission.
         relationship: Relationship of the submitter to the developer.
@@ -112,7 +114,7 @@ class Metadata(StrictModel):
         return "\n".join([*lines, "", "[sampling]", *(f"{name} = {_toml(sampling[name])}" for name in sampling), ""])
 
     def differences(self, run: RunRecord, games: Mapping[str, Summary]) -> list[str]:
-        """List contradictions to a run and to the summaries of its games."""
+        """List the fields that contradict a run or the summaries of its games."""
         facts, cost, stated = facts_of(run), recorded_cost(games), self.model_dump(mode="json")
         found = [
             f"{FILE}: {name} is {short_repr(stated[name])}, but the run has {short_repr(value)}"
@@ -127,7 +129,7 @@ class Metadata(StrictModel):
 
 
 def facts_of(run: RunRecord) -> dict[str, Any]:
-    """Return the metadata that follow from `run.json`, as in JSON."""
+    """Return the metadata that follow from `run.json`, as JSON values."""
     sampling = {field.name: run.policy.options.get(field.name) for field in fields(SamplingOptions)}
     return {
         **({"model": run.policy.name} if run.policy.name in WITHOUT_MODEL else {}),
@@ -138,7 +140,7 @@ def facts_of(run: RunRecord) -> dict[str, Any]:
 
 
 def describe_policy(run: RunRecord, games: Mapping[str, Summary]) -> str:
-    """Describe the policy of a run and the names of models that its server reported."""
+    """Describe the policy of a run, with the model names that its server reported."""
     served = dict.fromkeys(name for summary in games.values() for name in summary.served_models)
     return f"{run.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}"
 
@@ -158,7 +160,7 @@ def read_metadata(folder: Path) -> Metadata:
     """Read the metadata of a submission.
 
     Raises:
-        MetadataError: They are invalid.
+        MetadataError: The metadata are invalid.
     """
     try:
         return Metadata.model_validate(tomllib.loads((folder / FILE).read_text(encoding="utf-8")))

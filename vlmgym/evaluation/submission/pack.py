@@ -38,7 +38,7 @@ from vlmgym.terminal import make_console
 T = TypeVar("T")
 
 SELF_RUN = {"vllm", "transformers", *WITHOUT_MODEL} - {"replay"}
-"""Policies that need no provider."""
+"""Policies that run on the submitter's machine, so that `provider` defaults to self-hosted."""
 PATH = re.compile(r"(?:~|[A-Za-z]:|\.{1,2})?[/\\]")
 """Beginning of a path that cannot be the name of a model."""
 
@@ -60,7 +60,8 @@ class PackConfig(WorkerOptions):
     weights: Weights = "unknown"
     """Whether the weights of the model are open or closed."""
     provider: str | None = None
-    """Service that ran the model, or self-hosted. None means self-hosted, for policies that run here."""
+    """Service that ran the model, or self-hosted. None means self-hosted, and is rejected for other policies than
+    those that run on this machine."""
     relationship: Relationship = "other"
     """Relationship of the submitter to the developer of the model."""
     cost: float | None = None
@@ -86,7 +87,7 @@ class SubmitConfig:
 
 
 def submit(chosen: SubmitConfig) -> None:
-    """Pack or check."""
+    """Run the chosen subcommand."""
     if isinstance(chosen.config, PackConfig):
         pack(chosen.config)
     else:
@@ -148,7 +149,7 @@ def make_metadata(config: PackConfig, run: RunRecord, cost: float | None) -> Met
 
 
 def public_record(episode: EpisodeRecord, policy: PolicyRecord) -> EpisodeRecord:
-    """Remove the folders of paths in the names of models."""
+    """Return a record with this policy, and without the folders of paths in model names."""
     turns = tuple(turn.model_copy(update={"model": without_folders(turn.model)}) for turn in episode.turns)
     return episode.model_copy(update={"policy": policy, "turns": turns})
 

@@ -4,7 +4,7 @@ const page = JSON.parse(document.getElementById("page").textContent);
 const GAMES = page.games.map((game) => game.id);
 const KEPT = 12; // files in memory
 
-const files = new Map(); // number -> promise of the file's episodes by name, the latest last
+const files = new Map(); // number -> promise of the file's episodes by name, the most recently used file last
 const awaited = new Map(); // script next to the page -> callback that takes its episodes
 
 // Called by the scripts next to the page.
