@@ -23,10 +23,10 @@ PAD, END = "<|endoftext|>", "<|im_end|>"
 IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
 TAGS = tuple(tag for section in SECTIONS for tag in (f"<{section}>", f"</{section}>"))
-"""Tags of the response format: single tokens that are kept when special tokens are skipped."""
+"""Tags of the response format. Each is a single token, but not a special one, so that decoding keeps it."""
 
 _WORDS = re.compile(r" ?[a-z]+ [a-z]+(?=[,;:\n]|$)[,;:]?| ?\S+")
-"""Words, and two words before a comma, semicolon, colon or the end of a line."""
+"""A word, or two words before a comma, semicolon, colon or the end of a line."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -54,7 +54,7 @@ CHAT_TEMPLATE = """\
 
 
 def game_texts(turns: int = 8) -> Iterator[str]:
-    """Yield prompts and valid responses of all games, at each reasoning level, along fixed random episodes."""
+    """Yield prompts and valid responses of `GAMES` at all reasoning levels, from fixed random episodes."""
     for name in GAMES:
         for level in range(1, 6):
             game, rng = make_game(name, reasoning=level), np.random.default_rng(level)
@@ -68,11 +68,14 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenizer:
-    """Train byte-level BPE with Qwen's pre-tokenizer (one token per digit), its special tokens, and the tags.
+    """Train a byte-level BPE tokenizer with the pre-tokenizer (one token per digit) and special tokens of Qwen.
 
-    Text unlike the training data can also be encoded, using more tokens. `words` frequent words, with the space before
-    and punctuation after them, are single tokens, as are names of two words, such as `red circle`: each cell of a board
-    is one token, at a fixed position. Raises `UsageError` if `size` is too small for bytes, special tokens and tags.
+    The tags and the `words` most frequent words become single tokens. A word includes the space before and the
+    punctuation after it, and may be a name of two words, such as `red circle`. Each cell of a board is then one token,
+    at a fixed position. Text unlike the training data can also be encoded, but takes more tokens.
+
+    Raises:
+        UsageError: `size` is too small for bytes, special tokens, tags and words.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     texts = list(_without_tags(texts))
@@ -115,7 +118,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
 
 
 def _without_tags(texts: Iterable[str]) -> Iterator[str]:
-    """Remove tags, which are separate tokens that BPE never sees."""
+    """Replace tags by line breaks, because they are added as separate tokens, which BPE never sees."""
     for text in texts:
         for tag in TAGS:
             text = text.replace(tag, "\n")

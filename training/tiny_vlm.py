@@ -1,9 +1,10 @@
-"""Tiny, randomly initialised Qwen-VL checkpoints, created offline in seconds: to train on a CPU, and for tests.
+"""Create tiny, randomly initialised Qwen-VL checkpoints offline in seconds, to train on a CPU and for tests.
 
     python -m training.tiny_vlm qwen3_vl checkpoints/tiny
 
-Architecture, special tokens and chat format equal the real models; only the sizes differ. The JSON files are
-written here, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 all read them.
+Architecture, special tokens and chat format are those of the real models; only the sizes differ. The JSON files are
+written by this module, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 can all read
+them.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 HEAD_SIZE = 32
 """Minimum head size of vLLM's attention on the CPU."""
 MERGE = 2
-"""Patches along each side of the square that becomes one token."""
+"""Number of patches along each side of the square of patches that is merged into one token."""
 MIN_IMAGE_TOKENS = 4
 """Minimum number of tokens per image; smaller images are enlarged."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Mean and standard deviation of RGB values in CLIP, which Qwen2-VL and Qwen2.5-VL use."""
+"""Mean and standard deviation of RGB values in the training data of CLIP, which Qwen2-VL and Qwen2.5-VL use."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
-"""Prefixes of class names in transformers."""
+"""Prefix of the class names in transformers, for each kind of model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TinySize:
-    """Size of the model, by default 0.3 million parameters."""
+    """Size of the model. The defaults give 0.3 million parameters."""
 
     hidden: int = 64
     """Width of the language model, a multiple of 32."""
@@ -63,16 +64,16 @@ class TinySize:
     vision_layers: int = 2
     """Layers of the vision encoder."""
     vocabulary: int = 1024
-    """Maximum vocabulary size; the texts of the games need about 700."""
+    """Maximum number of tokens in the vocabulary; the texts of the games need about 700."""
     words: int = 0
-    """Number of frequent words that are single tokens, with the space before and punctuation after them.
-    A number is then one token, not one per digit."""
+    """Number of frequent words that become single tokens, including the space before and the punctuation after them.
+    A frequent number is then one token instead of one per digit."""
     tied: bool = True
-    """Tie input and output embeddings; an untrained model then repeats the last token."""
+    """Tie input and output embeddings. An untrained model with tied embeddings repeats the last token."""
     context: int = 4096
-    """Maximum number of tokens of prompt and response."""
+    """Maximum number of tokens in prompt and response together."""
     image_tokens: int = 256
-    """Maximum number of tokens per image, above which it is shrunk. A token is 28x28 pixels, 32x32 in Qwen3-VL."""
+    """Maximum number of tokens per image; larger images are shrunk. A token covers 28x28 pixels, 32x32 in Qwen3-VL."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "vision_hidden"):
@@ -88,10 +89,10 @@ class TinySize:
 def make_tiny_vlm(
     kind: Kind, folder: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
 ) -> None:
-    """Write a checkpoint, overwriting existing files; its kind is the `model_type` in transformers.
+    """Write a checkpoint, overwriting existing files; `kind` is its `model_type` in transformers.
 
-    The weights follow from the seed, with the same versions of torch and transformers. The tokenizer is trained on
-    `texts`, by default prompts and responses of all games. Raises `UsageError` if the vocabulary is too small.
+    The weights are determined by the seed and the versions of torch and transformers. The tokenizer is trained on
+    `texts`, by default those of `game_texts`. Raises `UsageError` if the vocabulary is too small.
     """
     size = size or TinySize()
     tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary, size.words)
@@ -114,7 +115,7 @@ def make_tiny_vlm(
 def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
     qwen3 = kind == "qwen3_vl"
     heads = size.hidden // HEAD_SIZE
-    # Number of the 16 rotary frequencies for time, height and width, which Qwen3-VL interleaves.
+    # How many of the 16 rotary frequencies encode time, height and width; Qwen3-VL interleaves them.
     rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
     if qwen3:
         rope["mrope_interleaved"] = True
@@ -170,7 +171,7 @@ def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
 
 
 def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Greedy decoding; like Qwen-VL, it does not suppress image tokens."""
+    """Return a config for greedy decoding. As in Qwen-VL checkpoints, image tokens are not suppressed."""
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(PAD)
     return {"do_sample": False, "eos_token_id": [end, pad], "pad_token_id": pad}
 

@@ -1,1 +1,1 @@
-"""Training on live games, shared by all trainers: states, rollouts, advantages, records."""
+"""Code shared by all trainers: training states, expert responses, advantages, records and results."""

@@ -26,8 +26,8 @@ def gae(
 ) -> tuple[Floats, Floats]:
     """Generalised advantage estimation (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, equation 16).
 
-    Takes reward and value of each step, shape (steps,), and the value of the state after the last one, 0 if the episode
-    terminated. `lam` is 0 for one-step TD errors, 1 for Monte Carlo returns.
+    Takes the reward and value of each step, shape (steps,), and the value of the state after the last step, which is 0
+    if the episode terminated. `lam` is 0 for one-step TD errors and 1 for Monte Carlo returns.
 
     Returns:
         Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.
@@ -41,9 +41,9 @@ def gae(
 def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool = True) -> Floats:
     """Normalise rewards within their group, as in GRPO.
 
-    Shao et al. 2024, https://arxiv.org/abs/2402.03300, section 4.1.2. With `scale`, divides by the sample standard
-    deviation + 1e-4, as TRL and EasyR1 do; without, this is the estimator of Dr. GRPO (Liu et al. 2025,
-    https://arxiv.org/abs/2503.20783). The advantage in a group of one is 0.
+    Shao et al. 2024, https://arxiv.org/abs/2402.03300, section 4.1.2. With `scale`, centred rewards are divided by the
+    group's sample standard deviation + 1e-4, as in TRL and EasyR1. Without `scale`, this is the estimator of Dr. GRPO
+    (Liu et al. 2025, https://arxiv.org/abs/2503.20783). The advantage in a group of one is 0.
     """
     rewards = np.asarray(rewards, dtype=np.float64)
     advantages = np.zeros_like(rewards)
@@ -60,10 +60,10 @@ def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool
 def grpo_advantages(
     rewards: Sequence[Sequence[float]], groups: Sequence[Hashable], gamma: float = 1.0, scale: bool = True
 ) -> list[Floats]:
-    """Normalise the discounted return of each turn among the episodes of its group.
+    """Normalise the discounted return of each turn over the returns of its group at the same turn.
 
-    Takes the rewards of the turns and the group of each episode. Episodes that are already over earn nothing more, so
-    each turn is compared with all episodes of the group.
+    Takes the rewards of each episode's turns, and the group of each episode. An episode that has already ended counts
+    with a return of 0, so that every turn is compared with all episodes of its group.
     """
     returns = np.zeros((len(rewards), max(map(len, rewards))))
     for number, earned in enumerate(rewards):
@@ -73,7 +73,7 @@ def grpo_advantages(
 
 
 def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
-    """Compute the fraction of episodes whose group has different total rewards; the others give GRPO no signal."""
+    """Compute the fraction of episodes in groups with different total rewards; other groups give GRPO no signal."""
     totals: dict[Hashable, list[float]] = {}
     for earned, group in zip(rewards, groups):
         totals.setdefault(group, []).append(sum(earned))
@@ -83,10 +83,11 @@ def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Ha
 def gae_over_turns(
     rewards: Sequence[float], values: Sequence[Floats], gamma: float, lam: float, bootstrap_value: float
 ) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages and returns of the turns of an episode, each for all tokens of its response.
+    """Estimate advantages and returns of an episode, with one GAE step per turn.
 
-    Takes a reward per turn and the values of its tokens, but only uses the first. `bootstrap_value` is the value of the
-    final state of a truncated episode, else 0. Returns are NaN except at first tokens.
+    Takes the reward of each turn and the values of its response tokens, of which only the first is used.
+    `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
+    have the same advantage; the return of a token is NaN unless the token is the first of its response.
     """
     advantages, returns = gae(rewards, [each[0] for each in values], gamma, lam, bootstrap_value)
     targets = [np.full(len(each), np.nan) for each in values]
@@ -104,10 +105,10 @@ def gae_over_tokens(
     token_lam: float,
     bootstrap_value: float,
 ) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages of the tokens of an episode; arguments and results as in `gae_over_turns`.
+    """Estimate advantages and returns of an episode, with one GAE step per token; see `gae_over_turns`.
 
-    Within a response, discount and lambda are `token_gamma` and `token_lam`; from its last token to the next response
-    they are `gamma` and `lam`.
+    Discount and lambda are `token_gamma` and `token_lam` within a response, and `gamma` and `lam` from its last token
+    to the first token of the next response. Every token has a return.
     """
     advantages, returns = [], []
     next_value, next_advantage = bootstrap_value, 0.0
@@ -124,7 +125,7 @@ def gae_over_tokens(
 def explained_variance(values: Floats, returns: Floats) -> float:
     """Compute the fraction of the variance of returns that values explain, ignoring NaN returns.
 
-    1 is a perfect critic, 0 no better than the mean return.
+    The result is 1 for a perfect critic, and 0 for one that is no better than predicting the mean return.
     """
     known = ~np.isnan(returns)
     variance = np.var(returns[known])
@@ -132,7 +133,7 @@ def explained_variance(values: Floats, returns: Floats) -> float:
 
 
 def whiten(advantages: ArrayLike) -> Floats:
-    """Shift and scale advantages to mean 0 and standard deviation 1; a single one is only shifted."""
+    """Shift and scale advantages to mean 0 and standard deviation 1; a single advantage becomes 0."""
     values = np.asarray(advantages, dtype=np.float64)
     white: Floats = (values - values.mean()) / (values.std() + 1e-8 if len(values) > 1 else 1.0)
     return white

@@ -25,7 +25,7 @@ def expert_response(
 ) -> str:
     """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
 
-    Random answers leave the choice to be learned by reinforcement learning. They never repeat `rejected`, the action
+    Random answers leave it to reinforcement learning to find the right ones. The answer is never `rejected`, the action
     that the prompt reports as illegal, so that the model learns to heed feedback. Raises `UsageError` if the game has
     no such expert.
     """
@@ -39,7 +39,11 @@ def expert_response(
 def expert_action(
     game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
 ) -> Any:
-    """Return the action of the oracle or the rule of the game, or one with the highest immediate reward (`greedy`)."""
+    """Return the action of the game's oracle or simple rule, or one with the highest immediate reward (`greedy`).
+
+    Raises:
+        UsageError: The game has no such expert.
+    """
     if expert == "greedy":
         actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
         highest = max(rewards)

@@ -1,4 +1,4 @@
-"""Training curves: the file of numbers and an image drawn from it."""
+"""Training curves: read the file of metrics, and draw an image of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 DRAW_INTERVAL = 20.0
-"""Seconds between drawings."""
+"""Minimum number of seconds between two drawings."""
 SMOOTHING = 20
-"""Longest window of the moving average, in steps; at most a third of the curve."""
+"""Window of the moving average in logged steps; for short curves, a third of their length."""
 PANELS = (
     ("reward", "reward per response"),
     ("episode_reward", "reward per episode"),
@@ -30,7 +30,7 @@ PANELS = (
 
 
 def read_curve(path: Path) -> list[dict[str, float]]:
-    """Read the steps of a `curve.jsonl`, without a truncated last line."""
+    """Read the metrics of each step from a `curve.jsonl`, ignoring a truncated last line; empty without a file."""
     rows = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -45,12 +45,12 @@ class CurvePlot:
     """An image of the curves, drawn at most once per `DRAW_INTERVAL`."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        """`write` replaces the image."""
+        """Create a plot; `write` is called with each new PNG."""
         self._write = write
         self._drawn = time.monotonic()
 
     def update(self, rows: Sequence[Mapping[str, float]], final: bool = False) -> None:
-        """Draw rows if the last drawing is old, or at the end of the run."""
+        """Draw the metrics of all steps, unless the last drawing is recent and this is not the `final` one."""
         if rows and (final or time.monotonic() > self._drawn + DRAW_INTERVAL):
             self._drawn = time.monotonic()
             self._write(draw_curves(rows))
@@ -63,7 +63,7 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     lines = -(-len(panels) // columns)
     width, height = 4.4 * columns, 3.0 * lines  # inches
     figure = Figure(figsize=(width, height), dpi=110)
-    # Fixed margins: fitting them to the labels doubles the drawing time, which training pays for.
+    # Fixed margins, because fitting them to the labels would double the drawing time, for which training waits.
     figure.subplots_adjust(0.6 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.35 / height, wspace=0.25, hspace=0.42)
     for number, (name, title) in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, number)

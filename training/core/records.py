@@ -1,4 +1,4 @@
-"""Records of training: rollouts in the evaluator's format, and what a checkpoint was trained on."""
+"""Records of training: rollouts in the format of evaluations, and the settings that a checkpoint was trained with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def begin_rollout_records(
     reward: RewardConfig,
     episodes: int,
 ) -> None:
-    """Create a run folder of rollouts for `vlmgym report`; raise `UsageError` for foreign files in it."""
+    """Create a run folder for rollouts, which `vlmgym report` can read.
+
+    Raises:
+        UsageError: The folder has files that vlmgym did not write.
+    """
     config = RunRecord(
         started=now(),
         versions=versions(),
@@ -44,7 +48,11 @@ def begin_rollout_records(
 
 
 def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:
-    """Write episode records, given as JSON, to `NAME.jsonl`; raise `UsageError` unless vlmgym wrote an existing one."""
+    """Write episode records, given as JSON, to `NAME.jsonl`.
+
+    Raises:
+        UsageError: The file exists and was not written by vlmgym.
+    """
     output = OutputFolder(folder)
     output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
 
@@ -57,7 +65,10 @@ def make_trained_record(
     reward: RewardConfig,
     **sampling_and_trainer: Any,
 ) -> TrainedRecord:
-    """Describe a checkpoint, for `vlmgym eval --as-trained`; further arguments are fields of `TrainedRecord`."""
+    """Describe what a checkpoint was trained on, for `vlmgym eval --as-trained`.
+
+    `sampling_and_trainer` has the remaining fields of `TrainedRecord`.
+    """
     reached = [entry.stages[state.stage] for entry, state in zip(curriculum.entries, progress.entries)]
     splits = [split_questions(stage.game, states.validation_fraction) for stage in reached]
     return TrainedRecord(

@@ -1,4 +1,4 @@
-"""`result.json` of a training run, the same for all trainers."""
+"""The file `result.json` of a training run, which is the same for all trainers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmgym.statistics import confidence_interval
 
 RESULT = "result.json"
 FINAL_EPISODES = 100
-"""Number of last episodes averaged in `final_reward`."""
+"""`final_reward` is the mean over at most this many of the last episodes."""
 
 
 def write_result(
@@ -29,10 +29,20 @@ def write_result(
     seconds: float,
     paths: Mapping[str, Path],
 ) -> dict[str, Any]:
-    """Write the file atomically and return its contents; raise `UsageError` if vlmgym did not write an existing one.
+    """Write the file atomically and return its contents.
 
-    Rewards of the last episodes, steps and episodes also count what preceded a resumption, seconds do not. Validation
-    before and after training has 95% intervals. Missing files and folders are left out of `paths`.
+    Args:
+        folder: Folder of the run.
+        rewards: Total rewards of at least the last `FINAL_EPISODES` episodes, in order.
+        steps: Number of steps, including those before the run was resumed.
+        episodes: Number of episodes, including those before the run was resumed.
+        before: Validation before training, with 95% intervals.
+        after: Validation after training, with 95% intervals.
+        seconds: Duration since the run was started or last resumed.
+        paths: Files and folders of the run by name; missing ones are left out.
+
+    Raises:
+        UsageError: The file exists and was not written by vlmgym.
     """
     last = rewards[-FINAL_EPISODES:]
     result = {
@@ -50,7 +60,7 @@ def write_result(
 
 
 def last_rewards(rollouts: Path, step: int) -> list[float]:
-    """Read the total rewards of the last episodes up to a step from the records, at most `FINAL_EPISODES`."""
+    """Read the total rewards of the last episodes up to `step` from their records, at most `FINAL_EPISODES`."""
     rewards: list[float] = []
     while step > 0 and len(rewards) < FINAL_EPISODES and (path := rollouts / f"step_{step:06d}.jsonl").exists():
         rewards = [sum(turn.reward.total for turn in record.turns) for record in read_records(path)] + rewards
@@ -59,10 +69,10 @@ def last_rewards(rollouts: Path, step: int) -> list[float]:
 
 
 def validation_summary(rollouts: Path, step: int) -> dict[str, Any] | None:
-    """Summarise the validation episodes of a step from the records; None without any.
+    """Summarise the validation episodes of a step from their records; return None if there are none.
 
     Returns:
-        `episodes`: by game, its number of `episodes`, mean `score` and 95% interval `score_ci`.
+        A dict whose only key, `episodes`, has the `score_summary` of each game, keyed by the name of the game.
     """
     path = rollouts / f"validation_{step:06d}.jsonl"
     if not path.exists():
@@ -80,7 +90,12 @@ def validation_summary(rollouts: Path, step: int) -> dict[str, Any] | None:
 
 
 def score_summary(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
-    """Summarise the scores of a game, with Wilson's interval for single turns that score 0 or 1."""
+    """Summarise the scores of a game's episodes, ignoring episodes without a score.
+
+    Returns:
+        Mean `score`, its 95% interval `score_ci` and the number of `episodes`. The interval is Wilson's if all episodes
+        have a single turn and score 0 or 1, otherwise Student's t; None if undefined.
+    """
     records = [record for record in records if record.score is not None]
     scores = [record.score or 0.0 for record in records]
     interval = confidence_interval(scores, unit_interval=all(record.is_single_turn for record in records))

@@ -13,15 +13,15 @@ from vlmgym.records.files import writing
 from vlmgym.records.output_folder import MARKER, OutputFolder
 
 NUMBERED = ("checkpoints/step_*", "global_step_*", "rollouts/step_*.jsonl", "rollouts/validation_*.jsonl")
-"""Files and folders of a step."""
+"""Glob patterns of files and folders whose names have the number of a step."""
 FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
-"""Files and folders of the last step."""
+"""Glob patterns of files and folders that show the state after the last step."""
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Move everything written after a step to a new folder of the run and return it; None if there is nothing.
+    """Move everything written after a step to a new folder within the run; return this folder, or None if not needed.
 
-    Metrics are copied, since their file also has earlier steps, which the trainer keeps.
+    The file of metrics is copied, because it also has the earlier steps, which the trainer keeps.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]

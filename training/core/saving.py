@@ -1,4 +1,4 @@
-"""Files of checkpoints, and uniform errors if they cannot be written."""
+"""Names of the files in a checkpoint, and uniform errors if files cannot be written."""
 
 from __future__ import annotations
 

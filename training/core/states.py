@@ -20,8 +20,8 @@ from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 SFT_STREAM, GATE_STREAM = 2**32, 0x6C6F6F6B
-"""Added to the seed of a run to draw other states than reinforcement learning: for supervised fine-tuning, and for
-the gate that decides whether it has succeeded."""
+"""Added to the seed of a run, so that supervised fine-tuning, and the gate that decides whether it has succeeded, draw
+other states than reinforcement learning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +30,21 @@ class MultiTurnConfig(PromptConfig):
 
     max_turns: int = 1
     """Maximum number of turns.
-    1 trains on single responses to sampled states; more trains on episodes that start there.
-    For an episode cut off by this limit, PPO bootstraps from the value of the final state; GRPO does not."""
+    1 trains on single responses to sampled states; a higher number trains on episodes that start at such states.
+    If an episode is cut off by this limit, PPO bootstraps from the value of its final state; GRPO does not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("max_turns", self.max_turns, 1)
 
     def past_turns(self, needed: int) -> int:
-        """Maximum number of earlier turns in a prompt of a game whose `history` is `needed`."""
+        """Return the maximum number of past turns in a prompt, for a game whose `Game.history` is `needed`."""
         history, longest = self.of(needed).history, self.max_turns - 1
         return longest if history is None else history if self.history is not None else min(history, longest)
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
-    """Raise `UsageError` if a game keeps fewer than `count` questions for validation, which `option` sets."""
+    """Raise `UsageError` if a game has fewer than `count` questions for validation; `option` is what sets `count`."""
     for game in games:
         split = split_questions(game, validation_fraction)
         if split is not None and len(split.validation) < count:
@@ -67,10 +67,19 @@ def start_rollouts(
     validation: bool = False,
     transform: Transform = identity,
 ) -> Iterator[EpisodeRollout]:
-    """Start the episodes of some prompts, group by group; a group shares its initial state and random generator.
+    """Start `group_size` episodes for each prompt and yield them group by group.
 
-    `picks` has the game of each prompt by prompt_id, as returned by `Curriculum.picks`. The transform is applied to
-    each image before the model sees it.
+    The episodes of a group start from the same state with identical random generators.
+
+    Args:
+        picks: Game of each prompt, keyed by prompt_id, as returned by `Curriculum.picks`.
+        seed: Seed of the initial states.
+        group_size: Episodes per prompt.
+        play: Length of episodes and contents of prompts.
+        states: Distribution of initial states.
+        reward: Reward weights and shaping.
+        validation: Draw states, or questions of a finite dataset, that are kept for validation.
+        transform: Function applied to each image before the model sees it.
     """
     for prompt_id, pick in picks.items():
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
@@ -83,9 +92,9 @@ def start_rollouts(
 
 
 def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[int, Pick, float]]) -> Progress:
-    """Count a step, and each group as one episode with its mean success.
+    """Return the progress of a curriculum after a step; each group counts as one episode with its mean success.
 
-    Results are the prompt_id of an episode, its pick and its success.
+    `results` has the prompt_id, the pick and the success of each episode.
     """
     groups: dict[int, tuple[Pick, list[float]]] = {}
     for prompt_id, pick, success in results:
@@ -96,5 +105,5 @@ def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[
 
 
 def blank(image: ImageArray) -> ImageArray:
-    """Replace an image by a grey one of the same shape: a control that trains without vision."""
+    """Return a grey image of the same shape, for a control experiment without vision."""
     return np.full_like(image, 128)

@@ -1,1 +1,1 @@
-"""GRPO and PPO in a single process, on a CPU or one GPU: `python -m training.local.train`."""
+"""GRPO and PPO on one machine, on CPU cores or one GPU: `python -m training.local.train`."""

@@ -1,4 +1,4 @@
-"""Checkpoints: model or adapters, and the state that resumes training exactly."""
+"""Checkpoints: the model or its adapters, and the state from which training resumes exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.trained import TrainedRecord
 
 STATE = "trainer.pt"
-"""File of a checkpoint with the state of the trainer."""
+"""Name of the file in a checkpoint that has the state of the trainer."""
 
 
 def save_checkpoint(
@@ -34,9 +34,10 @@ def save_checkpoint(
     *,
     merged: bool = False,
 ) -> Path:
-    """Write a checkpoint and return its folder, which contains `model`, or `adapter` with LoRA (and `model` if merged).
+    """Write a checkpoint and return its folder.
 
-    `extra` is further state of the trainer: numbers and lists. `trained` is also written next to the model.
+    The folder contains `model`, or with LoRA `adapter` and, if `merged`, also `model`. `extra` is further state of the
+    trainer: numbers and lists. `trained` is written to the folder and to `model`.
     """
     checkpoint = folder.absolute() / f"step_{step:06d}"
     with OutputFolder(folder).building(checkpoint) as part:
@@ -55,19 +56,23 @@ def save_checkpoint(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the latest checkpoint, if any."""
+    """Return the latest checkpoint in a folder, or None."""
     return max(folder.glob("step_*"), default=None)
 
 
 def drop_old_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all but the latest checkpoints."""
+    """Remove all checkpoints in a folder except the latest `keep`."""
     OutputFolder(folder).remove(*sorted(folder.absolute().glob("step_*"))[:-keep])
 
 
 def load_checkpoint(
     checkpoint: Path, actor: Actor, optimizer: torch.optim.Optimizer
 ) -> tuple[int, Progress, dict[str, Any]]:
-    """Restore model and optimiser; return steps, progress and `extra`, or raise `UsageError` if it does not fit."""
+    """Load a checkpoint into model and optimiser; return the number of steps, the curriculum's progress and `extra`.
+
+    Raises:
+        UsageError: The checkpoint is damaged or does not fit the model.
+    """
     try:
         state = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)  # runs no pickled code
         actor.load_trained(checkpoint)

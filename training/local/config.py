@@ -59,7 +59,7 @@ class ModelConfig(Options):
     """Model, precision and memory options."""
 
     model: str | None = None
-    """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. None creates a tiny, random Qwen3-VL."""
+    """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. None creates a tiny, randomly initialised Qwen3-VL."""
     device: str | None = None
     """Device, for instance cpu or cuda:1. None means a GPU if available."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -98,27 +98,28 @@ class SftConfig(Options):
     """Supervised fine-tuning before reinforcement learning (cold start)."""
 
     steps: NonNegativeInt = 0
-    """Maximum number of batches. 0 skips it."""
+    """Maximum number of batches. 0 skips supervised fine-tuning."""
     batch_size: PositiveInt = 32
     """Responses per batch, each to a new state."""
     lr: PositiveFloat = 3e-3
     """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
     accuracy: Fraction = 0.4
-    """Fraction of answers from the expert.
-    The rest are random, so that the right answer has to be learned from rewards."""
+    """Fraction of demonstrations with the expert's answer.
+    The others have random answers, so that the right answers have to be learned from rewards."""
     expert: Expert = "greedy"
-    """Source of right answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
+    """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
     random_turns: NonNegativeInt = 0
-    """Maximum number of random turns before a state, drawn uniformly. With --play.max-turns above 1, at least 1.
-    The model then sees prompts with feedback on an invalid turn."""
+    """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
+    Random turns show the model prompts with feedback on invalid turns.
+    With --play.max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
     target: NonNegativeFloat = 0.99
-    """Stop once perception accuracy and format compliance of generated responses reach this.
+    """Stop once both perception accuracy and format compliance of generated responses reach this value.
     Above 1, take all steps."""
     check_interval: PositiveInt = 100
-    """Steps between these checks. The last step is always checked."""
+    """Steps between checks of --sft.target. The last step is always checked."""
     gate: Fraction = 0.5
     """Minimum perception accuracy and format compliance to start reinforcement learning.
-    Below it, rewards give no signal to learn from."""
+    With less, rewards would give no signal to learn from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,8 @@ class GrpoConfig(Options):
     minibatches: PositiveInt = 1
     """Updates per pass. With a single update per step, nothing is clipped."""
     scale_rewards: bool = True
-    """Divide by the standard deviation of the group. Turn off, with --update.loss-over constant, for Dr. GRPO."""
+    """Divide advantages by the standard deviation of the group's returns.
+    For Dr. GRPO, turn this off and set --update.loss-over constant."""
     gamma: Fraction = 1.0
     """Discount factor per turn."""
 
@@ -152,13 +154,13 @@ class PpoConfig(Options):
     lam: Fraction = 0.95
     """GAE lambda over turns."""
     gae_over: Literal["turns", "tokens"] = "turns"
-    """Steps of GAE.
-    turns: the critic values the state before a response, and all tokens of the response share the advantage.
-    tokens: it values each token, with `token_gamma` and `token_lam` within a response."""
+    """What a step of GAE is.
+    turns: the critic values the state before each response, and all tokens of the response share its advantage.
+    tokens: the critic values each token; --ppo.token-gamma and --ppo.token-lam apply within a response."""
     token_gamma: Fraction = 1.0
-    """Discount factor per token."""
+    """Discount factor per token, for --ppo.gae-over tokens."""
     token_lam: Fraction = 1.0
-    """GAE lambda over tokens."""
+    """GAE lambda over tokens, for --ppo.gae-over tokens."""
     clip: NonNegativeFloat = 0.2
     """Clip range of the probability ratio."""
     entropy_coef: NonNegativeFloat = 0.01
@@ -188,25 +190,26 @@ class UpdateConfig(Options):
     max_grad_norm: PositiveFloat = 1.0
     """Maximum gradient norm."""
     clip_low: NonNegativeFloat = 0.2
-    """Lower clip range of GRPO's probability ratio, which only matters with several updates per step."""
+    """Lower clip range of GRPO's probability ratio. Clipping only matters with several updates per step."""
     clip_high: NonNegativeFloat = 0.28
-    """Upper clip range; above clip_low it keeps rare tokens alive (DAPO, https://arxiv.org/abs/2503.14476)."""
+    """Upper clip range of GRPO's probability ratio.
+    If it is above clip_low, rare tokens keep their probability (DAPO, https://arxiv.org/abs/2503.14476)."""
     entropy_coef: NonNegativeFloat = 0.0
     """Coefficient of GRPO's entropy bonus."""
     kl_coef: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the model before reinforcement learning."""
     kl_target: PositiveFloat | None = None
-    """Adapt that coefficient to keep the divergence near this many nats per token. None keeps it fixed.
+    """Adapt --update.kl-coef so that the KL divergence stays near this many nats per token. None keeps it constant.
     See Ziegler et al. 2019, https://arxiv.org/abs/1909.08593."""
     loss_over: Literal["tokens", "responses", "constant"] = "tokens"
     """Averaging of the loss.
     tokens: over all tokens.
     responses: over the tokens of each response, then over responses.
-    constant: over responses x max_tokens (Dr. GRPO)."""
+    constant: the sum over tokens, divided by responses x --rollout.max-tokens (Dr. GRPO)."""
     max_loss: PositiveFloat = 1e3
     """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""
     micro_batch_size: PositiveInt = 64
-    """Maximum number of responses per forward and backward pass. Fewer need less memory."""
+    """Maximum number of responses per forward and backward pass. Lower numbers need less memory."""
 
     def __post_init__(self) -> None:
         if self.kl_target is not None and not self.kl_coef:
@@ -215,14 +218,14 @@ class UpdateConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(Options):
-    """Evaluation before and after training, on states and episodes that are not trained on."""
+    """Evaluation before and after training, on states and episodes drawn separately from those of training."""
 
     states: NonNegativeInt = 256
-    """Validation states, with one response each."""
+    """Number of validation states. The model responds once to each."""
     episodes: NonNegativeInt = 16
-    """Whole episodes per game, with records, curves and a report."""
+    """Number of whole episodes per game. Records, curves and a report are written."""
     max_turns: PositiveInt = 50
-    """Maximum number of turns of these episodes."""
+    """Maximum number of turns per whole episode."""
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature. 0 is greedy."""
 
@@ -232,28 +235,28 @@ class TrainConfig(GameOptions, Options):
     """Train a Qwen-VL on games by GRPO or PPO, on one machine."""
 
     preset: str | None = None
-    """Base options: tiny or single_moves (a CPU), 1x24gb, 1x80gb, or a file of options. Other options override them.
-    None means tiny, or 1x24gb with --model."""
+    """Preset to start from, which other options override: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a file
+    of options. None means tiny, or 1x24gb with --model."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
     """Algorithm of reinforcement learning."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
-    """Curriculum to use instead: a TOML file, or a name such as geospot-mixtrain (docs/curricula.md)."""
+    """Curriculum to use instead of --games: a TOML file, or a name such as geospot-mixtrain (docs/curricula.md)."""
     steps: NonNegativeInt = 100
     """Steps of reinforcement learning."""
     batch_size: PositiveInt = 64
-    """Episodes per step: one per initial state with PPO, --grpo.group-size with GRPO."""
+    """Episodes per step. Each initial state has one episode with PPO, and --grpo.group-size episodes with GRPO."""
     processes: PositiveInt | None = None
-    """Processes on CPUs that share the SFT batches, states and updates, each with a copy of the model.
-    None means 2 with two cores and two states per step, otherwise 1."""
+    """Number of processes on a CPU that share the SFT batches, states and updates, each with a copy of the model.
+    None means 2 on a CPU with at least two cores and two states per step, otherwise 1."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of states, tokens, minibatches, and of the weights of a tiny model."""
     output_dir: Path | None = None
     """Output folder. None means a new folder in logs/."""
     resume: Path | None = None
-    """Run folder (resumes from its last checkpoint), or RUN/checkpoints/step_...; keeps the run's options.
-    Later steps are moved to a separate folder."""
+    """Run to resume: its folder, to start from the last checkpoint, or the checkpoint RUN/checkpoints/step_....
+    The run keeps its options. Later steps are moved to a separate folder."""
     checkpoint_interval: PositiveInt = 50
     """Steps between checkpoints."""
     keep_checkpoints: PositiveInt = 2
@@ -265,7 +268,7 @@ class TrainConfig(GameOptions, Options):
     wandb: str | None = None
     """Weights & Biases project to log to. TensorBoard files are always written."""
     check: bool = False
-    """Report problems and the schedule of the curriculum, without training."""
+    """Report problems and the schedule of the curriculum, and do not train."""
     blank: bool = False
     """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
@@ -311,14 +314,14 @@ class TrainConfig(GameOptions, Options):
 
     @property
     def num_processes(self) -> int:
-        """Number of processes."""
+        """Number of processes, given or chosen for this machine."""
         if self.processes is not None:
             return self.processes
         return min(2, available_cores(), self.prompts) if self._on_cpu else 1
 
     @property
     def method(self) -> GrpoConfig | PpoConfig:
-        """Options of the algorithm."""
+        """Options of the chosen algorithm."""
         return self.grpo if self.algorithm == "grpo" else self.ppo
 
     @property
@@ -337,7 +340,7 @@ class TrainConfig(GameOptions, Options):
         return blank if self.blank else identity
 
     def make_curriculum(self) -> Curriculum:
-        """Create the games and their stages; raise `UsageError` if one does not exist, or options do not fit."""
+        """Create the games and their stages; raise `UsageError` if a game does not exist or options do not fit it."""
         if self.curriculum is None:
             curriculum = Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
         else:

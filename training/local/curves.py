@@ -16,10 +16,10 @@ from vlmgym.records.output_folder import OutputFolder
 
 
 class Curves:
-    """Writer of the metrics of each step."""
+    """Writes the metrics of each step."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
-        """Open the files, keeping rows of an earlier part of the run up to step `after`; later ones are repeated."""
+        """Open the files; keep existing metrics up to step `after`, and drop later ones, whose steps are repeated."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._output = OutputFolder(folder)
@@ -56,7 +56,11 @@ class Curves:
 
 
 def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:
-    """Start or resume the Weights & Biases run of a folder (None without a project); raise `UsageError` if rejected."""
+    """Start or resume the Weights & Biases run of a training run; the context is None without a project.
+
+    Raises:
+        UsageError: Weights & Biases rejects the run.
+    """
     if project is None:
         return nullcontext()
     config = json.loads(run.config.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Prompts and samples as tensors, for Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Does not need torchvision."""
+"""Encode prompts and samples as tensors for Qwen2-VL, Qwen2.5-VL and Qwen3-VL, without torchvision."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 
 IMAGE = "<|image_pad|>"
-"""Placeholder of an image in the chat template, and the token of each of its patches."""
+"""Placeholder of an image in the chat template, and the token that stands for each of its merged patches."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """A prompt on the CPU.
+    """A prompt as tensors on the CPU.
 
     Attributes:
-        ids: Tokens, with the image token repeated for each patch; int64, shape (tokens,).
-        patches: Pixels of all images before normalisation, uint8, shape (patches, values per patch): a quarter of the
-            memory of the model's input, as all prompts of a step are kept.
-        grids: Patches of each image along time, height and width; int64, shape (images, 3).
-        next_position: Position id of the next token. Text advances it by one per token, an image by its longer side.
+        ids: Tokens, with the image token repeated for each merged patch; int64, shape (tokens,).
+        patches: Pixels of all images before normalisation, uint8, shape (patches, values per patch). They take a
+            quarter of the memory of the model's input, which matters because all prompts of a step are kept.
+        grids: Number of patches of each image along time, height and width; int64, shape (images, 3).
+        next_position: Position id of the token after the prompt. A text token advances position ids by one, an image by
+            the number of merged patches along its longer side.
     """
 
     ids: torch.Tensor
@@ -52,15 +53,17 @@ def _from_arrays(ids: Any, patches: Any, grids: Any, next_position: int) -> Enco
 
 @dataclass(slots=True)
 class TrainSample:
-    """A prompt and a response to learn from; arrays have one number per response token.
+    """A prompt and a response to learn from. Arrays have one number per response token.
 
     Attributes:
+        prompt: The prompt.
         response: Tokens, including the end token unless the response was cut off.
-        advantages: Advantages; unused in supervised fine-tuning, like all that follows.
-        old_logprobs: Log-probabilities before the step; None if a step is a single update, which starts from these.
+        advantages: Advantages. Supervised fine-tuning uses neither these nor the following attributes.
+        old_logprobs: Log-probabilities before the step. None if a step is a single update, in which they would equal
+            the log-probabilities computed for the loss.
         ref_logprobs: Log-probabilities under the reference model; None without one.
         old_values: Values before the step; None without a critic.
-        returns: Targets of the critic, NaN for tokens without one; None without a critic.
+        returns: Targets of the critic, NaN for tokens without a target; None without a critic.
     """
 
     prompt: EncodedPrompt
@@ -76,7 +79,11 @@ class Encoder:
     """Tokenizer and image processor of a checkpoint."""
 
     def __init__(self, checkpoint: Path | str) -> None:
-        """Load tokenizer and image processor; raise `UsageError` if they lack a chat template or an image token."""
+        """Load tokenizer and image processor.
+
+        Raises:
+            UsageError: They cannot be loaded, or the tokenizer lacks a chat template or the image token.
+        """
         try:
             folder = download_processor(checkpoint)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -88,13 +95,13 @@ class Encoder:
             raise UsageError(f"{checkpoint} is not a Qwen-VL: its tokenizer lacks a chat template or {IMAGE}")
         self.tokenizer.split_special_tokens = False  # keeps image tokens whole, regardless of the checkpoint
         self.files = [folder / name for name in PROCESSOR_FILES if (folder / name).is_file()]
-        """Files that a checkpoint of the trained model copies."""
+        """Files that are copied to checkpoints of the trained model."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
         self._levels = self._normalised_levels()
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> EncodedPrompt:
-        """Encode a prompt in chat format."""
+        """Encode a prompt in the chat format of the model; raise `UsageError` if its text contains the image token."""
         messages = chat_messages(prompt, images, lambda _: {"type": "image"})
         chat: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         grids, patches = np.empty((0, 3), np.int64), torch.empty(0, dtype=torch.uint8)
@@ -151,8 +158,8 @@ class Encoder:
         """Batch prompts as model inputs, padded on the left.
 
         Returns:
-            input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, longest); pixel_values and
-            image_grid_thw of all images, if there are any.
+            input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, tokens of the longest prompt); and,
+            if there are images, pixel_values and image_grid_thw of all images.
         """
         ids = pad_sequence([prompt.ids for prompt in prompts], True, self.pad, "left")
         mask = pad_sequence([torch.ones_like(prompt.ids) for prompt in prompts], True, 0, "left")
@@ -173,7 +180,8 @@ class Encoder:
         """Batch responses, padded on the right.
 
         Returns:
-            Tokens and their mask, int64, shape (responses, longest).
+            Tokens, and a mask with 1 for response tokens and 0 for padding; both int64, shape (responses, tokens of the
+            longest response).
         """
         rows = [torch.tensor(response) for response in responses]
         ids = pad_sequence(rows, True, self.pad)
@@ -182,7 +190,12 @@ class Encoder:
 
 
 def download_processor(checkpoint: Path | str) -> Path:
-    """Return the folder of a checkpoint, downloading all but its weights; raise OSError or ValueError if that fails."""
+    """Return a folder with all files of a checkpoint except weights, downloading them if needed.
+
+    Raises:
+        OSError: The download failed.
+        ValueError: The name is invalid.
+    """
     if Path(checkpoint).is_dir():
         return Path(checkpoint)
     from huggingface_hub import snapshot_download

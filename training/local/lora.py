@@ -12,7 +12,7 @@ LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|do
 
 
 def add_lora(model: Any, rank: int) -> Any:
-    """Wrap a model with adapters of a rank and alpha = 2 rank, and freeze everything else."""
+    """Add adapters of the given rank, with alpha = 2 x rank, to a model, and freeze all other weights."""
     from peft import LoraConfig, get_peft_model
 
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS))
@@ -35,7 +35,7 @@ def load_adapters(adapted: Any, folder: Path) -> None:
 
 
 def save_merged(model: Any, folder: Path) -> None:
-    """Save the inner model with its adapters merged; the model in memory does not change, not even by rounding."""
+    """Save the base model with its adapters merged into the weights; the model in memory does not change at all."""
     from peft.tuners.lora import LoraLayer
 
     layers = {
@@ -46,7 +46,7 @@ def save_merged(model: Any, folder: Path) -> None:
         for name, tensor in model.state_dict().items():
             if "lora_" in name:
                 continue
-            if (layer := layers.get(name)) is not None:  # one by one: all of them are as large as the model
+            if (layer := layers.get(name)) is not None:  # one at a time: all deltas are as large as the model
                 delta = sum(layer.get_delta_weight(adapter) for adapter in layer.active_adapters)
                 tensor = (tensor + delta).to(tensor.dtype).cpu()
             weights[name.replace(".base_layer.", ".")] = tensor

@@ -1,4 +1,4 @@
-"""Command line of a training run. Presets are files of command-line options."""
+"""Parse the command line of a training run. Presets are files of command-line options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """Parse a command line on top of its preset, whose config fields it overrides; raise `UsageError` if invalid."""
+    """Parse a command line, whose options override those of its preset; raise `UsageError` if one is invalid."""
     known = _parse_known(args)
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)
@@ -35,7 +35,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
 
 
 def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:
-    """Drop what a built-in preset sets for 2048 alone: config fields, states and rewards."""
+    """Adapt a built-in preset, written for 2048, to other games: drop config fields, states and rewards of 2048."""
     if curriculum is None:
         games = {make_game(name) for name in names}
         fields = [] if names == DEFAULT_GAMES else ["--config"]
@@ -51,7 +51,7 @@ def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None
 
 
 def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
-    """Reject options of the other algorithm, except in a preset, which serves both."""
+    """Reject options of the other algorithm. A preset may have them, because it serves both algorithms."""
     given = [word.partition("=")[0] for word in args if word.startswith("--")]
     other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
     for option in given:
@@ -86,7 +86,7 @@ def drop_options(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_preset(preset: str) -> list[str]:
-    """Read the options of a preset, by name or from a file with # comments; raise `UsageError` if that fails."""
+    """Read the options of a built-in preset or of a file, which may have # comments; raise `UsageError` on failure."""
     builtin = PRESETS / f"{preset}.args"
     path = builtin if builtin.is_file() else Path(preset)
     try:

@@ -1,4 +1,4 @@
-"""Progress bars of training."""
+"""Progress bars for training."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from training.local.validation import ValidationResult
 from vlmgym.terminal import ProgressWithStatus
 
 LOG_INTERVAL = 10
-"""Steps between lines if the output is not a terminal."""
+"""Steps between printed lines if the output is not a terminal."""
 SMOOTHING = 0.9
-"""Smoothing factor of the reward shown."""
+"""Weight of the previous value in the exponential moving average of the reward shown."""
 
 
 class SftProgress(ProgressWithStatus):
@@ -44,7 +44,7 @@ class StepProgress(ProgressWithStatus):
         self._reward: float | None = None
 
     def show(self, step: int, row: Mapping[str, float]) -> None:
-        """Show the metrics of a step, if any."""
+        """Show the number of completed steps and the metrics of the last one, which may be empty."""
         if row:
             reward = row["reward"]
             self._reward = reward if self._reward is None else SMOOTHING * self._reward + (1 - SMOOTHING) * reward
@@ -57,6 +57,6 @@ class StepProgress(ProgressWithStatus):
 
 
 def print_unless_terminal(console: Console, line: str) -> None:
-    """Print a line where no progress bar is visible."""
+    """Print a line if no progress bar is visible."""
     if not console.is_terminal:
         console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The folder of a training run: options, base model, rollouts, checkpoints, results."""
+"""The folder of a training run, with its options, base model, rollouts, checkpoints and results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 
 TOKENIZER_STATES = 300
-"""States whose prompts and responses train the tokenizer of a tiny model."""
+"""Number of states whose prompts and responses train the tokenizer of a tiny model."""
 _TOKENIZER_SEED = 2**40
 OPERATIONAL = (
     *("resume", "output_dir", "preset", "steps", "checkpoint_interval", "keep_checkpoints", "save_merged"),
@@ -41,17 +41,17 @@ RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
     *("rollout.batch_size", "processes"),
 )
-"""Memory and speed options, which may also change. They affect results only by rounding, except that a different kind
-of device samples different tokens."""
+"""Options of memory and speed, which may also change when a run is resumed. They affect only the rounding of numbers,
+which can change sampled tokens, especially on another kind of device."""
 GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
-"""Options that select games; the games themselves are compared instead."""
+"""Options that select games. When a run is resumed, the games are compared instead of these options."""
 
 
 class TrainingRun:
     """The folder of a training run."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the files without touching them."""
+        """Set the paths of all files without creating any."""
         self.output = OutputFolder(folder)
         self.folder = folder = self.output.folder
         self.options = folder / "options.json"
@@ -68,13 +68,13 @@ class TrainingRun:
         self.result = folder / RESULT
         self.wandb = folder / "wandb_id"
         self.checkpoint: Path | None = None
-        """Checkpoint named on resuming."""
+        """Checkpoint given by --resume; None to use the last one."""
         self._created_tiny = False
         self._resume_args: list[str] = []
 
     @classmethod
     def new(cls, config: TrainConfig) -> TrainingRun:
-        """Choose the folder of a new run; raise `UsageError` if it has a run or foreign files."""
+        """Choose the folder of a new run; raise `UsageError` if it contains a run, or files of other programs."""
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
@@ -88,9 +88,9 @@ class TrainingRun:
 
     @classmethod
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
-        """Reopen a run from its folder or a checkpoint's, with its options, followed by the given ones.
+        """Reopen a run, given its folder or one of its checkpoints; `args` are added to the options of the run.
 
-        Raises `UsageError` if the run is missing, or something that affects results has changed: an option, or the
+        Raises `UsageError` if the run is missing, or if something that affects results has changed: an option, or the
         contents of a preset, curriculum or game file.
         """
         step = re.fullmatch(r"step_(\d+)", resume.name)
@@ -119,7 +119,7 @@ class TrainingRun:
         return run, config
 
     def check(self, config: TrainConfig) -> None:
-        """Raise `UsageError`, which names the file or folder, if the run would overwrite foreign files."""
+        """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write; name it."""
         self.output.check_own()
         files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
         self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
@@ -132,7 +132,7 @@ class TrainingRun:
             output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
 
     def withdraw(self) -> None:
-        """Remove the options of a run without results, so that others can be used in its folder."""
+        """Delete the stored options if the run has no results yet, so that its folder can be used with others."""
         if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
             tiny = [self.tiny] if self._created_tiny else []
             self.output.remove(self.options, self.config, self.wandb, *tiny)
@@ -145,7 +145,7 @@ class TrainingRun:
                 self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
-        """Return the checkpoint to start from, by default a new tiny one; raise `UsageError` for an invalid name."""
+        """Return the checkpoint to start from, by default a new tiny model; raise `UsageError` if it does not exist."""
         if config.model.model is not None:
             return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
@@ -156,7 +156,7 @@ class TrainingRun:
         return self.tiny
 
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:
-        """Write the rollouts of a step, counted from 0."""
+        """Write the rollouts of a step; `step` counts from 0."""
 
         def to_json(episode: EpisodeRollout) -> str:
             index = episode.prompt_id * group_size + episode.sample_idx
@@ -166,7 +166,7 @@ class TrainingRun:
 
 
 def resolve_config(config: TrainConfig) -> dict[str, Any]:
-    """Collect all that affects results as JSON data: options, and the games at all stages of the curriculum."""
+    """Collect options, and the games at all stages of the curriculum, as JSON data, to compare runs on resuming."""
     curriculum = config.make_curriculum()
     options: dict[str, Any] = to_jsonable_python(config)
     stages = curriculum.to_data()

@@ -26,7 +26,7 @@ from vlmgym.sandbox.core.reward import Outcome
 
 
 def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
-    """Raise `UsageError` unless every game has states to train on and, if demonstrated, actions of the expert."""
+    """Raise `UsageError` unless every game has states to train on and, if demonstrations need it, the expert."""
     for game in curriculum.games:
         snapshot = sample_state(game, config.seed, 0, config.states, config.reward)
         if config.sft.steps and config.sft.accuracy:
@@ -40,7 +40,7 @@ def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Expert demonstrations by index, each a pure function of the config and its index."""
+    """Demonstrations for supervised fine-tuning. Each is a pure function of the config and its index."""
 
     config: TrainConfig
     curriculum: Curriculum
@@ -49,12 +49,12 @@ class Demonstrations:
     processes: Processes = ALONE
 
     def batch(self, step: int) -> list[TrainSample]:
-        """Create the batch of a step, or the share of this process."""
+        """Create this process's share of the batch of a step."""
         size = self.config.sft.batch_size
         return [self.sample(index) for index in self.processes.share(range(step * size, (step + 1) * size))]
 
     def sample(self, index: int) -> TrainSample:
-        """Create a demonstration, possibly after random turns, so that prompts with history and feedback occur."""
+        """Create a demonstration, often after random turns, so that some prompts have a history and feedback."""
         config, sft = self.config, self.config.sft
         seed = config.seed + SFT_STREAM
         picks = self.curriculum.picks(self.progress, seed, [index])
@@ -83,9 +83,10 @@ class Demonstrations:
 def sft_loss(
     actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int, processes: Processes = ALONE
 ) -> float:
-    """Backpropagate the negative log-likelihood per token and return it; raise `DivergedError` unless finite.
+    """Compute the mean negative log-likelihood per token of a batch, backpropagate it and return it.
 
-    `samples` is the share of this process; the result is for the whole batch.
+    `samples` is this process's share of the batch; the result and the gradients are for the whole batch. Raises
+    `DivergedError` if the loss is not finite.
     """
     tokens = sum(processes.gather([len(sample.response) for sample in samples]))
     total = 0.0
@@ -101,7 +102,7 @@ def sft_loss(
 
 
 def learning_rate(config: SftConfig, step: int) -> float:
-    """Learning rate of a step, counted from 0."""
+    """Return the learning rate of a step; `step` counts from 0."""
     warmup = min(1.0, (step + 1) / 20)
     return config.lr * warmup * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / config.steps)))
 
@@ -117,8 +118,18 @@ def fine_tune(
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
 
-    `check` gets the number of steps taken and returns the lower of perception accuracy and format compliance, last
-    after the final step; `report` gets step and loss. Raises `DivergedError` if the loss is not finite.
+    Args:
+        actor: The model.
+        config: Options of supervised fine-tuning.
+        micro_batch_size: Maximum number of samples per forward pass.
+        batches: This process's share of the batch of each step.
+        check: Called regularly, and after the last step, with the number of steps taken; returns the lower of
+            perception accuracy and format compliance. Training stops early when this reaches `config.target`.
+        report: Called after each step with its index from 0 and its loss.
+        processes: Processes that share each batch.
+
+    Raises:
+        DivergedError: The loss is not finite.
     """
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)

@@ -1,4 +1,4 @@
-"""State of a training run and what changes it: supervised fine-tuning, and steps of GRPO or PPO."""
+"""The local trainer: supervised fine-tuning, and training steps of GRPO or PPO."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
 
 GATE_STATES = 64
-"""States responded to in a check of supervised fine-tuning."""
+"""Number of states, with one response each, in a check of supervised fine-tuning."""
 _ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
-"""Random streams of tokens and minibatches."""
+"""Separate random streams for sampling tokens and for drawing minibatches."""
 
 
 class Trainer:
-    """A training run, in this process."""
+    """State of a training run in this process, and the operations that change it."""
 
     def __init__(
         self, config: TrainConfig, run: TrainingRun, curriculum: Curriculum | None = None, processes: Processes = ALONE
     ) -> None:
-        """Load the base model; raise `UsageError` if it or a game does not exist."""
+        """Load the base model; raise `UsageError` if the model or a game does not exist."""
         torch.set_num_threads(config.model.threads)
         self.config, self.run, self.processes = config, run, processes
         self.curriculum = curriculum or config.make_curriculum()
@@ -80,7 +80,7 @@ class Trainer:
         self._last_sample: TrainSample | None = None
 
     def fine_tune(self, progress: SftProgress | None = None) -> str:
-        """Run supervised fine-tuning and describe its result; raise `SftError` or `DivergedError` if it fails."""
+        """Run supervised fine-tuning and return a one-line summary; raise `SftError` or `DivergedError` if it fails."""
         with self.processes.calling("fine_tune"):
             return self._fine_tune(progress)
 
@@ -113,7 +113,7 @@ class Trainer:
         return f"supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
 
     def take_step(self) -> dict[str, float]:
-        """Roll out, estimate advantages, update; return the metrics of the step."""
+        """Roll out episodes, compute advantages and update the model; return the metrics of the step."""
         with self.processes.calling("take_step"):
             return self._take_step()
 
@@ -177,7 +177,7 @@ class Trainer:
     def fill_in_logprobs(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
     ) -> list[float]:
-        """Fill in log-probabilities and values of the samples of each episode; return bootstrap values."""
+        """Fill in log-probabilities and values of the samples, grouped by episode; return a bootstrap value of each."""
         flat, ppo = list(chain.from_iterable(samples)), self.config.algorithm == "ppo"
         if ppo or self.config.method.epochs * self.config.method.minibatches > 1:
             logprobs, values = self._infer(self.actor, flat)
@@ -194,7 +194,7 @@ class Trainer:
         samples: Sequence[Sequence[TrainSample]],
         bootstrap_values: Sequence[float],
     ) -> dict[str, float]:
-        """Fill in advantages and returns of the samples of each episode; return metrics."""
+        """Fill in advantages and returns of the samples, which are grouped by episode; return metrics."""
         rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
         if self.config.algorithm == "ppo":
             return compute_ppo_targets(samples, rewards, bootstrap_values, self.config.ppo)
@@ -205,13 +205,13 @@ class Trainer:
         return {"informative_fraction": informative_fraction(rewards, groups)}
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
-        """Return the value of the final state of each truncated episode, 0 for the others and for single turns."""
+        """Return the value of the final state of each truncated episode; 0 for other episodes and single turns."""
         bootstrap = [0.0] * len(episodes)
         if self.config.play.max_turns > 1:
             encoder = self.actor.encoder
             truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
             last = [episodes[number].observation_after_limit() for number in truncated]
-            # The value precedes the token, so any token will do.
+            # A value is computed before its token is read, so any token will do.
             samples = [TrainSample(encoder.encode(each.messages, each.images), [encoder.end]) for each in last]
             for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
                 bootstrap[number] = float(values[0])
@@ -255,7 +255,7 @@ class Trainer:
         return PolicyRecord(name="training", options=options)
 
     def trained_record(self) -> TrainedRecord:
-        """Describe what the model was trained on."""
+        """Describe the games and settings that the model was trained with."""
         config = self.config
         return make_trained_record(
             self.curriculum,
@@ -292,7 +292,7 @@ class Trainer:
             self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
 
     def keep_reference(self) -> None:
-        """Copy the model as the reference of the KL divergence, if that is used."""
+        """Keep a frozen copy of the model as the reference of the KL penalty, if that is used."""
         if self.config.update.kl_coef:
             with self.processes.calling("keep_reference"):
                 shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
@@ -305,12 +305,12 @@ def compute_ppo_targets(
     bootstrap_values: Sequence[float],
     config: PpoConfig,
 ) -> dict[str, float]:
-    """Fill in advantages and returns of samples with old values; return the explained variance of the critic.
+    """Fill in advantages and returns of samples that have `old_values`; return the explained variance of the critic.
 
-    `samples` and `rewards` have one entry per turn of each episode.
+    For each episode, `samples` and `rewards` have one entry per turn.
     """
     monte_carlo: list[Floats] = []
-    # With lambda below 1, returns contain the critic's own values, so the critic is judged by returns with lambda 1.
+    # With lambda below 1, returns contain the critic's own values, so the critic is compared with returns of lambda 1.
     judge = replace(config, lam=1.0, token_lam=1.0)
     for episode, earned, bootstrap in zip(samples, rewards, bootstrap_values):
         values = [sample.old_values for sample in episode if sample.old_values is not None]
@@ -329,7 +329,7 @@ def compute_ppo_targets(
 def episode_gae(
     rewards: Sequence[float], values: Sequence[Floats], bootstrap_value: float, config: PpoConfig
 ) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages and returns of an episode over turns or tokens."""
+    """Estimate advantages and returns of an episode, with GAE over turns or tokens as configured."""
     if config.gae_over == "turns":
         return gae_over_turns(rewards, values, config.gamma, config.lam, bootstrap_value)
     tokens = (config.token_gamma, config.token_lam)
@@ -337,7 +337,7 @@ def episode_gae(
 
 
 def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
-    """Average rewards, format compliance, perception accuracy and played turns."""
+    """Average the reward, format compliance and perception accuracy of turns, and compute the fraction played."""
     perception = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
     return {
         "reward": float(np.mean([turn.reward.total for turn in turns])),

@@ -1,4 +1,4 @@
-"""Losses of GRPO and PPO, and the updates of a step: epochs of minibatches, each in micro-batches."""
+"""Losses of GRPO and PPO, and the updates of a training step: one per minibatch, computed in micro-batches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from training.local.errors import DivergedError
 from training.local.processes import ALONE, Processes
 
 MIN_FILL = 0.75
-"""Minimum share of its padded row that each sample fills; padding costs what tokens cost, but passes cost too."""
+"""Minimum fraction of each row of a micro-batch that is not padding. Less would waste time on padding, and more would
+need more forward passes."""
 
 
 def policy_loss(
     logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> torch.Tensor:
-    """Clipped policy loss per token (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, equation 7)."""
+    """Compute the clipped policy loss of each token (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, eq. 7)."""
     ratio = (logprobs - old).exp()
     return -torch.min(ratio * advantages, ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
 
 
 def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, clip: float) -> torch.Tensor:
-    """Compute half the squared error per token: the larger of the raw and the clipped value's."""
+    """Compute half the squared error of the value of each token.
+
+    If `clip` is not 0, take the larger error of the value and of the value clipped to `old` +- `clip`.
+    """
     loss = (values - returns) ** 2
     if clip:
         loss = torch.max(loss, (old + (values - old).clamp(-clip, clip) - returns) ** 2)
@@ -48,7 +52,10 @@ def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
 def token_weights(
     mask: torch.Tensor, config: UpdateConfig, responses: int, tokens: int, max_tokens: int
 ) -> torch.Tensor:
-    """Weight of each token of a micro-batch in the mean over its minibatch, with the shape of the mask."""
+    """Return the weight of each token of a micro-batch in the loss of its minibatch, with the shape of `mask`.
+
+    `responses` and `tokens` are the numbers of responses and of tokens in the minibatch.
+    """
     if config.loss_over == "tokens":
         return mask / tokens
     if config.loss_over == "responses":
@@ -57,9 +64,10 @@ def token_weights(
 
 
 def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
-    """Group the indices of samples into forward passes of similar lengths, with shared prompts together.
+    """Group samples of similar lengths into forward passes, those with the same prompt together; return their indices.
 
-    Longest prompts come first, then longest responses; prompts and responses are padded separately.
+    Samples are sorted by the length of the prompt, then of the response, longest first, because prompts and responses
+    are padded separately.
     """
     _, prompts = deduplicate([sample.prompt for sample in samples])
     lengths = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
@@ -77,7 +85,7 @@ def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[in
 def infer(
     actor: Actor, samples: Sequence[TrainSample], temperature: float, micro_batch_size: int
 ) -> tuple[list[Floats], list[Floats]]:
-    """Compute log-probabilities and values (empty without a critic) of each sample, without gradients."""
+    """Return the log-probabilities and the values of each sample, without gradients; no values without a critic."""
     logprobs: dict[int, Floats] = {}
     values: dict[int, Floats] = {}
     for indices in micro_batches(samples, micro_batch_size):
@@ -106,15 +114,16 @@ def update(
     rng: np.random.Generator,
     processes: Processes = ALONE,
 ) -> dict[str, float]:
-    """Update the model on the samples of a step, in epochs of minibatches that `rng` draws.
+    """Update the model on the samples of a step, once for each minibatch that `rng` draws, in each epoch.
 
-    All processes get the same samples and `rng`, and each computes a share of every gradient.
-
-    Raises `DivergedError` if the loss or gradient is not finite, or the policy loss is too large.
+    All processes must pass the same samples and identical `rng`; each computes a share of every gradient.
 
     Returns:
-        Means over updates of loss, policy_loss, value_loss, grad_norm, entropy, clip_fraction, kl (from the reference)
-        and approx_kl (from the model before the step).
+        Means over updates of loss, policy_loss, value_loss, grad_norm, entropy, clip_fraction, kl (divergence from the
+        reference) and approx_kl (divergence from the model before the step).
+
+    Raises:
+        DivergedError: The loss or the gradient is not finite, or the policy loss is too large.
     """
     parameters = [parameter for parameter in actor.parameters() if parameter.requires_grad]
     metrics: list[dict[str, float]] = []
@@ -160,7 +169,7 @@ def update(
 def _policy_loss(
     out: LogProbs, batch: Sequence[TrainSample], weights: torch.Tensor, tokens: int, config: UpdateConfig
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Compute the share of a micro-batch in the policy loss and metrics of its minibatch of `tokens` tokens."""
+    """Compute what a micro-batch contributes to the policy loss and the metrics of its minibatch of `tokens` tokens."""
     logprobs, device = out.logprobs, out.logprobs.device
     old = logprobs.detach()
     if batch[0].old_logprobs is not None:
@@ -187,7 +196,7 @@ def _policy_loss(
 
 
 def _value_error(out: LogProbs, batch: Sequence[TrainSample], clip: float) -> torch.Tensor:
-    """Sum the value loss over tokens with a target, which in GAE over turns is one per response."""
+    """Sum the value loss over all tokens with a target; with GAE over turns, only the first of a response has one."""
     assert out.values is not None
     returns = pad([sample.returns for sample in batch], out.values.device)
     old_values = pad([sample.old_values for sample in batch], out.values.device)

@@ -1,4 +1,8 @@
-"""Rewards and perception on single states that are not trained on."""
+"""Validation by single responses: means of reward, perception and format over one response to each of several states.
+
+Validation states are drawn separately from training states. Questions of a finite dataset that are used for validation
+are never trained on; a generated state may by chance also occur in training.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,15 @@ Images = Literal["true", "blank", "shuffled"]
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Means over one response to each of several states.
+    """Means over responses, one to each of several states.
 
     Attributes:
-        reward_ci: 95% confidence interval (Wilson's for rewards of 0 and 1, else Student's t); None if undefined.
+        responses: Number of responses.
+        reward: Mean total reward.
+        reward_ci: 95% confidence interval of `reward`: Wilson's if rewards are 0 or 1 for failure and success, else
+            Student's t; None if undefined.
         perception: Perception accuracy; None for games without a ground truth.
+        format: Format compliance, the fraction of responses in the exact format.
     """
 
     responses: int
@@ -56,7 +64,7 @@ class ValidationResult:
 def validation_episodes(
     config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> list[EpisodeRollout]:
-    """Start single-turn episodes at validation states, which are used for neither training nor decisions."""
+    """Start single-turn episodes at validation states, which are not used to train or to decide when to stop."""
     return _single_turns(config, curriculum, progress, VALIDATION_STREAM, count, validation=True)
 
 
@@ -67,7 +75,7 @@ def validate(
     images: Images = "true",
     temperature: float | None = None,
 ) -> ValidationResult:
-    """Respond once to each validation state; the episodes are played in place."""
+    """Generate one response to each validation state and play it; this modifies `episodes`."""
     shown = [episode.observation.images for episode in episodes]
     if images == "blank":
         shown = [[*map(blank, each)] for each in shown]
@@ -81,9 +89,10 @@ def validate(
 def check_gate(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> ValidationResult:
-    """Respond to states used for neither training nor validation, to decide whether supervised fine-tuning succeeded.
+    """Validate on other states than those of validation, to decide whether supervised fine-tuning has succeeded.
 
-    With a finite dataset these are training questions, since all others are kept for validation.
+    These states are drawn separately from those of training, too; but questions of a finite dataset are training
+    questions, because all others are kept for validation.
     """
     episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)
     return _respond(actor, config, episodes, GATE_STREAM, None)
@@ -115,7 +124,7 @@ def _respond(
     found = [turn.reward for episode in episodes for turn in episode.turns]
     rewards = [reward.total for reward in found]
     perception = [reward.perception for reward in found if reward.perception is not None]
-    # Rewards of 0 and 1 are proportions only where they count successes, not where they happen to be no other.
+    # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
     proportions = config.reward.shaping == "sign" or all(isinstance(each.config.game, Task) for each in episodes)
     return ValidationResult(
         responses=len(found),
