@@ -3,7 +3,8 @@
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml trainer.n_gpus_per_node=4
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml --check
 
-Takes YAML files, later ones overriding earlier ones, and individual settings. --check only reports problems.
+Arguments are YAML files, of which later ones override earlier ones, and individual settings. --check only reports
+problems.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vlmgym.errors import UsageError
 
 
 def main(args: list[str]) -> None:
-    """Train, or check; raise `UsageError` if the configuration has problems."""
+    """Train, or only check with --check; raise `UsageError` if the configuration has problems."""
     if not args or {"-h", "--help"} & set(args):
         print(__doc__)
         return
@@ -25,7 +26,7 @@ def main(args: list[str]) -> None:
         raise UsageError(f"unknown option {unknown[0]}: use --check, --help, or settings NAME=VALUE")
     if find_spec("verl") is None:
         raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
-    without_vllm.install()  # the check reports if it is missing
+    without_vllm.install()  # lets --check run without vLLM, and report that it is missing
     from training.easyr1.check import preflight
     from training.easyr1.config import read_config
 

@@ -1,4 +1,4 @@
-"""Advantages over whole episodes; padding rows are ignored."""
+"""Compute advantages over whole episodes, ignoring padding rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.easyr1.batch import real_rows
 from training.easyr1.rollout_worker import EpisodeId
 
 BootstrapValues = Callable[[], Mapping[EpisodeId, float]]
-"""Returns the bootstrap values of truncated episodes."""
+"""Function that returns the bootstrap value of each truncated episode."""
 
 
 def compute_advantages(
@@ -29,10 +29,18 @@ def compute_advantages(
 ) -> DataProto:
     """Add `advantages` and `returns` to a batch, as `verl.trainer.ray_trainer.compute_advantage` does.
 
-    Single-turn groups use EasyR1's estimators. GAE for PPO runs over all tokens of an episode, turn by turn, and
-    bootstraps from the critic where an episode was truncated. Grouped episodes use GiGPO, see `episode_advantages`.
-    The batch is one of `turn_batch` with `token_level_rewards`, and `values` for PPO. `gamma` discounts per token for
-    PPO, per turn for GiGPO. `stock` is the original function; `bootstrap_values` is only called for PPO.
+    PPO (`gae`) uses GAE over all tokens of an episode, and bootstraps from the critic if the episode was truncated.
+    Other estimators use GiGPO for episodes of several turns, see `episode_advantages`, and EasyR1's function for single
+    turns.
+
+    Args:
+        data: Batch from `turn_batch`, with `token_level_rewards` and, for PPO, `values`.
+        adv_estimator: Setting of EasyR1.
+        gamma: Discount factor, per token for PPO and per turn for GiGPO.
+        lam: Lambda of GAE.
+        step_weight: Weight of the step-level advantage of GiGPO.
+        stock: EasyR1's function.
+        bootstrap_values: Called only for PPO.
     """
     rows = real_rows(data)
     part = data[rows]
@@ -52,11 +60,12 @@ def compute_advantages(
 
 
 def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> Floats:
-    """Compute the GiGPO advantage of each row: episode-level plus `step_weight` times step-level.
+    """Compute the GiGPO advantage of each row: the episode-level one plus `step_weight` times the step-level one.
 
-    Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3:
-    episode returns are normalised within a group, and discounted returns-to-go among all turns of the group that start
-    from the same state. `gamma` discounts per turn. The batch must not contain padding.
+    Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3. The
+    episode-level advantage is the return of the episode, normalised within its group. The step-level advantage is the
+    discounted return from a turn on, normalised over all turns of the group that start from the same state. `gamma`
+    discounts per turn. The batch must not contain padding.
     """
     columns = data.non_tensor_batch
     rewards = data.batch["token_level_rewards"].sum(-1).double().numpy()

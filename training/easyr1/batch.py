@@ -17,7 +17,7 @@ from training.easyr1.rollout_worker import EpisodeId, Request, StepResult
 from vlmgym.policies.base import Reply
 
 GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids")
-"""Tensors that the rollout of EasyR1 returns per response."""
+"""Tensors that EasyR1 returns from a rollout, with one row per response."""
 
 
 def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
@@ -26,7 +26,10 @@ def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
 
 
 def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
-    """Build a batch of prompts for the critic, with one-token responses, since values precede the response."""
+    """Build a batch of prompts for the critic, each with a dummy response of one token.
+
+    The critic estimates the value of a token before it sees the token, so any token will do.
+    """
     batch = prompt_batch(requests, meta)
     one = torch.ones(len(requests), 1, dtype=torch.int64)
     positions = batch.batch["position_ids"]
@@ -56,11 +59,12 @@ def decode_replies(generated: DataProto, tokenizer: Any, end_tokens: Sequence[in
 def turn_batch(
     requests: Sequence[Request], group_size: int, generated: DataProto, results: Sequence[StepResult]
 ) -> DataProto:
-    """Build the batch rows of played turns; prompts shared by a group have `group_size` responses.
+    """Build the batch rows of played turns; a prompt that a group shares has `group_size` responses.
 
     Returns:
-        A batch with rewards at the last response token (`token_level_scores`) and, per row, `uid` (equal for equal
-        prompts, whose images EasyR1 processes once), `prompt_id`, `sample_idx`, `turn`, `state_key`, and `padding`.
+        A batch with one row per response. `token_level_scores` has the reward at the last response token. Other columns
+        are `prompt_id`, `sample_idx`, `turn`, `state_key`, `padding`, and `uid`, which is the same for responses to the
+        same prompt, so that EasyR1 processes its images once.
     """
     scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
     last = (generated.batch["response_mask"].sum(-1).long() - 1).clamp(min=0)
@@ -86,7 +90,7 @@ def turn_batch(
 
 
 def response_ids(requests: Sequence[Request], group_size: int) -> list[EpisodeId]:
-    """Return the episode of each response, in order."""
+    """Return the id of each response's episode, in order."""
     return [
         (request.prompt_id, sample_idx)
         for request in requests
@@ -95,9 +99,9 @@ def response_ids(requests: Sequence[Request], group_size: int) -> list[EpisodeId
 
 
 def pad_and_shuffle(batch: DataProto, multiple: int, seed: int) -> DataProto:
-    """Pad a batch to a multiple of a number of rows and shuffle it, which spreads padding rows evenly.
+    """Pad a batch to a multiple of `multiple` rows, and shuffle the rows, so that GPUs get similar shares of padding.
 
-    Padding rows repeat the shortest row with an empty response mask, so they do not affect token-mean losses.
+    Padding rows repeat the shortest row with an empty response mask, so that they do not affect token-mean losses.
     """
     missing = -len(batch) % multiple
     if missing:
@@ -118,9 +122,9 @@ def real_rows(batch: DataProto) -> Any:
 
 
 def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
-    """Return the required divisor of the number of rows: whole minibatches and whole forward passes per GPU.
+    """Return a number that must divide the number of rows, so that minibatches and forward passes of GPUs are full.
 
-    The configuration must be the original one; EasyR1 later multiplies its batch sizes by the number of responses.
+    `worker` must be the original configuration: EasyR1 later multiplies its batch sizes by the number of responses.
     """
     parts = [worker.actor, worker.critic] if critic else [worker.actor]
     multiple = gpus

@@ -1,4 +1,4 @@
-"""Preflight checks: report the problems of a run in seconds, before any model is loaded."""
+"""Preflight checks, which report the problems of a run in seconds, before any model is loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 
 GROUPED, OTHERS = ("grpo", "rloo", "grpo_passk"), ("gae", "reinforce_plus_plus")
-"""Advantage estimators that need several responses per prompt, and the others."""
+"""Advantage estimators that need several responses per prompt, and those that do not."""
 UNUSED = (
     *("data.train_files", "data.val_files", "data.val_batch_size", "data.format_prompt", "data.image_dir"),
     *("data.mini_rollout_batch_size", "algorithm.online_filtering", "worker.reward", "trainer.total_epochs"),
@@ -31,11 +31,20 @@ UNUSED = (
 )
 """EasyR1 settings that have no effect: the vlmgym section configures prompts, rewards and validation."""
 STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
-"""Files of a checkpoint: the state of `PromptStream`, and of each process (trainer.save_model_only: only the first)."""
+"""Files of a checkpoint: the state of `PromptStream`, and the files of each process (with trainer.save_model_only, only
+the first of these)."""
 
 
 def preflight(config: RunConfig, machine: bool = True) -> tuple[list[str], list[str]]:
-    """Return problems and facts of a configuration and of the machine; raise `UsageError` for an invalid `vlmgym`."""
+    """Return problems of a run, and facts about it, as lists of messages.
+
+    Args:
+        config: Configuration of the run.
+        machine: Also check this machine, and the checkpoint from which the run would resume.
+
+    Raises:
+        UsageError: The section `vlmgym` is invalid.
+    """
     section = Section.read(config.vlmgym)
     curriculum = section.make_curriculum()
     problems, facts = [*_settings(config, section)], list[str]()
@@ -81,7 +90,7 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _batches(config: RunConfig, section: Section) -> Iterator[str]:
-    """Find sizes that are not divisible, which EasyR1 reports late or not at all."""
+    """Report sizes that do not divide others as they must; EasyR1 reports these late or not at all."""
     rollout, gpus = config.worker.rollout, config.trainer.n_gpus_per_node * config.trainer.nnodes
     turns, prompts = section.play.max_turns, config.data.rollout_batch_size
     pairs = [
@@ -106,7 +115,7 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts: list[str]) -> Iterator[str]:
-    """Compare the limits with the longest prompt among initial states of all stages."""
+    """Compare limits with an estimate of the longest prompt, from some initial states of each stage."""
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
@@ -133,7 +142,7 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
 
 
 def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum) -> Iterator[str]:
-    """Check that the checkpoint that EasyR1 would load exists and belongs to the same kind of run."""
+    """Check that the checkpoint from which EasyR1 would resume exists and fits the settings of this run."""
     trainer, named = config.trainer, config.trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
         tracker = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER

@@ -1,4 +1,4 @@
-"""Configuration of a run: EasyR1's plus a `vlmgym` section."""
+"""Configuration of a run: the settings of EasyR1, and a section `vlmgym`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vlmgym.errors import UsageError, first_line
 
 @dataclass
 class RunConfig(PPOConfig):
-    """Configuration of EasyR1 with the `vlmgym` section."""
+    """Configuration of EasyR1, extended by the section `vlmgym`."""
 
     vlmgym: dict[str, Any] = field(default_factory=dict)
 
     @property
     def trained(self) -> dict[str, Any]:
-        """Return the trained parts of `worker` by name: the actor and, if used, the critic."""
+        """Settings of the trained parts of `worker`, keyed by name: the actor and, if used, the critic."""
         worker = self.worker
         critic = {"critic": worker.critic} if self.algorithm.adv_estimator == "gae" else {}
         return {"actor": worker.actor, **critic}
@@ -65,7 +65,7 @@ def _load(path: Path) -> Any:
 def _merge(below: Any, above: Any, source: str) -> Any:
     try:
         for name, other in (("games", "curriculum"), ("curriculum", "games")):
-            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # it replaces the other
+            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and the reverse
                 below.vlmgym.pop(other, None)
         return OmegaConf.merge(below, above)
     except (OmegaConfBaseException, TypeError, ValueError) as error:

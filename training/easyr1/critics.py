@@ -1,4 +1,4 @@
-"""Critics for PPO: Qwen-VL models with a scalar head, registered where EasyR1 looks for critics."""
+"""Critics for PPO: Qwen-VL models with a scalar head, registered with the class that EasyR1 loads critics with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from training.tiny_vlm import CLASSES
 
 
 def register_critics() -> None:
-    """Register Qwen-VL critics with `AutoModelForTokenClassification`, which transformers lacks."""
+    """Register critics of Qwen-VL, which transformers lacks, with `AutoModelForTokenClassification`."""
     for kind, name in CLASSES.items():
         config = type(AutoConfig.for_model(kind))
         AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
 
 
 def critic_class(kind: str, name: str) -> type[Any]:
-    """Make the critic class of a model type; the head is initialised to zero, other weights are loaded."""
+    """Make the critic class of a model type. Its head starts at zero; its other weights come from the checkpoint."""
     module = import_module(f"transformers.models.{kind}.modeling_{kind}")
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
     generator = getattr(module, f"{name}ForConditionalGeneration")
@@ -33,8 +33,8 @@ def critic_class(kind: str, name: str) -> type[Any]:
             self.model = backbone(config)
             self.score = nn.Linear(config.text_config.hidden_size, 1, bias=False)
             self.post_init()
-            # EasyR1 saves it with each checkpoint (utils/checkpoint/fsdp_checkpoint_manager.py), but only models
-            # that generate have one.
+            # EasyR1 saves the generation config with each checkpoint (utils/checkpoint/fsdp_checkpoint_manager.py),
+            # but only models that generate text have one.
             self.generation_config = GenerationConfig.from_model_config(config)
 
         def _init_weights(self, module: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
     python -m training.easyr1.export checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
 
-The script of EasyR1 (scripts/model_merger.py) is not part of the installed package.
+It replaces EasyR1's own script (scripts/model_merger.py), which is not part of the installed package.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from vlmgym.rollout.trained import TRAINED, TrainedRecord
 
 
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write the model of a checkpoint, `global_step_...` or its subfolder `actor`, to a new folder.
+    """Write the model of a checkpoint to a new folder; `checkpoint` is `global_step_...` or its subfolder `actor`.
 
-    Raises `UsageError` if the checkpoint is missing or incomplete, or the folder exists.
+    Raises:
+        UsageError: The checkpoint is missing or incomplete, or the folder `out` exists.
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     if out.exists():
@@ -77,7 +78,7 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # EasyR1 pickles checkpoints; this one is from the user's own run.
+        # EasyR1 pickles checkpoints, so loading one can run code; this one is from the user's own run.
         weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise UsageError(
@@ -112,7 +113,7 @@ def _load(model: Any, weights: dict[str, torch.Tensor], checkpoint: Path) -> Non
 
 
 def _merged(adapter: Path, weights: dict[str, torch.Tensor]) -> Any:
-    """Merge LoRA adapters into the weights of a model."""
+    """Load the base model and merge LoRA adapters into its weights."""
     from peft import LoraConfig, get_peft_model
 
     settings = json.loads(adapter.read_text(encoding="utf-8"))

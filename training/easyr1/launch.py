@@ -1,4 +1,4 @@
-"""Build and run the trainer."""
+"""Start Ray and build the trainer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ VARIABLES = {
 
 
 def start_ray(**options: Any) -> None:
-    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one; raise `UsageError` if it does not respond."""
+    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one.
+
+    Raises:
+        UsageError: The cluster at RAY_ADDRESS does not respond.
+    """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     runtime = {"env_vars": {**VARIABLES, "PYTHONPATH": path}, **options.pop("runtime_env", {})}
     address = os.environ.get("RAY_ADDRESS")
@@ -53,7 +57,8 @@ def start_ray(**options: Any) -> None:
 def fetch_model(name: str) -> None:
     """Download a model before the workers start; raise `UsageError` if the Hub does not provide it.
 
-    Otherwise one worker downloads while the others wait, which NCCL aborts after ten minutes (fsdp_workers.py).
+    If the workers had to download it, one would do so while the others wait, and NCCL aborts such a wait after ten
+    minutes (fsdp_workers.py).
     """
     if Path(name).is_dir():
         return
@@ -94,6 +99,6 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
-    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is collected (utils/logger/logger.py)
+    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is freed (utils/logger/logger.py)
     patches.install(section.step_weight, lambda: proxy.bootstrap_values())
     return trainer

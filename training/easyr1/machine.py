@@ -25,14 +25,18 @@ from vlmgym.policies.checkpoint import error_text
 
 GIB = 2**30
 ROLLOUT_WORKER_MEMORY = GIB
-"""Host memory of a rollout worker, roughly: torch, the model's processor, and its episodes."""
+"""Approximate host memory of a rollout worker, for torch, the model's processor and the worker's episodes."""
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
 GPU_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range({})))"
 SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 
 
 def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
-    """Yield what this machine lacks, and add the needed memory to the facts; raise `UsageError` for a bad model."""
+    """Yield the problems of this machine, and append the memory that the run needs to `facts`.
+
+    Raises:
+        UsageError: The model does not exist or is invalid.
+    """
     trainer, gpus = config.trainer, torch.cuda.device_count()
     if missing := {"vllm", "flash_attn"}.difference(packages_distributions()):
         yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
@@ -55,14 +59,14 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
 
 
 def check_cpus(config: RunConfig, section: Section, available: float) -> Iterator[str]:
-    """Check that Ray has a CPU for each GPU and rollout worker."""
+    """Yield a problem unless Ray has a CPU for each GPU and each rollout worker."""
     gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
     if section.rollout_workers + gpus > available:
         yield f"{gpus} GPUs and {section.rollout_workers} vlmgym.rollout_workers need a CPU each, Ray has {available:g}"
 
 
 def check_gpus(gpus: int, needed: float) -> Iterator[str]:
-    """Compare the free memory of GPUs, read in a child process so that this one creates no CUDA context."""
+    """Yield the GPUs without enough free memory. A child process reads it, so that this one has no CUDA context."""
     done = subprocess.run([sys.executable, "-c", GPU_MEMORY.format(gpus)], capture_output=True, text=True, check=False)
     if done.returncode:
         yield f"the GPUs do not respond: {done.stderr.strip()}"
@@ -83,7 +87,7 @@ def free_memory(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/p
 
 
 def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
-    """Check that there is room for the checkpoints that are kept."""
+    """Yield a problem unless the folder of checkpoints is writable and has room for all checkpoints that are kept."""
     trainer, folder = config.trainer, Path(str(config.trainer.save_checkpoint_path))
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     saved = -(-(trainer.max_steps or 1) // trainer.save_freq) if trainer.save_freq > 0 else 1  # one at the end
@@ -97,7 +101,11 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
 
 
 def model_size(model: Any, critic: bool) -> tuple[int, int]:
-    """Count the parameters of a model (of a critic, without its head) and of its vision tower, which it must have."""
+    """Return the numbers of parameters of a model (for a critic, without its head) and of its vision tower.
+
+    Raises:
+        UsageError: The model cannot be created, or has no vision tower.
+    """
     check_model(model.model_path)
     try:
         config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
@@ -110,10 +118,10 @@ def model_size(model: Any, critic: bool) -> tuple[int, int]:
 
 
 def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tuple[float, float, float]:
-    """Add up bytes of weights, gradients and optimizer states, from the `model_size` of each trained part.
+    """Add up the memory of weights, gradients and optimizer states; `sizes` has the `model_size` of each trained part.
 
     Returns:
-        Lower bounds of the host memory of a machine, of the memory of a GPU in an update, and of a checkpoint.
+        Lower bounds in bytes: host memory per machine, memory per GPU during an update, and size of a checkpoint.
     """
     trainer, rollout, ref, actor = config.trainer, config.worker.rollout, config.worker.ref, sizes["actor"][0]
     gpus = trainer.n_gpus_per_node * trainer.nnodes
@@ -130,7 +138,7 @@ def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tup
         item = 2 if lora else itemsize(part.fsdp.torch_dtype or "fp32")
         trained = 0 if lora or trainer.val_only else parameters - vision * part.model.freeze_vision_tower
         weights, gradients = item * parameters, item * trained
-        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: with a rounding error
+        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: also a rounding error
         if part.fsdp.enable_cpu_offload:
             host += weights + gradients + moments
         else:

@@ -1,9 +1,9 @@
-"""Patches of EasyR1, with the patched files; worker.py patches the worker.
+"""Patches of EasyR1 in the trainer process, by patched file; worker.py has the patches of the worker.
 
 - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
   (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
 - trainer/metrics.py: `compute_data_metrics` counts padding rows.
-- single_controller/ray/base.py: 120 s are too short for the first worker on slow disks; raised to 5 minutes.
+- single_controller/ray/base.py: the timeout of 120 s is too short for the first worker on slow disks; 5 minutes here.
 - utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
 """
 
@@ -25,11 +25,11 @@ from training.easyr1.batch import real_rows
 from training.easyr1.run_log import RunLog
 
 WAIT = 300.0
-"""Timeout for the first worker in seconds."""
+"""Timeout for the start of the first worker, in seconds."""
 
 
 def install(step_weight: float, bootstrap_values: BootstrapValues) -> None:
-    """Apply all patches in the trainer process, with options of `compute_advantages`."""
+    """Apply all patches of this module; the arguments are passed to `compute_advantages`."""
     ray_trainer.compute_advantage = partial(
         compute_advantages, step_weight=step_weight, stock=compute_advantage, bootstrap_values=bootstrap_values
     )

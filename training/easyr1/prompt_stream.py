@@ -12,8 +12,8 @@ from vlmgym.errors import UsageError
 class PromptStream:
     """Yields ranges of prompt ids and tracks the progress of the curriculum.
 
-    The initial state of a prompt is a pure function of seed, prompt_id and curriculum progress, so a checkpoint only
-    stores the next prompt_id and the progress, and a resumed run gets the same states as an uninterrupted one.
+    The initial state of a prompt is a pure function of seed, prompt_id and curriculum progress. A checkpoint therefore
+    only stores the next prompt_id and the progress, and a resumed run gets the same states as an uninterrupted one.
     """
 
     def __init__(self, curriculum: Curriculum, seed: int, batch_size: int) -> None:
@@ -23,7 +23,7 @@ class PromptStream:
         self.progress: Progress = curriculum.begin()
 
     def __len__(self) -> int:
-        """Required by EasyR1 only without trainer.max_steps, which is checked beforehand."""
+        """Return a dummy: EasyR1 uses the length only without trainer.max_steps, which the preflight checks require."""
         return 1
 
     def __iter__(self) -> Iterator[range]:
@@ -34,7 +34,7 @@ class PromptStream:
             yield prompt_ids
 
     def picks(self, prompt_ids: range) -> dict[int, Pick]:
-        """Return the games of a step, by prompt_id."""
+        """Pick the game of each prompt of a step; return picks keyed by prompt_id."""
         return self.curriculum.picks(self.progress, self.seed, prompt_ids)
 
     def state_dict(self) -> dict[str, Any]:

@@ -42,7 +42,10 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
 
 
 def check_model(model: str | None) -> None:
-    """Raise `UsageError` unless a model exists, before transformers retries the Hub for each of its files."""
+    """Raise `UsageError` unless a model exists.
+
+    Called before transformers, which would retry the Hub for each file of a missing model.
+    """
     if not model:
         raise UsageError("worker.actor.model.model_path must name a model: set MODEL")
     found = resolve_checkpoint(model, "easyr1")
@@ -58,14 +61,14 @@ def check_model(model: str | None) -> None:
 
 
 class _Rows:
-    """A dataset whose rows are their own indices."""
+    """A dataset in which the index of a row is the row itself."""
 
     def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
         return dict(row)
 
 
 class PromptEncoder(RLHFDataset):
-    """The dataset of EasyR1, used to encode prompts and images without a data file."""
+    """Encodes prompts and images by EasyR1's dataset class, without a data file."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
         """Set the attributes of `RLHFDataset` without loading a file."""
@@ -78,16 +81,16 @@ class PromptEncoder(RLHFDataset):
         self.truncation = "error"  # the default would cut image tokens
 
     def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
-        """Put images before the text, as in evaluation; the text may contain `<image>`."""
+        """Put images before the text, as in evaluation, so that `<image>` in the text has no special meaning."""
         return chat_messages(example[self.prompt_key], example[self.image_key], lambda _: {"type": "image"})
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
         """Encode a prompt; raise `UsageError` if it exceeds data.max_prompt_length.
 
         Returns:
-            input_ids and attention_mask (int64, shape (longest prompt,), padded on the left), position_ids (int64,
-            (4, longest prompt): text, time, height and width for mrope), raw_prompt_ids (a list with one token per
-            image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
+            input_ids and attention_mask (int64, shape (max_prompt_length,), padded on the left), position_ids (int64,
+            shape (4, max_prompt_length): text, time, height and width for mrope), raw_prompt_ids (a list of tokens with
+            one per image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
         """
         files = [{"bytes": encode_png(image)} for image in images]
         row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}

@@ -16,12 +16,12 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, Observation
 
 EpisodeId = tuple[int, int]
-"""Index of the initial state (prompt_id) and index within its group (sample_idx)."""
+"""Index of the initial state (prompt_id), and index of the episode within its group (sample_idx)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt that needs a response, encoded by `PromptEncoder`; without `sample_idx`, the whole group shares it."""
+    """A prompt that needs a response, encoded by `PromptEncoder`. If `sample_idx` is None, a whole group shares it."""
 
     prompt_id: int
     sample_idx: int | None
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of one turn, and the next request; None if the episode is over."""
+    """The result of one turn, and the next request, which is None if the episode is over."""
 
     prompt_id: int
     sample_idx: int
@@ -40,7 +40,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """A finished episode, with its pick and success in the curriculum."""
+    """A finished episode, with its pick and its success as measured by the curriculum."""
 
     prompt_id: int
     sample_idx: int
@@ -60,12 +60,12 @@ class RolloutWorker:
         self.episodes: dict[EpisodeId, EpisodeRollout] = {}
 
     def start(self, picks: Sequence[tuple[int, Pick]], group_size: int) -> list[Request]:
-        """Start the groups of prompts, given by prompt_id; see `start_rollouts`."""
+        """Start a group of episodes for each prompt, given as (prompt_id, pick); return one request per group."""
         options = (self.section.play, self.section.states, self.section.reward)
         return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
-        """Start validation episodes, numbered game by game."""
+        """Start validation episodes; their ids count through the episodes of the first game, then of the next."""
         section, episodes = self.section, []
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)
@@ -81,7 +81,7 @@ class RolloutWorker:
         return [self._play(episode_id, reply) for episode_id, reply in replies]
 
     def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
-        """Return the next requests of truncated episodes."""
+        """Return the requests that truncated episodes would have made next."""
         return [
             (episode_id, self._request(episode, episode.sample_idx, episode.observation_after_limit()))
             for episode_id, episode in self.episodes.items()
@@ -91,7 +91,8 @@ class RolloutWorker:
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
-        With a group size, records number the episodes by sample; with None (validation), they keep their seeds.
+        In records, the index is prompt_id * group_size + sample_idx. The seed is the same number in training, and that
+        of the episode in validation, where `group_size` is None.
         """
         finished = []
         for episode_id, episode in self.episodes.items():

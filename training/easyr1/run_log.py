@@ -1,4 +1,4 @@
-"""The EasyR1 logger `vlmgym`: one JSON line per step and a plot updated during training."""
+"""The EasyR1 logger `vlmgym`, which writes a JSON line per step and updates a plot during training."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ PANELS = {
     "actor/grad_norm": "grad_norm",
     "critic/vf_explained_var": "explained_variance",
 }
-"""Plotted metrics and their names in local training."""
+"""Metrics of EasyR1 that are plotted, and the names that local training uses for them."""
 
 
 class RunLog(Logger):
-    """Writes `curve.jsonl` and `curve.png` next to the checkpoints; a resumed run drops steps after its checkpoint."""
+    """Writes `curve.jsonl` and `curve.png` next to the checkpoints.
+
+    When a run is resumed, logging a step drops all metrics of later steps.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._output = OutputFolder(Path(config["trainer"]["save_checkpoint_path"]))
@@ -36,7 +39,7 @@ class RunLog(Logger):
         self._plot = CurvePlot(lambda png: replace_file(self.image, png))
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
-        """Log metrics of a step; repeated calls for a step are merged."""
+        """Log metrics of a step; several calls for the same step are merged."""
         same = next((row for row in self.rows if row["step"] == step), {})
         row = {"step": step, **same, **{name: float(value) for name, value in data.items()}}
         self.rows = [*(row for row in self.rows if row["step"] < step), row]

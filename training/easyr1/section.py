@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 class Validation(_Part):
-    """Whole episodes of each game at its last stage, on validation seeds; temperature 0 is greedy."""
+    """Validation on whole episodes of each game at its last stage, with validation seeds; temperature 0 is greedy."""
 
     episodes: int = Field(16, ge=0)
     max_turns: int = Field(50, ge=1)
@@ -36,8 +36,11 @@ class Section(_Part):
         games: Games with difficulty and stages, as in a curriculum file.
         curriculum: Curriculum file or name, instead of `games`.
         overrides: Data settings of all tasks: `data`, `split`, `columns`, `urls` and so on (docs/data.md).
-        play: Maximum turns (1 for single responses) and contents of prompts.
-        step_weight: Weight of the step-level advantage in episodes (omega of GiGPO); 0 for episode-level only.
+        play: Maximum number of turns (1 for single responses) and contents of prompts.
+        states: Distribution of initial states.
+        reward: Reward weights and shaping.
+        validation: Episodes of validation.
+        step_weight: Weight of GiGPO's step-level advantage (omega); 0 for episode-level advantages only.
         rollout_workers: Number of rollout workers; 0 to play in the trainer process.
     """
 

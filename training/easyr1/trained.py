@@ -1,4 +1,4 @@
-"""What an EasyR1 checkpoint was trained on, and whether a run may resume from it."""
+"""Record the settings that an EasyR1 checkpoint was trained with, and check whether a run may resume from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIXED |= {"temperature", "top_p", "max_tokens"}
 def trained_record(
     config: RunConfig, section: Section, curriculum: Curriculum, progress: Progress, step: int, chat_template: str
 ) -> TrainedRecord:
-    """Describe the checkpoint of a step."""
+    """Describe the games and settings that the checkpoint of a step was trained with."""
     rollout = config.worker.rollout
     return make_trained_record(
         curriculum,

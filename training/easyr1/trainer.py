@@ -1,4 +1,4 @@
-"""The EasyR1 trainer with live games: single responses or whole episodes."""
+"""EasyR1's trainer, playing live games in single responses or whole episodes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from vlmgym.sandbox.core.reward import Outcome
 
 
 class VlmgymTrainer(RayPPOTrainer):
-    """`RayPPOTrainer` with rollouts and validation on live games.
+    """EasyR1's `RayPPOTrainer` with rollouts and validation on live games.
 
-    Batches already contain rewards (`token_level_scores`), so the reward function of EasyR1 is not called.
+    Batches already contain rewards (`token_level_scores`), so that EasyR1 calls no reward function.
     """
 
     train_dataloader: PromptStream
@@ -161,7 +161,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return metrics
 
     def _save_checkpoint(self) -> None:
-        """Write what the model was trained on, and the checkpoint, which is complete last."""
+        """Write the record of the training, then the checkpoint, so that no complete checkpoint lacks the record."""
         folder = self.folder / f"global_step_{self.global_step}"
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -172,9 +172,9 @@ class VlmgymTrainer(RayPPOTrainer):
     def _play(
         self, requests: list[Request], group_size: int, sampling: dict[str, Any]
     ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
-        """Play all episodes to the end; yields requests, responses and results of each turn.
+        """Play all episodes to the end; yield the requests, responses and results of each turn.
 
-        `sampling` has the sampling parameters that differ from training.
+        `sampling` has sampling parameters that differ from those of training.
         """
         while requests:
             responses = group_size if requests[0].sample_idx is None else 1
@@ -205,7 +205,7 @@ class VlmgymTrainer(RayPPOTrainer):
 
 
 def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """Compute means over responses: reward parts and the fraction of each outcome."""
+    """Compute, over responses, the mean of each reward part and the fraction of each outcome."""
     metrics = {}
     for part in ("total", "game", "format", "perception", "perception_exact"):
         found = [getattr(result.turn.reward, part) for result in results]
@@ -217,7 +217,7 @@ def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, fl
 
 
 def episode_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
-    """Compute means over episodes, overall and per game: score, turns and the fraction of ended games."""
+    """Compute mean score, mean number of turns and fraction of terminated episodes, overall and per game."""
     records = [episode.record for episode in episodes]
     games = sorted({record.game.id for record in records})
     metrics = {}

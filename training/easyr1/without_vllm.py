@@ -1,6 +1,7 @@
 """Stand-ins for vLLM, so that --check works without it.
 
-EasyR1 imports vLLM together with its configuration. The stand-ins have the imported names and raise when used.
+EasyR1 cannot be imported without vLLM, not even its configuration. The stand-ins have the names that EasyR1 imports,
+and raise when used.
 """
 
 from __future__ import annotations

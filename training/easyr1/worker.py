@@ -1,4 +1,4 @@
-"""The EasyR1 worker, which trains and generates on a GPU, with patches."""
+"""EasyR1's worker, which trains and generates on a GPU, with patches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.easyr1.critics import register_critics
 
 
 class ArgumentlessWorker(Worker):
-    """First base class, which single_controller/ray/base.py creates without arguments."""
+    """First base class of the worker: single_controller/ray/base.py creates it without arguments."""
 
 
 class PatchedWorker:
@@ -23,7 +23,7 @@ class PatchedWorker:
     _cache: dict[str, Any]
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
-        """Drop the cache first, since fsdp_workers.py compares uids of batches of different sizes."""
+        """Clear the cache for other uids first: fsdp_workers.py cannot compare batches of different sizes."""
         known = self._cache.get("uid")
         if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
             self._cache.clear()
@@ -37,8 +37,9 @@ class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
     def init_model(self) -> None:
         """Load the models.
 
-        fsdp_workers.py finds no critic for Qwen-VL and passes the configuration of the whole worker to critics.
-        vllm_rollout_spmd.py uses rollout.seed for every request, which would give equal responses to equal prompts.
+        Patches: fsdp_workers.py finds no critic class for Qwen-VL, and gives critics the configuration of the whole
+        worker. vllm_rollout_spmd.py uses rollout.seed for every request, so that equal prompts would get equal
+        responses.
         """
         register_critics()
         super().init_model()

@@ -23,7 +23,7 @@ class RolloutWorkerPool:
         self._local = None if self._workers else _make_handler(*args)
 
     def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
-        """Start groups of episodes, by prompt_id; return requests in this order."""
+        """Start a group of episodes for each prompt_id; return their requests, ordered by prompt_id."""
         return _by_prompt(self._distribute("start", list(picks.items()), lambda item: item[0], group_size))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
@@ -31,13 +31,13 @@ class RolloutWorkerPool:
         return _by_prompt(self._distribute("start_validation", prompt_ids, int))
 
     def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
-        """Play replies, in order."""
+        """Play a reply in each episode; return results in the order of `replies`."""
         results = self._distribute("play", replies, lambda reply: reply[0][0])
         found = {(result.prompt_id, result.sample_idx): result for result in results}
         return [found[episode_id] for episode_id, _ in replies]
 
     def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
-        """Return the next requests of truncated episodes; see `RolloutWorker.bootstrap_requests`."""
+        """Return requests of truncated episodes; see `RolloutWorker.bootstrap_requests`."""
         return self._call_all("bootstrap_requests")
 
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
@@ -50,17 +50,17 @@ class RolloutWorkerPool:
             worker.close()
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of all workers."""
+        """Call a method of all workers and concatenate the results."""
         return self._call([(method, *args)] * max(1, len(self._workers)))
 
     def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
-        """Call a method of each worker with its share of the items."""
+        """Call a method of each worker with its share of `items`; all items of a prompt go to the same worker."""
         count = max(1, len(self._workers))
         shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
         return self._call([(method, share, *args) if share else None for share in shares])
 
     def _call(self, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """Make one call (a method and its arguments) or none to each worker, and concatenate the results."""
+        """Make one call (method and arguments), or none, to each worker, and concatenate the results."""
         if self._local is not None:
             return [result for call in calls if call for result in self._local(*call)]
         called = [(worker, call) for worker, call in zip(self._workers, calls, strict=True) if call]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Check the packages of GPU machines (gpu.txt) on a machine without one, after changing them:
+# After a change of the packages for GPU machines (gpu.txt), check them on a machine without a GPU:
 #
 #     bash training/requirements/check_gpu.sh ../vlmgym-gpu
 #
-# Runs setup.sh, as if there were a GPU, in a clone of the last commit in a new folder (15 GB), which installs them and
-# imports every module that training imports, then the tests of EasyR1.
+# Clones the last commit into a new folder (15 GB) and runs setup.sh there as if there were a GPU. This installs the
+# packages and imports every module that training imports. Then runs the tests of EasyR1.
 set -euo pipefail
 folder=${1:?usage: check_gpu.sh NEW_FOLDER}
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)

@@ -11,7 +11,7 @@
 # OUT          folder of both runs, the comparison and the logs of the servers (a new folder in logs)
 # PORT         port of the server (a free one)
 # SERVE        options of serve_vllm.sh, such as "--tensor-parallel-size 2"
-# WAIT         longest time for a server to start, including downloads, in seconds (3600)
+# WAIT         seconds to wait for a server to start, including downloads (3600)
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 fail() {

@@ -15,7 +15,7 @@
 # OUT          checkpoints/vlmgym/g1_GAME
 # STAGES       stages to run ("data sft rl")
 # EPISODES     episodes per game (200)
-# EXPERT       policy that plays them, as options of vlmgym eval (--policy oracle)
+# EXPERT       policy that plays these episodes, as options of vlmgym eval (--policy oracle)
 # DATA         local copy of CIFAR-10 (downloaded from the Hub)
 # LLAMAFACTORY command of LLaMA-Factory (llamafactory-cli)
 #

@@ -1,13 +1,14 @@
 """Make a CUDA build of torchvision importable next to a CPU build of torch.
 
-PyPI only has CUDA builds of torchvision. With a CPU build of torch, its compiled operators do not load, which it
-tolerates, but its import also registers fake implementations of `nms` and `qnms`, which torch rejects for unknown
-operators. Declaring them is enough: the import works, and so do the image transforms that processors of VLMs use. Only
-calling these two operators, which filter detected boxes, raises torchvision's own error.
+PyPI only has CUDA builds of torchvision. Beside a CPU build of torch, the compiled operators of torchvision do not
+load. Torchvision tolerates that, but on import it also registers fake implementations of the operators `nms` and
+`qnms`, which torch rejects because it does not know these operators. Declaring the two operators is enough: the import
+then works, and so do the image transforms that processors of VLMs use. Only calling these two operators, which filter
+detected boxes, raises torchvision's own error.
 
 `setup.sh` copies this file to the site-packages of `.venv-serve` and `.venv-train`, with a `.pth` file that imports it
 at startup, but only if `import torchvision` fails; builds from PyTorch's CPU index do not need it. The operators are
-declared when torchvision is imported, so that other programs do not load torch.
+declared only when torchvision is imported, so that other programs do not load torch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Finder that finds nothing, but declares the operators when torchvision is imported."""
+    """Import hook that finds no module, but declares the operators when torchvision is imported."""
 
     declarations: Any = None
     """Keeps the declarations alive."""
