@@ -32,10 +32,10 @@ POLICIES = ("oracle", "random-legal", "random")
 
 TINY = (
     f"`{NAME}` is an example, not a contender: a Qwen3-VL of 0.3 million parameters that [learned 2048 from images "
-    "alone](learning/whole_games.md), and then with images of the suite. It sees 128x128 images and no prompt text, so "
-    "it answers every game as if it were 2048. Most other games penalise that, so it scores below random. "
-    "`.venv-train/bin/python -m benchmarks.tiny_submission` makes its submission, and `.venv/bin/vlmgym submit check "
-    f"{SUBMISSION.as_posix()}` replays it."
+    "alone](learning/whole_games.md), and was then trained on demonstrations with the suite's images of 2048. The "
+    "model sees 128x128 images and no prompt text, so it answers in every game as if it were 2048. Most other games "
+    "penalise such answers, so the model scores below random. `.venv-train/bin/python -m benchmarks.tiny_submission` "
+    f"makes the submission, and `.venv/bin/vlmgym submit check {SUBMISSION.as_posix()}` replays it."
 )
 
 
@@ -79,16 +79,17 @@ def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
     games = [[game, *(_words(entry.games.get(game)) for entry in entries)] for game in entries[0].games]
     parts = [
         "# Leaderboard",
-        f"Results in [{suite}](suites.md), verified by replaying every response: means of normalised scores, 0 for the "
-        f"random policy and 1 for the oracle, with standard errors. [The page]({page.as_posix()}) opens from disk, "
-        "sorts by every column, and shows intervals, invalid responses, tokens and cost. [Submit "
-        "results](submitting.md) to add a model.",
+        f"Scores in [{suite}](suites.md), verified by replaying every response. Scores are normalised per game, so "
+        "that the random policy has 0 and the oracle 1; the tables show means with standard errors. [The interactive "
+        f"page]({page.as_posix()}) opens from disk, sorts by every column, and also shows intervals, invalid "
+        "responses, tokens and cost. [Submit results](submitting.md) to add a model.",
         table(
             ["model", "prompt", "score"],
             [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],
         ),
-        "Written by `python -m benchmarks.leaderboard`, which plays the policies that need no model. The scores of "
-        "random and oracle differ from 0 and 1 because the suite has fewer episodes per game than its baselines.",
+        "This page is written by `python -m benchmarks.leaderboard`, which also plays the policies that need no model. "
+        "The scores of random and oracle differ from 0 and 1 because a run has fewer episodes per game than were "
+        "played for the baselines.",
         *([TINY] if any(entry.label == NAME for entry in entries) else []),
         "## Skills",
         table(head, skills),
