@@ -22,7 +22,7 @@ EXTRAS = {
     "cloud": "data in Amazon S3 and Google Cloud Storage",
     "tasks": "built-in photographs and handwritten digits",
     "atari": "Atari games (GPL-2.0)",
-    "transformers": "models in this process",
+    "transformers": "local checkpoints without a server",
     "train": "training on one machine",
     "trl": "training with TRL",
     "verifiers": "evaluation and training with verifiers and prime-rl",
