@@ -9,7 +9,7 @@ from pathlib import Path
 
 import vlmgym
 
-# Rewards of about the size that GRPO expects; invalid responses are worse than moves that merge nothing.
+# log2 keeps the rewards of large merges small; invalid responses earn less than moves that merge nothing.
 REWARD = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0)
 
 
@@ -17,7 +17,7 @@ def write(path: Path, options: argparse.Namespace, rows: int, split: str) -> Non
     made = vlmgym.make_dataset(
         options.game, rows, split=split, max_turns=options.turns, chat=True, reward=REWARD, size=options.size
     )
-    # The environment draws the images, from the snapshot.
+    # Images are left out: the environment draws them from the snapshot.
     dataset = vlmgym.to_hf_dataset(made).select_columns(["prompt", "snapshot"])
     path.parent.mkdir(parents=True, exist_ok=True)
     dataset.add_column("env_class", ["vlmgym"] * rows).to_parquet(path)

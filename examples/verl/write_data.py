@@ -11,7 +11,7 @@ from datasets import Dataset
 import vlmgym
 from vlmgym.integrations.verl import to_verl
 
-# Rewards of about the size that GRPO expects; invalid responses are worse than moves that merge nothing.
+# log2 keeps the rewards of large merges small; invalid responses earn less than moves that merge nothing.
 REWARD = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0)
 
 

@@ -10,7 +10,7 @@ import uvicorn
 import vlmgym
 from vlmgym.integrations.openenv import make_app
 
-# Rewards of a turn are -1, 0 or 1, which is the range that openenv.yaml declares.
+# The reward of a turn is -1, 0 or 1, within the range that openenv.yaml declares.
 REWARD = vlmgym.RewardConfig(shaping="sign", illegal=-1.0, unparsable=-1.0)
 
 app = make_app(["2048", "shisensho", "swap"], max_turns=100, size=320, reward=REWARD)
