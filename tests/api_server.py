@@ -1,4 +1,4 @@
-"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets, and evaluations against it."""
+"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets; helpers to evaluate on it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UP = "<answer>up</answer>"
 
 @dataclass(frozen=True)
 class Request:
-    """A received request, in order of arrival."""
+    """A received request; `number` counts requests in order of arrival."""
 
     number: int
     path: str
     headers: dict[str, str]
-    """By lower-case name."""
+    """Values by lower-case name."""
     body: dict[str, Any]
     arrived: float
     at_once: int
@@ -62,9 +62,9 @@ class Answer:
     pause: float | None = None
     """Seconds between chunks of 1 KiB of the body."""
     endless: bool = False
-    """Repeat the body forever."""
+    """Send the body again and again, forever."""
     raw: bytes | None = None
-    """Send these bytes instead of HTTP, and close the connection."""
+    """Send these bytes instead of an HTTP response, and close the connection."""
 
 
 Behaviour = Callable[[Request], Answer]
@@ -91,7 +91,7 @@ def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
-    """Make an error in the format of the API; `retry_after="1"` sets the header Retry-After."""
+    """Make an error response of the API; `retry_after="1"` sets the header Retry-After."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return as_json({"error": {"message": message, "type": "error", "code": None}}, status, named)
 
@@ -232,7 +232,7 @@ def shows(request: Request, url: str) -> bool:
 
 
 def played(record: EpisodeRecord) -> dict[str, Any]:
-    """Return a record as data, without times and request counts."""
+    """Dump a record without times and request counts."""
     data = record.model_dump(mode="json")
     del data["started"], data["attempt"]
     for turn in data["turns"]:

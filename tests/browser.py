@@ -1,4 +1,4 @@
-"""A real headless Chromium for tests of pages, and helpers to read reports."""
+"""A headless Chromium for tests of pages, and helpers to read reports."""
 
 import base64
 import io
@@ -15,7 +15,7 @@ from tests.needed import lacking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
-    "--no-sandbox",  # as root, Chromium does not start otherwise
+    "--no-sandbox",  # Chromium does not start as root without this
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -24,7 +24,7 @@ OPTIONS = (
     "--disable-sync",
 )
 WAIT = 30_000
-"""Milliseconds for loading."""
+"""Time limit for loading a page, in milliseconds."""
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script><!-- \u2028"
 
 
@@ -62,7 +62,7 @@ class Watched:
         dialog.dismiss()
 
     def visit(self, path: Path, address: str = "") -> Page:
-        """Open a page from disk, and wait for the episode that an address names."""
+        """Open a page from disk; if its address names an episode, wait for that episode."""
         self.page.goto("about:blank")
         self.page.goto(path.as_uri() + address)
         if "/" in address:
@@ -70,13 +70,13 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """Check that there were no errors, and no requests except from disk."""
+        """Check that there were no errors, and no requests except to files on disk."""
         assert self.troubles == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
 
 
 def shows(page, selector, text):
-    """Wait for a text; the page allows no code from strings, which `wait_for_function` needs."""
+    """Wait for a text. The page forbids code from strings, so `wait_for_function` cannot be used."""
     expect(page.locator(selector)).to_have_text(text, use_inner_text=True, timeout=WAIT)
 
 

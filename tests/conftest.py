@@ -1,4 +1,4 @@
-"""Shared fixtures and hooks. Hypothesis runs without deadlines, which measure the machine rather than the code."""
+"""Shared fixtures and hooks. Hypothesis has no deadlines, because they would measure the machine, not the code."""
 
 import importlib
 import os
@@ -27,7 +27,7 @@ settings.load_profile("vlmgym")
 
 
 LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
-"""Groups of tests that take minutes; they start first, so that no process waits for them at the end."""
+"""Groups of tests that take minutes. They start first, so that no process is still busy with them at the end."""
 
 
 NEEDED = {
@@ -43,7 +43,7 @@ NEEDED = {
     "test_verl": ("verl.experimental.agent_loop", ".venv-verl"),  # EasyR1's package is also called verl
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
 }
-"""The module that tests of a folder or file need, and the environment that has it."""
+"""By folder or file of tests: the module that they need, and the environment that has it."""
 if find_spec("torch") is not None:
     os.environ.update(VARIABLES)
 
@@ -55,7 +55,7 @@ def needed(path: Path) -> tuple[str, str]:
 def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # its package is missing
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
@@ -74,14 +74,14 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pytest-xdist keep the order of groups, which it would sort by how many tests they have."""
+    """Keep pytest-xdist from sorting groups by their number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, run each file in one process, and all tests that use vLLM in one."""
+    """With `--dist loadgroup`, run each file in one process, and all tests that use vLLM in the same process."""
     groups: dict[pytest.Item, str] = {}
     for item in items:
         asks = {"vllm_server", "tiny_checkpoint"}.intersection(getattr(item, "fixturenames", ()))
@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def no_plots() -> Iterator[None]:
-    """Leave the curves of runs empty, except in other processes: plotting takes longer than playing a few turns."""
+    """Do not plot curves in this process: plotting takes longer than playing a few turns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vlmgym.evaluation.curves.draw_curves", lambda *_: b"")
         yield
@@ -127,7 +127,7 @@ def watched(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run a command, or a script, in `tmp_path` and in this process, which saves the imports of a new one."""
+    """Run a command or a script in `tmp_path`, in this process, because a new one would need seconds for imports."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
@@ -143,14 +143,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy openai, without the user's key and with short waits before retries."""
+    """Hide the user's API key from the policy `openai`, and shorten its waits before retries."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("vlmgym.policies.openai_client.FIRST_BACKOFF", 0.01)
 
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of data for one test alone."""
+    """Use a cache of data that no other test uses."""
     monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
 
 
@@ -164,7 +164,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def vllm_server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[serving.Server]:
-    """A real vLLM server, one for all tests of a run; it serves the tiny checkpoint."""
+    """A real vLLM server with the tiny checkpoint, shared by all tests of a run."""
     with serving.serve(tiny_checkpoint, tmp_path_factory.mktemp("vllm")) as server:
         yield server
 

@@ -1,7 +1,7 @@
 """Code in README and the pages of the documentation.
 
 Indented blocks and blocks of bash are commands if they begin with a known program. Python is always fenced; a block
-that cannot run in the environment of the core begins with a comment "needs ...".
+that needs more than the core environment begins with a comment "needs ...".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def shell_blocks(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the words of every command; the program without its environment, and without variables before it."""
+    """Return the words of every command, without variables before it and without the environment of the program."""
     found = []
     for block in shell_blocks(page):
         for line in block.replace("\\\n", " ").splitlines():

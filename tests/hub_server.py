@@ -1,4 +1,4 @@
-"""A local server that imitates the Hugging Face Hub: serves the datasets and models of a folder, and takes uploads."""
+"""A local server that imitates the Hugging Face Hub: it serves datasets and models of a folder and accepts uploads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.web_server import Answer, body, serving
 
 
 class Hub:
-    """A running server: its URL, the requests it received, and files that it pretends to lack."""
+    """A running server: its URL, the requests and uploads it received, and files that it pretends not to have."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -34,7 +34,7 @@ class Hub:
 
 @contextmanager
 def serving_hub(root: Path) -> Iterator[Hub]:
-    """Serve `root/OWNER/NAME/...` as datasets and as models, and other revisions as `NAME@REVISION`, with _ for /."""
+    """Serve `root/OWNER/NAME/...` as datasets and models; other revisions are in `NAME@REVISION`, _ for /."""
     hub = Hub(root)
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -80,7 +80,7 @@ def serving_hub(root: Path) -> Iterator[Hub]:
             return as_json([entry for entry in listing(folder) if str(entry["path"]).startswith(inner)])
         if re.fullmatch(r"/api/datasets/[^/]+/[^/]+/preupload/main", path):
             paths = [file["path"] for file in json.loads(sent)["files"]]
-            modes = ["lfs" if path.endswith(".parquet") else "regular" for path in paths]  # as the Hub decides
+            modes = ["lfs" if path.endswith(".parquet") else "regular" for path in paths]  # as the Hub does
             uploads = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in zip(paths, modes)]
             return as_json({"files": uploads})
         if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/commit/main", path):

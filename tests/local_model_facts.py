@@ -1,4 +1,4 @@
-"""Script for .venv-serve: runs a tiny checkpoint with transformers and prints facts for the tests, as JSON."""
+"""Script for .venv-serve: run a tiny checkpoint with transformers, and print facts for the tests as JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def generation_facts(model: LocalModel) -> dict[str, Any]:
     assert isinstance(first, Reply)
     stop = re.compile("[ -~]{2,4}").search(first.text, 4)
     assert stop, first.text
-    end = stop[0]  # ASCII, because stop sequences consist of whole characters
+    end = stop[0]  # ASCII, because a stop sequence must consist of whole characters
     return {
         "greedy": as_json(greedy),
         "greedy alone": as_json([model.generate([one], TOKENS, temperature=0)[0] for one in requests]),

@@ -1,4 +1,4 @@
-"""Requirements of tests that a machine may lack."""
+"""Skip tests whose requirements a machine lacks."""
 
 import os
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""A small game, and a policy in place of a model."""
+"""A small game, and a policy that takes the place of a model."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def without_times(record):
 
 
 class Model(ModelPolicy):
-    """A random policy that fails once in each of the given turns."""
+    """A random policy that fails once in each of the turns `fails`, given as (game, seed, turn)."""
 
     name = "model"
     transform = None

@@ -1,4 +1,4 @@
-"""Processes in tests."""
+"""Find and check processes in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 def gone(pids: Iterable[int], within: float = 20.0) -> bool:
-    """Return True once none of these processes runs (zombies do not), or False after `within` seconds."""
+    """Wait until none of these processes runs, apart from zombies; return False if one still runs after `within` s."""
     deadline = time.monotonic() + within
     left = list(pids)
     while (left := [pid for pid in left if _runs(pid)]) and time.monotonic() < deadline:
@@ -37,7 +37,7 @@ def worker_process(envs: Any, number: int) -> Any:
 
 @contextmanager
 def no_process_left() -> Iterator[list[str]]:
-    """Yield a command prefix that marks its processes, and check that none of them is left."""
+    """Yield a command prefix that marks the processes it starts; at the end, check that none of them is left."""
     mark = f"VLMGYM_TEST={time.monotonic_ns()}"
     yield ["env", mark]
     until = time.monotonic() + 10

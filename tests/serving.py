@@ -21,7 +21,7 @@ from tests.needed import lacking
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-serve"
 START_SECONDS = 300.0
-"""Starting takes 40 to 70 s on two idle cores."""
+"""Time limit for starting, in seconds; starting takes 40 to 70 s on two idle cores."""
 CONTEXT = 4096
 """Context length of the server in tokens."""
 
@@ -43,7 +43,7 @@ def serving_python() -> Path:
 
 
 def run_python(*args: str) -> str:
-    """Run a module or script with that Python; return its standard output."""
+    """Run a module or script with the Python of `serving_python`; return its standard output."""
     command = [str(serving_python()), *args]
     done = subprocess.run(command, cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def run_python(*args: str) -> str:
 
 @contextmanager
 def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path | None = None) -> Iterator[Server]:
-    """Start a server, by `script` or directly, with its log and caches in `folder`; at the end, stop all processes."""
+    """Start a server, with `script` or directly, with log and caches in `folder`; stop all its processes at the end."""
     port, python = _free_port(), str(serving_python())
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
     command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
@@ -60,10 +60,10 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path |
         command = ["bash", str(script), str(checkpoint)]
     command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--enforce-eager"]
     command += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}']
-    command += ["--gpu-memory-utilization", "0.3"]  # on a CPU: the share of its memory that has to be free
+    command += ["--gpu-memory-utilization", "0.3"]  # on a CPU, this is the share of its memory that must be free
     log = folder / "vllm.log"
     caches = {"VLLM_CACHE_ROOT": str(folder / "cache"), "VLLM_CONFIG_ROOT": str(folder / "config")}
-    environment = variables(PORT=str(port), NAME=model, **caches)  # which the script takes
+    environment = variables(PORT=str(port), NAME=model, **caches)  # settings of the script
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -108,4 +108,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=30)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # anything left of it
+        os.killpg(process.pid, signal.SIGKILL)  # in case a process of the server is left

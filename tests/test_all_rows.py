@@ -21,7 +21,7 @@ QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report",
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[int], str]:
-    """Write a table with a number of questions and return its path."""
+    """Return a function that writes a table with a number of questions and returns its path."""
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
 
     def table(count: int) -> str:
@@ -63,7 +63,7 @@ def test_run_is_resumed_with_all_rows(
     evaluate("vqa", "--episodes", "3", "--config", f"data={data}", "--output-dir", str(folder))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))
     assert played_rows(folder) == list(range(7))
-    evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # nothing is left to play
+    evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # all rows have been played
     assert played_rows(folder) == list(range(7))
     Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
     assert "episodes was 7 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))

@@ -1,4 +1,4 @@
-"""Spellings of answers: unambiguous ones are read, and nothing is guessed."""
+"""Spellings of answers: unambiguous spellings are parsed, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def action(game: Game[Any, Any], text: str) -> Any:
 
 
 def code(cell: str) -> str:
-    """The content of a code span of Markdown, with line breaks."""
+    """Return the content of a Markdown code span; ↵ stands for a line break."""
     fence = re.match("`+", cell)
     assert fence, cell
     inside = cell[len(fence[0]) : -len(fence[0])]
     if inside.startswith(" ") and inside.endswith(" "):
         inside = inside[1:-1]
-    return inside.replace(" ↵ ", "\n").replace("\\|", "|")  # a bar would end the cell
+    return inside.replace(" ↵ ", "\n").replace("\\|", "|")  # unescaped, a bar would end the table cell
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -90,7 +90,7 @@ PLAIN = [
 
 
 def nested(frames: list[str]) -> st.SearchStrategy[str]:
-    """Up to three frames around a NUL; no mark is nested in itself, which would be ambiguous."""
+    """Draw up to three frames around a NUL. No mark is nested in itself, because that would be ambiguous."""
     chosen = st.lists(st.sampled_from(frames), max_size=3, unique=True)
     marks = ("*", "_", "`", "$", "'", '"', "{{{", ":")
     ends = (".", "!")
@@ -107,7 +107,7 @@ def _put_together(frames: list[str]) -> str:
 
 @given(nested(PLAIN), st.sampled_from(range(4)), st.booleans())
 def test_directions_are_read_in_any_markup(frame: str, number: int, by_name: bool) -> None:
-    assume(not ("!" in frame and not by_name))  # a factorial
+    assume(not ("!" in frame and not by_name))  # a number with ! would be a factorial
     word = DIRECTIONS[number] if by_name else str(number)
     assert action(GAMES["2048"], frame.replace("\x00", word)) == number
     if plain(word) != word:
@@ -166,7 +166,7 @@ fours = st.tuples(*[st.integers(0, 99)] * 4)
 
 @given(st.sampled_from(CELLS), fours, nested(["{}", "**{}**", "\\boxed{{{}}}", "{}.", "Answer: {}", "```\n{}\n```"]))
 def test_every_spelling_of_cells_gives_the_same_action(form: str, cells: tuple[int, ...], frame: str) -> None:
-    assume(not any(mark in form and mark in frame for mark in "*`"))  # marks within themselves
+    assume(not any(mark in form and mark in frame for mark in "*`"))  # a mark nested in itself is ambiguous
     text = frame.replace("\x00", form.format(*cells))
     assert parse_cells(normalise_cells(text, 2, ("swap",)), 2) == cells
 

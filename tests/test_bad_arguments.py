@@ -47,7 +47,7 @@ STRANGE = st.one_of(
 
 
 def check_rejected(call: Callable[[], Any]) -> None:
-    """Check that a call raises a UsageError of one line."""
+    """Check that a call raises a `UsageError` with a message of one line."""
     with pytest.raises(UsageError) as error:
         call()
     assert str(error.value)
@@ -73,7 +73,7 @@ ACCEPTED: dict[str, Any] = {"game": "2048", "num_envs": 2, "num_workers": 0}
 
 
 def accepted(name: str, value: object) -> bool:
-    """Return True if a parameter accepts a strange value."""
+    """Return True if the parameter `name` accepts this value of `STRANGE`."""
     if name == "timeout":
         return isinstance(value, float) and 0 < value <= 1_000_000
     return name == "max_episode_steps" and value is VERY_MANY

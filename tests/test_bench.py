@@ -1,4 +1,4 @@
-"""Measuring rates, recommending a layout, and `vlmgym bench`."""
+"""`vlmgym bench`: it measures rates and recommends a layout."""
 
 import io
 
@@ -33,7 +33,7 @@ def test_legal_script(name):
             np.testing.assert_array_equal(ours[0], theirs[0])
             resets += (~ours[4]["_outcome"]).sum()
             assert set(ours[4]["outcome"]) <= {"played", None}
-    assert (resets > 0) == (name == "shisensho")  # whose episodes are shorter than the script
+    assert (resets > 0) == (name == "shisensho")  # only its episodes are shorter than the script
 
 
 @given(st.dictionaries(st.tuples(st.integers(0, 8), st.integers(1, 512)), st.floats(1, 1e6), min_size=1))

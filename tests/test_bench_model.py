@@ -1,4 +1,4 @@
-"""`vlmgym bench-model` against a local server, one that misbehaves, and a real vLLM."""
+"""`vlmgym bench-model` against a local server, a misbehaving server, and a real vLLM server."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.openai_client import StreamTiming
 
 DELAY, PAUSE = 0.1, 0.05
-"""Seconds before the first chunk, and after each chunk."""
+"""Seconds of delay before the first chunk, and of pause after each chunk."""
 
 
 def streamed(*parts: Any, usage: bool = True) -> Answer:
-    """A streamed response with a pause after each chunk."""
+    """Make a streamed response with a pause after each chunk."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in parts]
     chunks[-1]["choices"][0]["finish_reason"] = "stop"
     if usage:
         chunks.append({"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}})
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
     lines = [f"data: {json.dumps(head | chunk)}\n\n".encode() for chunk in chunks]
-    lines[0] += b": ".ljust(1024 - len(lines[0]) - 2, b".") + b"\n\n"  # a comment up to the end of the first piece
+    lines[0] += b": ".ljust(1024 - len(lines[0]) - 2, b".") + b"\n\n"  # a comment that fills the first chunk of 1 KiB
     body = b"".join(lines) + b"data: [DONE]\n\n"
     return Answer(200, body, {"Content-Type": "text/event-stream"}, delay=DELAY, pause=PAUSE)
 
@@ -72,7 +72,7 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
 
 
 def test_rates_count_requests_by_their_share_of_the_time() -> None:
-    """Two requests at once, four seconds: three whole ones, and half of the one that ends after six seconds."""
+    """In four seconds, three requests finish; the fourth, from second 2 to second 6, counts as half a request."""
     times = [(0, 1, 2), (2, 3, 4), (0, 2, 2), (2, 3, 6)]
     streamed = [StreamTiming(*each, prompt_tokens=90, completion_tokens=12) for each in times]
     speed = Speed.of(2, streamed, 0.0, 4.0)

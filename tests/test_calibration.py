@@ -1,4 +1,4 @@
-"""Calibration: intervals, readers, players, and the order of levels on small samples."""
+"""Calibration on small samples, its intervals, and the committed pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vlmgym.sandbox.core.config import DIFFICULTIES
 
 PAGES = Path(__file__).parents[1] / "docs" / "difficulty"
 MEASURED = sorted(page.stem for page in PAGES.glob("*.md"))
-"""Specs with a committed page; the page of a game says so if its levels have not been measured yet."""
+"""Specs with a committed page in docs/difficulty."""
 
 
 def small(name: str, turns: int) -> Spec:
-    """A spec with small images and short episodes."""
+    """Return a spec with small images and short episodes."""
     spec = spec_of(name)
     return replace(spec, overrides={**spec.overrides, "size": 160}, turns=dict.fromkeys(spec.turns, turns))
 
@@ -69,7 +69,7 @@ def test_calibrating_a_game(name: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_committed_page_is_of_the_current_levels_and_method_and_all_claims_hold(name: str) -> None:
+def test_committed_page_is_current_and_all_its_claims_hold(name: str) -> None:
     spec, page = spec_of(name), (PAGES / f"{name}.md").read_text(encoding="utf-8")
     for difficulty in DIFFICULTIES:
         assert config_field_table(spec, difficulty) in page, f"python -m benchmarks.calibration {name}"

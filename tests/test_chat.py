@@ -1,4 +1,4 @@
-"""Multi-turn conversations: what policies get, records keep, and exports contain."""
+"""Multi-turn conversations as they reach policies, records and exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Messages = list[dict[str, Any]]
 
 
 class Chatting:
-    """A scripted policy that keeps the messages it gets, by turn."""
+    """A scripted policy that stores the messages it gets, by turn."""
 
     def __init__(self, answers: tuple[str, ...] = ANSWERS) -> None:
         self.answers = answers
@@ -174,7 +174,7 @@ def test_an_export_of_a_whole_conversation_is_one_row(tmp_path: Path) -> None:
 def test_exported_conversations_have_only_responses_that_pass(tmp_path: Path) -> None:
     conversations, folder = run(tmp_path / "run", history=2, history_images=1)
     rows = exported(folder, "sharegpt", outcome=("played", "illegal"))
-    assert [row["turn"] for row in rows] == [2, 6]  # turn 3 is unparsable, and in the conversations of 4 and 5
+    assert [row["turn"] for row in rows] == [2, 6]  # turns 3 to 5 contain the unparsable turn 3
     for row in rows:
         sent = conversations[row["turn"] - 1]
         texts = ["<image>" * len(images) + text_of(each) for each, images in zip(sent, images_of(sent))]

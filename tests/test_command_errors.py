@@ -48,7 +48,7 @@ UNPARSED = [
     (["eval", "--reward.illegal", "x"], "parsing --reward.illegal: expected a number, got 'x'"),
     (["eval", "--policy"], "--policy"),
 ]
-"""Arguments, and words of vlmgym; where tyro writes the message, only the name of the option."""
+"""Arguments, and words of the message; where tyro writes the message, only the name of the option."""
 
 
 @pytest.mark.parametrize(("args", "message"), UNPARSED)

@@ -40,8 +40,8 @@ def compared(first: Path, second: Path, out: Path, **options: Any) -> Comparison
 
 
 @settings(max_examples=40)
-@example([(3.0, 1.0), (4.0, 2.0), (5.0, 3.0)])  # BCa is undefined for equal differences
-@example([(-2156.68359375, 0.1)] * 2)  # the quantiles of equal means are out of order by rounding
+@example([(3.0, 1.0), (4.0, 2.0), (5.0, 3.0)])  # the BCa interval is undefined for equal differences
+@example([(-2156.68359375, 0.1)] * 2)  # rounding puts the quantiles of equal means out of order
 @given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))
 def test_interval_is_within_the_range_of_differences(pairs: list[tuple[float, float]]):
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
@@ -73,7 +73,7 @@ def test_equal_seeds_are_paired(runs, tmp_path):
         assert [one.wins.count, one.ties.count, one.losses.count] == [*counts, 5 - sum(counts)]
         illegal = [np.mean([[turn.outcome == "illegal" for turn in one.turns] for one in pair], 1) for pair in pairs]
         assert one.metrics["illegal rate"].difference == pytest.approx(np.mean([a - b for a, b in illegal]))
-        assert "perception" not in one.metrics  # the second run states none
+        assert "perception" not in one.metrics  # the second run has no perception
         assert one.metrics["format"].difference == 1.0
     assert "tiles cleared" in found.games["swap-v0"].metrics
     assert "tiles cleared" not in found.games["2048-v0"].metrics

@@ -1,4 +1,4 @@
-"""Difficulty levels and config fields, also as `vlmgym games` lists them."""
+"""Difficulty levels and config fields, and how `vlmgym games` lists them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmgym.sandbox.registry import game_class
 def test_every_config_field_has_a_description() -> None:
     for config in (game_class(game_id).Config for game_id in game_ids()):
         difficulties = config.field_difficulties()
-        assert set(difficulties) <= set(config.model_fields)  # the others are settings
+        assert set(difficulties) <= set(config.model_fields)  # the other fields are settings
         assert set(difficulties.values()) == set(DIFFICULTIES)
         for field in config.model_fields.values():
             assert field.description

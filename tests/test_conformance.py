@@ -1,4 +1,4 @@
-"""All games keep the contract, at several levels and with other config fields."""
+"""All games pass the checks of `vlmgym.testing`, at several levels and with other config fields."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -14,7 +14,7 @@ from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules,
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
-"""Golden episodes show that all games are the same in other processes."""
+"""A check that is left out here: golden episodes show that games are the same in other processes."""
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},
@@ -51,7 +51,7 @@ def test_game_with_other_config_fields(game: str) -> None:
 
 def test_example_game_keeps_the_contract(lamps: ModuleType) -> None:
     (note,) = check_game(lamps.Lamps, levels=[(3, 3)], seeds=(0,))
-    assert note.startswith("oracle of ")  # Lamps has none
+    assert note.startswith("oracle of ")  # Lamps has no oracle
 
 
 def test_all_checks_are_listed() -> None:

@@ -87,7 +87,7 @@ def test_episode_of_an_earlier_stage_counts_but_moves_nothing() -> None:
 
 
 PUBLISHED = (0, 99, 100, 299, 300, 599, 600, 999, 1000)
-"""First and last episodes or steps of the published stages of geospot."""
+"""First and last episode or step of each published stage of geospot."""
 
 
 def test_geospot_of_vlm_gym_begins_stages_at_the_published_episodes() -> None:
@@ -112,7 +112,7 @@ def test_geospot_of_mixtrain_begins_stages_at_the_published_steps() -> None:
 
 @given(st.lists(st.integers(1, 12), max_size=12))
 def test_stages_by_episode_change_inside_a_batch(batches: list[int]) -> None:
-    """The batch size changes no stage by episode, and stages by step change between batches only."""
+    """Stages by episode do not depend on the batch size; stages by step change only between batches."""
     progress, picks, start = MIXED.begin(), list[Pick](), 0
     for step, size in enumerate(batches):
         assert progress.steps == step
@@ -134,7 +134,7 @@ def test_stages_by_episode_change_inside_a_batch(batches: list[int]) -> None:
 
 def test_mixture_follows_its_weights() -> None:
     drawn = [CURRICULUM.entry_at(0, index) for index in range(4000)]
-    assert 0.22 < drawn.count(0) / 4000 < 0.28  # 1 of 4; standard error 0.007
+    assert 0.22 < drawn.count(0) / 4000 < 0.28  # expected 1/4, standard error 0.007
     assert drawn != [CURRICULUM.entry_at(1, index) for index in range(4000)]
 
 

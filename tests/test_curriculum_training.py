@@ -32,7 +32,7 @@ BY_SUCCESS |= {"stages": [{"name": "a"}, {"name": "b"}]}
 
 
 def test_timetable_counts_the_steps_that_stages_take() -> None:
-    """Simulate a run: the states of each stage, and the first step that has any."""
+    """Simulate a run, counting the states of each stage and noting its first step; compare with the timetable."""
     curriculum = curriculum_of(BY_EPISODE)
     progress, first, states = curriculum.begin(), dict[str, int](), dict[str, int]()
     for step in range(6):
@@ -94,7 +94,7 @@ def test_the_docs_show_the_schedules_of_all_builtin_curricula() -> None:
 
 
 def test_stages_by_success_of_another_game_do_not_delay_stages_by_episode_or_step() -> None:
-    """Episodes by success depend on results that are up to `max_concurrency` episodes old; others do not."""
+    """Stages by success depend on results that are up to `concurrency` episodes old; other stages do not."""
     small = {"overrides": {"size": 160}}
     entries = ({**BY_EPISODE, **small, "weight": 3}, {**BY_STEP, **small}, {**BY_SUCCESS, **small})
     episodes = evaluate(curriculum_of(*entries), "random", 30, max_turns=1, workers=0, concurrency=8)
@@ -133,7 +133,7 @@ def test_resumed_evaluation_has_the_stages_of_an_uninterrupted_one(tmp_path: Pat
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Places in the layout of a table with other column names, and images as colours."""
+    """A table of places with images of one colour and column names that need a mapping."""
     from PIL import Image
 
     rows = ["photo,y,x,land"]

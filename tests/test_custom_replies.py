@@ -1,4 +1,4 @@
-"""Prompts and replies of custom policies."""
+"""Prompts that custom policies get, and replies that they return."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_replies_are_recorded(function: Any) -> None:
     for record in evaluate(GAME, function, 2, max_turns=4, workers=0):
         for turn in record.turns:
             details = {name: getattr(turn, name) for name in FULL}
-            if turn.turn % 2 == 0:  # recorded turns count from 1
+            if turn.turn % 2 == 0:  # records count turns from 1, prompts from 0
                 assert details == FULL
             else:
                 assert details.pop("latency") >= 0

@@ -103,7 +103,7 @@ def test_corrupt_images_and_bombs_are_bad_rows(blob, why):
         decode(blob)
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow warns about skipped tags
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about tags that it skips
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP"]))
 def test_corrupted_bytes_are_decoded_or_a_bad_row(seed, form):
     rng = np.random.default_rng(seed)

@@ -193,7 +193,7 @@ def test_damaged_parquet_and_different_columns_are_errors(tmp_path):
     with pytest.raises(UsageError, match=r"b\.parquet has different columns from .*a\.parquet"):
         open_table(str(tmp_path))
     content = bytearray((tmp_path / "a.parquet").read_bytes())
-    content[4:40] = bytes(36)  # the header of the first page; the index of pages is at the end of the file
+    content[4:40] = bytes(36)  # overwrites the header of the first data page
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(UsageError, match=r"a\.parquet cannot be read as Parquet"):
         open_table(str(tmp_path / "a.parquet"))

@@ -28,7 +28,7 @@ LOCAL = ("127.0.0.1",)
 
 @contextmanager
 def web(answers, certificate=None):
-    """Serve answers by path; yields the URL and the requested paths."""
+    """Serve answers by path; yield the URL and a list of the requested paths."""
     requested = []
 
     def answer(handler):
@@ -98,7 +98,7 @@ PLACES = {"country": ["France", "Japan"], "city": ["Paris", "Tokyo"], "lat": [48
 
 
 def write_places(folder, kind, urls):
-    """Write a table of places as pandas users do."""
+    """Write a table of places with pandas."""
     frame = pytest.importorskip("pandas").DataFrame({"image_url": urls, **PLACES})
     path = folder / f"places.{kind}"
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
@@ -106,7 +106,7 @@ def write_places(folder, kind, urls):
 
 
 def seen(data, **settings):
-    """Pixels in the middle of the images of a geospot table, in the order of its rows."""
+    """Return the middle pixel of each image of a geospot table, in the order of the rows."""
     game = make_game("geospot", data=data, urls=True, order="rows", bad_rows="fail", **settings)
     states = [game.start_at(seed, np.random.default_rng(0)) for seed in (0, 1)]
     assert [(state.city, state.longitude) for state in states] == [("Paris", 2.35), ("Tokyo", 139.69)]
@@ -206,7 +206,7 @@ NOT_PUBLIC_6 = [
 
 
 def spellings(ip):
-    """Spellings of an IPv4 address that some resolver accepts."""
+    """Return spellings of an IPv4 address, each of which some resolver accepts."""
     number, (a, b, c, d) = int(ip), ip.packed
     inside = [f"::ffff:{ip}", f"::ffff:{number >> 16:x}:{number & 0xFFFF:x}", f"64:ff9b::{ip}", f"::{ip}",
               f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1", IPv6Address(f"::ffff:{ip}").exploded]  # fmt: skip
@@ -219,7 +219,7 @@ def spellings(ip):
 
 def rejected(url):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket, "create_connection", None)  # calling it raises TypeError
+        patch.setattr(socket, "create_connection", None)  # any connection would raise a TypeError
         with pytest.raises(BadRow):
             download(url)
 
@@ -250,7 +250,7 @@ def test_public_addresses_are_recognised(address):
 
 
 def test_hosts_are_resolved_once_and_must_be_public(monkeypatch):
-    """DNS rebinding does not help."""
+    """A server cannot get around the check by DNS rebinding."""
     answers = [["127.0.0.1"], ["10.0.0.1"]]
 
     def resolve(host, port, *args, **options):

@@ -1,4 +1,4 @@
-"""Degradation of images: deterministic, shape-preserving, and as configured."""
+"""Degradation of images is deterministic, preserves their shape, and follows the config."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ GOLDEN = {
     "crop": "dd76cf91e840ae81",
     "all": "3c2277dd91142ada",
 }
-"""Start of the SHA-256 of a degraded image by what was done to it."""
+"""Start of the SHA-256 of a degraded image, by degradation."""
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -1,4 +1,4 @@
-"""Code in README and the documentation: commands have the options of the real parsers, and Python runs."""
+"""Code in the README and the documentation: commands have valid options, and Python runs."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ ARGUMENTS = {
     "benchmarks.critic": "needs torch: tests/in_training/test_doc_commands.py",
     "benchmarks.train_speed": "needs torch: tests/in_training/test_doc_commands.py",
 }
-"""Programs and modules whose arguments are not checked here."""
+"""Programs and modules whose arguments are not checked in this file."""
 
 
 class Parsed(BaseException):
-    """Raised instead of running a program whose command line has been parsed."""
+    """Raised instead of running a program, once its command line has been parsed."""
 
 
 @pytest.fixture
 def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make all commands of vlmgym parse and check their options, and do nothing else."""
+    """Make all commands of vlmgym only parse and check their options."""
 
     def check(names: Sequence[str], config: EvalConfig, *_: object, **options: Any) -> None:
         if options.get("suite") is not None:
@@ -92,7 +92,7 @@ def parse_module(module: str, args: Sequence[str], monkeypatch: pytest.MonkeyPat
 
 
 def check_command(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the arguments of a command; a wrong one ends in `SystemExit`."""
+    """Check the arguments of a command; raise `SystemExit` if one is invalid."""
     program, *args = words
     assert program in PROGRAMS
     for word in words:
@@ -157,7 +157,7 @@ def test_options_in_the_text_exist() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != GAME_GUIDE], ids=name)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the blocks of a page in order, as if pasted into one session; those that cannot run must be valid."""
+    """Run the blocks of a page in order, as in one session; blocks that cannot run here must still parse."""
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (8, 8)).save("photo.jpg")
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -173,7 +173,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_python_of_the_custom_game_runs(tmp_path: Path) -> None:
-    """Run it in a separate process, since it registers a game."""
+    """The code registers a game, so it runs in a separate process."""
     (tmp_path / "lamps.py").write_text(LAMPS)
     first, *others = blocks(GAME_GUIDE, "python")
     assert first == LAMPS
@@ -186,7 +186,7 @@ def test_python_of_the_custom_game_runs(tmp_path: Path) -> None:
 
 
 def check_imports(code: str) -> None:
-    """Check that everything that the code imports from vlmgym exists, if its other packages are here."""
+    """Check that all names that the code imports from vlmgym exist, unless its other packages are missing."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vlmgym"):
             assert importlib.util.find_spec(node.module or ""), node.module

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without warnings, has every public name, and fits a narrow screen."""
+"""The documentation site builds without warnings, documents every public name, and fits a narrow screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ StandaloneHTMLBuilder.search = False
 furo._compute_navigation_tree = lambda context: ""
 sys.exit(main(sys.argv[1:]))
 """
-"""Builds the site without the search index and the menu, which take half the time."""
+"""Program that builds the site without search index and menu, which would take half of the time."""
 
 
 @pytest.fixture(scope="module")

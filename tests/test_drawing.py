@@ -1,4 +1,4 @@
-"""Canvas, shapes, geometry, and boards painted from cached sprites."""
+"""Canvas, board geometry, and boards painted from cached sprites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu tests its parts."""
+"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu has the tests of its parts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FILES = ROOT / "tests" / "easyr1_cpu"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of runs of three steps in each mode, and of a run that learns.
 
-    Importing EasyR1's dependencies takes longest, so one process does all runs. It is killed during the last one, PPO,
-    which a second process resumes, along with a copy of the first one from its second step.
+    Importing EasyR1's dependencies takes most of the time, so one process does all runs. It is killed during the last
+    run, PPO. A second process resumes this run, and resumes a copy of the run `state` from its second step.
     """
     easyr1_python()
     folder = tmp_path_factory.mktemp("runs")
@@ -56,7 +56,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kill_after_checkpoint(request: Path, run: Path) -> None:
-    """Start runs and kill them in the middle of a step, once the last run has a checkpoint.
+    """Start all runs, and kill the process in the middle of a step of the last run, after its first checkpoint.
 
     EasyR1 logs the metrics of a step after its checkpoint, so this waits for both.
     """
@@ -140,7 +140,7 @@ def test_validation_plays_whole_episodes(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_the_critic_learns(runs: Path) -> None:
-    """Each response earns -1, and values start at 0."""
+    """Each response earns -1, so values must fall from their initial 0."""
     steps = metrics(runs / "ppo")
     assert steps[0]["critic/values/mean"] == 0.0
     assert steps[-1]["critic/grad_norm"] > 0
@@ -150,7 +150,7 @@ def test_the_critic_learns(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_it_learns(runs: Path) -> None:
-    """4 of its 13 words are moves; with 64 responses per step, a mean of three steps has a standard error of 0.03."""
+    """At first, 4 of 13 words are moves. A mean over three steps of 64 responses has a standard error of 0.03."""
     steps = metrics(runs / "learns")
     assert np.mean([row["reward/unparsable"] for row in steps[:2]]) > 0.55
     assert np.mean([row["reward/unparsable"] for row in steps[-3:]]) < 0.35
@@ -160,7 +160,7 @@ def test_it_learns(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
-    """Both runs have the same seed; one has two responses per state, the other one."""
+    """Both runs have the same seed; `state` has two responses per state, `ppo` one."""
     whole, killed = (records(runs / run, "step_000003.jsonl") for run in ("state", "ppo"))
     assert [episode.seed for episode in killed] == [8, 9, 10, 11]
     assert [each.turns[0].state for each in killed] == [each.turns[0].state for each in whole[::2]]
@@ -169,7 +169,7 @@ def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_results(runs: Path) -> None:
-    for mode, per_step in (("state", 8), ("ppo", 4)):  # the second was killed and resumed
+    for mode, per_step in (("state", 8), ("ppo", 4)):  # ppo was killed and resumed
         result = json.loads((runs / mode / "result.json").read_text())
         counts = [result[name] for name in ("total_steps", "total_episodes", "final_episodes")]
         assert counts == [3, 3 * per_step, 3 * per_step]
@@ -186,7 +186,7 @@ def test_results(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
-    """A copy of the run `state`, with checkpoints 2 and 3, was resumed from 2 with four steps."""
+    """`again` is a copy of the run `state` that was resumed from checkpoint 2, up to step 4."""
     again, aside = runs / "again", runs / "again" / "after_step_000002"
     assert [row["step"] for row in metrics(again)] == [1, 2, 3, 4]
     assert metrics(again)[:2] == metrics(runs / "state")[:2]

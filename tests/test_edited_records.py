@@ -1,4 +1,4 @@
-"""Records edited by hand raise errors that name line and turn."""
+"""Records that were edited by hand raise errors that name the line and the turn."""
 
 import json
 import math

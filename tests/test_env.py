@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"size": 128}
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process without a display."""
+    """Run code in a new process without a display."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True, timeout=120
     )
@@ -166,7 +166,7 @@ def test_human_mode_shows_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> No
     env.close()
     env.close()
     assert not pygame.display.get_init()
-    env.reset(seed=0)  # opens another window
+    env.reset(seed=0)  # opens a new window
     assert pygame.display.get_init()
     env.close()
 
@@ -193,7 +193,7 @@ def test_gymnasium_vector_environments(mode: str) -> None:
         alone.append(single.reset(seed=seed)[0])
     np.testing.assert_array_equal(observations, np.stack(alone))
     envs.action_space.seed(0)
-    for _ in range(6):  # past the turn limit: Gymnasium resets, not the environment
+    for _ in range(6):  # beyond the turn limit, Gymnasium resets the environment
         observations, _, _, _, info = envs.step(envs.action_space.sample())
     assert observations.shape == (2, 64, 64, 3)
     assert list(info["turn"]) == [1, 1]

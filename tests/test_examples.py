@@ -1,4 +1,4 @@
-"""Examples that need nothing but the core run as their first lines say."""
+"""Examples that need only the core package run as described in their first lines."""
 
 from __future__ import annotations
 

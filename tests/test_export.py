@@ -20,11 +20,11 @@ from vlmgym.policies import random_response
 
 ALL = ("played", "illegal", "unparsable")
 FILES = {"sharegpt": ("data.jsonl", "images"), "hf": ("metadata.jsonl", "file_names")}
-"""Name of the file of rows, and their column of image files, by format."""
+"""By format: the name of the file of rows, and the column with the names of image files."""
 
 
 class Recording:
-    """A random policy that keeps its images, prompts and responses by game, seed and turn."""
+    """A random policy that stores its images, prompts and responses by game, seed and turn."""
 
     def __init__(self):
         self.calls = {}
@@ -119,7 +119,7 @@ def test_hf_export_loads_as_image_folder(played, exported, tmp_path):
     assert sorted(map(key, rows)) == sorted(played[1].calls)
     for row in rows:
         images, prompt, response = played[1].calls[key(row)]
-        for message in row["messages"]:  # a table has all fields in all parts
+        for message in row["messages"]:  # in a table, every part has all fields
             message["content"] = [{k: v for k, v in part.items() if v is not None} for part in message["content"]]
         assert row["messages"] == messages("hf", images, prompt, response)
         for path, seen in zip(row["images"], images, strict=True):

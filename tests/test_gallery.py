@@ -71,7 +71,7 @@ def test_example_responses_have_their_scores(path, watched):
         numbers = [card.locator("dd").all_inner_texts() for card in cards]
         badges = [card.locator(".badge").inner_text() for card in cards]
         assert (badges[0], badges[2]) == ("played", "unparsable")
-        assert numbers[0][1:] in (["1", "100%"], ["1"])  # some games do not score perception
+        assert numbers[0][1:] in (["1", "100%"], ["1"])  # games without perception have only one score
         assert [form for _, form, *_ in numbers] == ["1", "1", "0"]
         good, bad, formless = (float(game) for game, *_ in numbers)
         assert good >= max(bad, formless)
@@ -118,4 +118,4 @@ def test_poster_has_a_column_per_image_and_a_row_per_level(tmp_path):
     main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
     one, two = (Image.open(io.BytesIO(png)) for png in (path.read_bytes(), draw_poster(items_of(["swap", "nlvr2"]))))
     assert one.height == two.height > len(LEVELS) * 200
-    assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 has two images
+    assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 shows two images

@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.registry import game_class
 
 GOLDEN = Path(__file__).with_name("golden")
-"""A file per game id, with hashes by the level of both difficulties and the kind of data."""
+"""A file per game id, with hashes by level of both difficulties and by kind of data."""
 LEVELS = (1, 3, 5)
 TURNS = 40
 ILLEGAL_EVERY = 7
@@ -35,7 +35,7 @@ def digest(lines: Iterable[object]) -> str:
 
 
 def play(game_id: str, level: int) -> dict[str, str]:
-    """Hash an episode of seed 0 whose actions depend on the turn alone."""
+    """Hash an episode with seed 0 whose actions depend only on the turn."""
     game = make_game(game_id, level, level, size=SIZE)
     episode = Episode(game, 0)
     states, images, turns, words = [], [], [], []
@@ -56,7 +56,7 @@ def play(game_id: str, level: int) -> dict[str, str]:
 
 
 def dark_images(game_id: str) -> dict[str, str]:
-    """Hash the first image of seed 0 of a board game in two sizes, with the dark theme and coordinates."""
+    """Hash the first image of seed 0 in two sizes, with the dark theme and coordinates; board games only."""
     found = hashlib.sha256()
     for size in (320, 1024):
         game = make_game(game_id, size=size, theme="dark", coordinates=True, origin=1)

@@ -1,4 +1,4 @@
-"""The table of commands."""
+"""Summaries in the table of commands."""
 
 import inspect
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Scoring takes time linear in the length of any response.
 
-The only file that asserts times: the best CPU time of several, for texts that become four times as long, so that a
-quadratic step fails at a few thousand characters instead of hanging at a million.
+Only this file asserts times. It measures the best CPU time of several tries on texts that grow fourfold from one to the
+next, so that a quadratic step fails at a few thousand characters instead of hanging at a million.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LONGEST = 250_000
 SECONDS = 0.05
 """Maximum CPU time of scoring one response on an idle machine."""
 BUSY = 4
-"""Factor on a busy machine, if the time still grows with the length."""
+"""Factor on `SECONDS` that a busy machine may need, if the time still grows linearly with the length."""
 TRIES = 5
 
 TAGS = tuple(f"<{mark}{name}>" for name in ("perception", "think", "thinking", "answer") for mark in ("", "/"))
 SIGNS = (*"()[]{}<>,.;:|/%*_`'\"$\\+-=!?&#0123456789aA \t\n\r", "\\boxed{", "left:\n", "\n- ", "and", "<!--", "-->")
 ACCENTS = "\N{COMBINING GRAVE ACCENT BELOW}\N{COMBINING ACUTE ACCENT}"
-"""Normal forms of Unicode sort a run of these."""
+"""Unicode normalisation has to sort a run of these accents."""
 UNICODE = (
     "\N{NO-BREAK SPACE}",
     "\N{IDEOGRAPHIC SPACE}",
@@ -55,12 +55,12 @@ UNICODE = (
 
 Tokens = tuple[str, ...]
 EVERYWHERE = ""
-"""The text is the whole response."""
+"""Name of the section for texts that are the whole response."""
 
 
 @lru_cache
 def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
-    """A game, a state, and the tokens of correct texts by section."""
+    """Return a game, a state, and the tokens of correct texts by section."""
     game = make_game(game_id)
     state = game.start_at(0, np.random.default_rng(0))
     action = game.best_action(state)
@@ -75,7 +75,7 @@ def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
 
 
 def seconds(game: Any, state: Any, response: str) -> float:
-    """Best CPU time of scoring in several tries."""
+    """Return the best CPU time of scoring a response in `TRIES` tries."""
     taken = []
     for _ in range(TRIES):
         begun = time.thread_time()
@@ -87,9 +87,9 @@ def seconds(game: Any, state: Any, response: str) -> float:
 
 
 def check(game_id: str, place: str, build: Callable[[int], str]) -> None:
-    """Score texts made by `build` in a section, from short to long."""
+    """Score texts made by `build`, in a section, from short to long, and check their times."""
     game, state, _ = grammar(game_id)
-    score_response(game, state, "", np.random.default_rng(0))  # imports and tables are not counted
+    score_response(game, state, "", np.random.default_rng(0))  # imports and tables must not count
     length, before = 250, 0.0
     while length < LONGEST:
         length = min(4 * length, LONGEST)
@@ -105,7 +105,7 @@ def repeated(unit: str, length: int) -> str:
 
 
 def stretched(tokens: Tokens, fillers: Sequence[str], end: str, length: int) -> str:
-    """Stretch tokens to a length by filling the gaps."""
+    """Return a text of about this length: the tokens, each followed by filler, and the end."""
     gaps = (repeated(filler, length // len(tokens)) for filler in islice(cycle(fillers), len(tokens)))
     return "".join(chain.from_iterable(zip(tokens, gaps))) + end
 

@@ -21,11 +21,11 @@ COMMANDS = {
 }
 ARGUMENTS = ["--size", "64", "--episodes", "30", "--max-turns", "20", "--workers", "0"]
 IN_BACKGROUND = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
-"""Starts a command with SIGINT ignored, as shell scripts do with &."""
+"""Start of a command line that ignores SIGINT, as commands that a shell script starts with & do."""
 
 
 def catches_interrupts(process: subprocess.Popen[str]) -> bool:
-    """Return whether the process handles SIGINT."""
+    """Return True if the process has a handler for SIGINT."""
     caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
     return caught is not None and bool(int(caught[1], 16) & 1 << signal.SIGINT - 1)
 
@@ -41,7 +41,7 @@ def test_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path)
         while process.poll() is None and not catches_interrupts(process):
             time.sleep(0.001)  # Python is starting
         while process.poll() is None and catches_interrupts(process):
-            time.sleep(0.001)  # Python looks for vlmgym, where no code of ours runs
+            time.sleep(0.001)  # Python has its own handler until vlmgym is imported
         time.sleep(moments.uniform(0, 1.5))
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -101,7 +101,7 @@ def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A folder on a disk of 600 kB, and a command prefix; without root, a limit on file sizes."""
+    """A folder on a disk of 600 kB and a command prefix. Without root, the prefix limits file sizes instead."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(

@@ -25,7 +25,7 @@ PRICES = ("--price-in", "1000", "--price-out", "2000")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Freeze a small suite, and play it with several policies."""
+    """Freeze a small suite, play it with several policies, and return the folder of runs."""
     root = tmp_path_factory.mktemp("suite")
     (root / "counting.py").write_text(
         "from vlmgym.policies import Reply\n"
@@ -171,7 +171,7 @@ def test_runs_and_submissions_with_faults_are_ranked_last(runs: Path, watched: W
     watched.visit(page)
     assert (column(watched, "model")[0], column(watched, "verification")[0]) == ("random", "verified")
     assert sorted(column(watched, "verification")[1:]) == ["1 difference", "1 difference", "12 differences"]
-    assert watched.page.locator("a").count() == 0  # none to the report in the submission
+    assert watched.page.locator("a").count() == 0  # no link to the report in the submission
     watched.visit(runs / "leaderboard.html")
 
 

@@ -1,4 +1,4 @@
-"""Metadata of a run (difficulty, model, version), and progress that fits a terminal."""
+"""Metadata of a run (difficulty, model, version), and its progress display in a terminal."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ def named(request: Request) -> Answer:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run of two games against a server that names its model, and the output."""
+    """A run of two games on a server that names its model, and the output of the command."""
     folder = tmp_path_factory.mktemp("metadata") / "run"
     command = ["eval", "2048", "swap", *QUICK, "--policy", "openai", "--model", "asked-model"]
     command += ["--output-dir", str(folder)]
@@ -118,7 +118,7 @@ def test_progress_fits_in_80_columns(tmp_path):
         while True:
             try:
                 shown += os.read(ours, 65536)
-            except OSError:  # the other end is closed
+            except OSError:  # the process has closed the terminal
                 break
     os.close(ours)
     assert process.returncode == 0

@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"episodes": 2, "max_turns": 4, "size": 128, "workers"
 
 
 class Seeing:
-    """A random policy that keeps its images, prompts and messages by seed and turn."""
+    """A random policy that stores its images, prompts and messages by seed and turn."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[int, int], tuple[Sequence[Any], str, list[dict[str, Any]]]] = {}

@@ -1,4 +1,4 @@
-"""The policy `openai` and failing servers: retries, rate limits, errors, interrupted and resumed runs."""
+"""The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
 import gzip
 import random
@@ -116,7 +116,7 @@ MOVED = Answer(307, b"", {"Location": "https://example.org/"})
     [
         (3, refusal(400, "the image is too large"), "rejected the request (HTTP 400: the image is too large)"),
         (0, refusal(403, "flagged"), "rejected the request (HTTP 403: flagged)"),
-        (3, refusal(404), "HTTP 404"),  # after the first success, these are temporary
+        (3, refusal(404), "HTTP 404"),  # after a first success, a 404 is temporary
         (3, MOVED, "HTTP 307"),
     ],
 )
@@ -164,7 +164,7 @@ def test_retry_after_delays_all_requests():
         evaluate(GAME, policy(server, max_requests=2), 8, max_turns=1, workers=0)
     late = [request.arrived - began for request in server.requests]
     assert len(late) == 9
-    assert sum(seconds < 0.6 for seconds in late) <= 3  # the first, and requests that began before its response
+    assert sum(seconds < 0.6 for seconds in late) <= 3  # the first request, and those that began before its response
 
 
 def test_exponential_backoff(monkeypatch):
@@ -202,7 +202,7 @@ def test_max_requests():
 
 
 def test_concurrency_drops_on_429_and_recovers():
-    busy = 4  # concurrent requests that the server accepts at first
+    busy = 4  # number of concurrent requests that the server accepts at first
 
     def behaviour(request):
         crowded = request.at_once > busy and request.number < 200

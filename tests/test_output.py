@@ -46,7 +46,7 @@ def episodes():
 
 
 def read_lines(path):
-    """The records of a file of lines, and whether its last line was torn."""
+    """Return the records of a file of lines, and whether its last line is truncated."""
     found, torn = find_episodes(path)
     return [episode.read() for episode in found], torn
 
@@ -63,13 +63,13 @@ def test_video_shows_every_turn_and_plays_in_browsers(tmp_path, episodes):
     write_video(path, GAME, episodes[0], fps=5)
     facts, images = frames(path)
     assert facts == ("h264", "yuv420p", 5)
-    assert len(images) == len(episodes[0].turns) + 5  # the start, and one second of the last state
+    assert len(images) == len(episodes[0].turns) + 5  # plus the first state, and one second of the last one
     board = GAME.draw(GAME.from_json(json.dumps(episodes[0].turns[7].state)))
     shown = images[7][: board.shape[0], : board.shape[1]]
     assert np.abs(shown.astype(int) - board).mean() < 8
     strips = [image[GAME.config.size :] for image in images[: len(episodes[0].turns)]]
     assert all(np.abs(a.astype(int) - b).max() > 60 for a, b in pairwise(strips))
-    # An atom `moov` before `mdat` lets a browser begin before it has the whole file.
+    # With `moov` before `mdat`, a browser can start playing before it has the whole file.
     data = path.read_bytes()
     assert data.index(b"moov") < data.index(b"mdat")
 
@@ -190,7 +190,7 @@ def test_complete_run_of_a_script_replaces_the_previous(tmp_path, episodes):
         place.write(place.episodes, (episode.model_dump_json().encode() + b"\n" for episode in episodes))
         write_summary(open_run(place), Session())
     assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
-    place.output.remove(place.summary)  # as a resumed run does, which may then be killed
+    place.output.remove(place.summary)  # as when a run is resumed, and then killed
     place.make_room()
     kept = {path.parent.name for path in place.logs.glob("*/run.json")}
     assert kept == {"test_2048.1", "test_2048.previous"}

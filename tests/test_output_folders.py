@@ -1,4 +1,4 @@
-"""Commands that write never change the user's files."""
+"""Commands never change files of the user in their output folders."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ NAMES = (
     "data.jsonl images/00/x.png export.json 2048.md 2048.png step_000001.jsonl step_000002.jsonl gallery.html "
     f"poster.png {MARKER} .out.part/x empty"
 ).split()
-"""Paths that commands write, and others."""
+"""Relative paths of files and folders that commands write, and some that they do not."""
 BESIDE = (
     "logs/test_2048.json logs/test_2048.png logs videos videos/test_2048_0.mp4 videos/test_2048_1.mp4 logs/test_2048 "
     f"logs/test_2048/run.json logs/test_2048/notes logs/test_2048/{MARKER} logs/test_2048.1 logs/test_2048.previous "
     "logs/test_2048.previous/run.json logs/test_2048.previous/notes"
 ).split()
-"""The same for evaluation scripts, which write next to themselves."""
+"""The same for evaluation scripts, which write to the folder that they are in."""
 KINDS = st.sampled_from(["file", "file", "file", "folder", "link to a file", "link to a folder", "link to nowhere"])
 QUICK: Any = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
@@ -78,7 +78,7 @@ def plant(folder: Path, tree: Mapping[str, str]) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
-    """All files and links below a folder."""
+    """Return all files and links in a folder and its subfolders."""
     found: dict[str, bytes | str] = {}
     for path in folder.rglob("*"):
         if path.is_symlink():
@@ -89,7 +89,7 @@ def contents(folder: Path) -> dict[str, bytes | str]:
 
 
 def result_of(command: Callable[[], object]) -> tuple[int, str]:
-    """Exit code and standard error of a command."""
+    """Run a command; return its exit code and standard error."""
     error = StringIO()
     with redirect_stdout(StringIO()), redirect_stderr(error):
         try:
@@ -119,7 +119,7 @@ def write_rollouts(out: Path) -> None:
 
 
 def commands(a: Path, b: Path) -> dict[str, Callable[[Path], object]]:
-    """Every command that writes, given the folder where it writes."""
+    """Return all commands that write files, each with the given output folder."""
     outcomes = ["--outcome", "played", "illegal", "unparsable", "--workers", "0"]
     return {
         "eval": lambda out: main(["eval", "2048", *PLAY, "--output-dir", str(out)]),
@@ -143,7 +143,7 @@ COMMANDS = ("eval", "resume", "report", "compare", "rescore", "export", "calibra
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip slow measuring and drawing; files are written as usual."""
+    """Skip slow measurements and drawings; files are still written."""
     for name, result in (("calibrate", None), ("write_page", "page"), ("draw_plots", b"plots"), ("_summary", "")):
         monkeypatch.setattr(calibration, name, lambda *_, result=result: result)
     monkeypatch.setattr(gallery, "write_page", lambda *_: '<meta name="generator" content="vlmgym">')
@@ -166,7 +166,7 @@ def test_commands_keep_user_files(fast, runs, name, tree):
         if code:
             check_refusal(code, error)
             assert after == before
-        elif name not in ("gallery", "rollouts"):  # the others reject folders with the user's files
+        elif name not in ("gallery", "rollouts"):  # the other commands reject folders with files of the user
             assert not [path for path in before if path.startswith("out/")]
 
 
@@ -182,7 +182,7 @@ def test_files_added_to_an_output_folder_stay(fast, runs, name, tree):
             out.mkdir()
             assert result_of(partial(commands(*runs)[name], out))[0] == 0
         for path in out.glob("*.html"):
-            path.unlink()  # a user may replace files with others
+            path.unlink()  # a user may put another file in the place of ours
         if name not in ("gallery", "rollouts"):
             OutputFolder(out).list.discard("report.html", "compare.html")
         ours = contents(out.parent)
@@ -212,7 +212,7 @@ def test_scripts_keep_files_beside_them(fast, before, after, first):
             code, error = result_of(play)
             now = contents(beside.parent)
             assert {path: now.get(path) for path in users} == users
-            if code:  # 1 where no folder can be made
+            if code:  # 1 if the folder cannot be created
                 check_refusal(code, error, 1 if f"{beside}/logs/test_2048: " in error else 2)
 
 
@@ -246,7 +246,7 @@ def test_report_of_a_script_links_only_videos_of_its_run(tmp_path):
     evaluate_script(str(script), "2048", down, args=[*options, "--seed", "1"])
     assert not (kept / "report.html").exists()
     assert (linked(last), linked(kept)) == (True, False)
-    with pytest.raises(SystemExit):  # before there are results: the videos are still those of the last run
+    with pytest.raises(SystemExit):  # fails before it has results, so the videos are still those of the last run
         evaluate_script(str(script), "2048", fail, args=options)
     assert not linked(last)
 

@@ -43,7 +43,7 @@ def pip(*args: object) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Build a source distribution of the tracked files, and a wheel from its contents alone."""
+    """Build a source distribution of the tracked files, and a wheel from that distribution."""
     folder = tmp_path_factory.mktemp("build")
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, tracked.split("\0")):
@@ -68,7 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel into an empty environment, which finds the dependencies in this one."""
+    """Install the wheel into an empty environment that takes its dependencies from this one."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip("--python", folder / "bin" / "python", "install", "--quiet", "--no-deps", "--no-index", built[1])
@@ -121,5 +121,5 @@ def test_adapters_are_imported_or_name_their_extra(environment: Path, tmp_path: 
         extra = adapter.replace("_", "-")
         if extra in EXTRAS:
             assert error.endswith(f": run pip install 'vlmgym[{extra}]'")
-        else:  # not on PyPI: the adapter is used in the environment of its framework
+        else:  # not on PyPI, so there is no extra: the adapter is used in its framework's environment
             assert error.startswith("ModuleNotFoundError: No module named")

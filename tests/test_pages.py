@@ -93,7 +93,7 @@ def test_keys_do_nothing_off_screen(folder, watched):
         opened.evaluate("document.activeElement.blur()")
         check_unchanged()
     opened.get_by_role("tab", name="Episodes").click()
-    opened.get_by_role("combobox", name="Turns").focus()  # letters choose an option
+    opened.get_by_role("combobox", name="Turns").focus()  # letters would choose an option
     opened.keyboard.press("j")
     assert episode.text_content() == "2048-v0, seed 0"
     opened.get_by_role("combobox", name="Turns").blur()

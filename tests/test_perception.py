@@ -1,4 +1,4 @@
-"""Agreement of a described grid with the true one."""
+"""Scores of a described grid, compared with the true one."""
 
 from __future__ import annotations
 

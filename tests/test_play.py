@@ -1,4 +1,4 @@
-"""`vlmgym play`: keys, clicks and typed text, by real pygame events on SDL's dummy driver."""
+"""`vlmgym play`: keys, clicks and typed text, as real pygame events on SDL's dummy driver."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
-    """Players created by `play`."""
+    """A list of the players that `play` creates."""
     made: list[Player] = []
 
     class Seen(Player):
@@ -128,7 +128,7 @@ def test_typed_response() -> None:
     action = (player.game.legal_actions(player.episode.state) or ())[0]
     for letter in f"<answer>{action}</answer> ":
         player.press("?", letter)
-    player.press("up")  # ignored while text is typed
+    player.press("up")  # ignored while the user types text
     player.press("?", "!")
     player.press("backspace", "\b")
     player.press("return", "\r")
@@ -183,7 +183,7 @@ def test_missing_display(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drawing_off_screen_is_a_missing_display(screen: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SDL_VIDEODRIVER")  # as if SDL had fallen back to the driver by itself
-    pygame.event.post(pygame.event.Event(pygame.QUIT))  # ends play if it goes on
+    monkeypatch.delenv("SDL_VIDEODRIVER")  # as if SDL itself had chosen the dummy driver
+    pygame.event.post(pygame.event.Event(pygame.QUIT))  # ends the game if it starts nevertheless
     with pytest.raises(DisplayError, match="there is no display for a window"):
         play(PlayConfig(game="2048"))

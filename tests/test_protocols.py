@@ -1,4 +1,4 @@
-"""benchmarks/protocols.py with few episodes and a separate page."""
+"""benchmarks/protocols.py, with few episodes and a page of its own."""
 
 from pathlib import Path
 

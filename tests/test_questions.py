@@ -1,4 +1,4 @@
-"""Questions about games: their answers are true, and the image shows all that they need."""
+"""Questions about games: their answers are true and can be found from the image alone."""
 
 from __future__ import annotations
 

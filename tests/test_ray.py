@@ -1,4 +1,4 @@
-"""The Ray backend without a cluster; tests/ray_cluster has the tests on a cluster."""
+"""The Ray backend without a cluster; tests/ray_cluster tests it on a cluster."""
 
 from __future__ import annotations
 

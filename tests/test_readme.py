@@ -38,7 +38,7 @@ STAND_INS = {
     "http://localhost:8000/v1": "{server}",
     "bash setup.sh && ": "",  # tested by test_setup.py
 }
-"""Replacements in commands."""
+"""Texts in commands, with their replacements."""
 NOT_RUN = {
     'bash setup.sh --dev && .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"': "runs these tests",
     ".venv/bin/python -m pip install -e '.[openai]'": "changes the environment of the tests",
@@ -70,11 +70,11 @@ SHORT = {
     r"vlmgym (eval|report|verify|export|compare) |/eval_\w+\.py": {"--workers": 0},
     r"vlmgym bench-model (?!.*--prompt)": {"--seconds": 1},
 }
-"""Options that make commands faster, unless they have their own."""
+"""Options that make commands faster, added unless a command sets them itself."""
 
 
 def model(request: Request) -> Answer:
-    """Answer as a model, streamed if requested."""
+    """Respond as a model would, streamed if requested."""
     if request.body.get("stream"):
         return streamed("<answer>", "up</answer>")
     return well_behaved(request) if "2048" in request.texts[0] else completion("<answer>(1, 1)</answer>")
@@ -82,7 +82,7 @@ def model(request: Request) -> Answer:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Copy the project, with an environment at the documented path."""
+    """Copy the project, with a Python environment at the documented path."""
     ignore = shutil.ignore_patterns("__pycache__", "logs", "videos")
     shutil.copytree(ROOT / "vlmgym", tmp_path / "vlmgym", ignore=ignore)
     python = tmp_path / ".venv" / "bin" / "python"
@@ -99,7 +99,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_commands_run_in_order(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run commands as documented, with fewer episodes: vlmgym in this process, others in a shell."""
+    """Run commands as documented, but with fewer episodes: vlmgym in this process, others in a shell."""
     assert {*NOT_RUN, *MISSING} <= {*COMMANDS}
     monkeypatch.chdir(checkout)
     with ApiServer(model).running() as server:

@@ -1,4 +1,4 @@
-"""The recipes G0 and G1: what they would run, and the data of a cold start."""
+"""The recipes G0 and G1: the commands that they run, and the data of a cold start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.training import ROOT
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
 GAMES = {"2048": "2048", "shisensho_cifar10": "shisensho_cifar10", "swap": "swap", "all": "mixed"}
-"""Configuration of some games of the recipes."""
+"""Name of the configuration for some games of the recipes."""
 LLAMAFACTORY = """\
 #!/bin/sh
 echo "$@" >>"$(dirname "$0")/calls"
@@ -25,7 +25,7 @@ for setting; do
     case $setting in output_dir=*) mkdir -p "${setting#*=}" && echo "{}" >"${setting#*=}/train_results.json" ;; esac
 done
 """
-"""A command in place of llamafactory-cli, which records its arguments and leaves the file of a finished training."""
+"""Stand-in for llamafactory-cli: it records its arguments and writes the file that a finished training leaves."""
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -57,7 +57,7 @@ def test_dry_run_of_g1(game: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fine_tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables of a run with the oracle's data and a fine-tuned checkpoint."""
+    """Make the oracle's data and a fine-tuned checkpoint; return the variables for commands that use them."""
     folder = tmp_path_factory.mktemp("recipe")
     command = folder / "llamafactory-cli"
     command.write_text(LLAMAFACTORY)
@@ -121,7 +121,7 @@ def test_only_right_turns_of_an_expert_are_kept(fine_tuned: dict[str, str], tmp_
 
 
 def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
-    """Read a dataset by the rules of data/README.md of LLaMA-Factory for images in the format sharegpt."""
+    """Read a dataset by the rules in LLaMA-Factory's data/README.md for images in the format sharegpt."""
     ((name, info),) = json.loads((folder / "dataset_info.json").read_text()).items()
     assert "," not in name
     assert info["formatting"] == "sharegpt"

@@ -1,4 +1,4 @@
-"""The registry of games: built-in, registered, and of installed packages."""
+"""The registry of games: built-in games, registered games, and games of installed packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    """Forget what a test registers."""
+    """Remove the games that a test registers."""
     import gymnasium
 
     games, envs = dict(registry._registered), dict(gymnasium.registry)
@@ -144,7 +144,7 @@ FAILING_MODULES = {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with three installed distributions of games; the third fails to load."""
+    """Return a folder with three installed distributions of games; the games of the third fail to load."""
     site = tmp_path_factory.mktemp("site")
     (site / "tiny_games.py").write_text(MODULE)
     bad_entry_points = "[vlmgym.games]\n"
@@ -161,7 +161,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_with(site: Path, *command: str, code: int = 0) -> str:
-    """Run Python with the installed games; return its output."""
+    """Run Python with the distributions of `installed`; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stderr

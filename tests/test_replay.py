@@ -20,7 +20,7 @@ GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 
 
 class Model(ModelPolicy):
-    """Sets every field of its replies."""
+    """A random policy that sets every field of its replies."""
 
     name = "model"
 

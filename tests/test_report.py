@@ -19,7 +19,7 @@ from vlmgym.sandbox.core.response_format import compose
 
 
 def policy(images, prompts):
-    """Plays at random, with a hostile response now and then."""
+    """Play at random, with a hostile response now and then."""
     return [_respond(prompt) for prompt in prompts]
 
 
@@ -72,7 +72,7 @@ def test_keys_and_slider(folder, watched):
         assert turn(opened) == f"turn {number} of 12"
     opened.keyboard.press("n")
     assert opened.inner_text(".badge").split()[-1] in ("illegal", "unparsable")
-    opened.keyboard.press("End")  # outside the list, the browser's own key
+    opened.keyboard.press("End")  # outside the list, the key has its usual effect in the browser
     assert turn(opened) != "turn 12 of 12"
     opened.keyboard.press("j")
     shows(opened, ".what", "swap-v0, seed 0")
@@ -137,7 +137,7 @@ def test_hostile_responses_are_inert(folder, watched):
     watched.check()
     html = folder.report.read_text()
     assert "<img" not in html
-    assert html.count("</script>") == html.count("<script") == 12  # the page's data, 10 episodes, the script
+    assert html.count("</script>") == html.count("<script") == 12  # the page's data, ten episodes, the script
 
 
 def test_content_policy_refuses_intruders(folder, watched):

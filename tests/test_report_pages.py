@@ -1,4 +1,4 @@
-"""Report pages of unusual runs: large, compared, unfinished, of a game that is not installed."""
+"""Report pages of unusual runs: large, compared, unfinished, or with a game that is not installed."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def few():
 
 
 def labelled(episodes, folder, label="x", stop_reason=None):
-    """Save a run of episodes of one game, to be shown on a page."""
+    """Save a run with episodes of one game, to be shown on a page."""
     folder.mkdir(parents=True)
     first = episodes[0]
     config = RunRecord(

@@ -15,7 +15,7 @@ ACTS = st.lists(st.tuples(st.sampled_from(["ask", "answer", "reject", "fail", "g
 def test_limit_holds_and_never_starves_requests(max_requests, acts):
     async def run():
         limit = RequestLimit(max_requests)
-        ends = {}  # of requests in flight, by task
+        ends = {}  # futures that end the requests in flight, by task
         waiting = []
 
         async def request(end):

@@ -1,4 +1,4 @@
-"""The lock of GPU machines satisfies what vlmgym and training ask for."""
+"""The lock file of GPU machines satisfies the requirements of vlmgym and of training."""
 
 import os
 import re
@@ -22,10 +22,10 @@ else:
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "training" / "requirements"
 PYTHONS = ("3.11", "3.12")
-"""Versions that setup.sh accepts on GPU machines."""
+"""Python versions that setup.sh accepts on GPU machines."""
 PAGES = ROOT.glob("docs/integrations/*.md")
 DOCUMENTED = {extras for page in PAGES for extras in re.findall(r"install -e '[^']*\[(.+?)\]'", page.read_text())}
-"""Extras that the pages of integrations install together."""
+"""Sets of extras that the pages of integrations install together."""
 
 
 def requirements(path: Path) -> list[Requirement]:
@@ -82,11 +82,11 @@ def resolve(python: str, *args: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) -> None:
-    """Resolve the direct requirements again, with the lock as the only accepted versions."""
+    """Resolve the direct requirements again, allowing only the versions of the lock file."""
     pins = [line for line in (FOLDER / "gpu.txt").read_text().splitlines() if "==" in line]
     (tmp_path / "pins.txt").write_text("\n".join(pins))
     args = ["--constraint", str(tmp_path / "pins.txt"), "--extra", "openai", "--extra", "tasks", "--extra", "train"]
-    args += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # has no wheel
+    args += ["--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]  # this package has no wheel
     assert sorted(resolve(python, *args, str(FOLDER / "gpu.in"))) == sorted(pins)
 
 
@@ -94,7 +94,7 @@ def test_the_lock_has_wheels_of_all_that_is_needed(python: str, tmp_path: Path) 
 @pytest.mark.skipif(os.environ.get("CI") != "true", reason="takes a minute: CI=true runs it")
 def test_extras_of_integrations_can_be_installed_as_documented() -> None:
     cases = [(extras.split(","), python) for extras in sorted(DOCUMENTED) for python in PYTHONS]
-    with ThreadPoolExecutor(len(cases)) as pool:  # they wait for the package index
+    with ThreadPoolExecutor(len(cases)) as pool:  # the cases mostly wait for the package index
         found = [pool.submit(resolve, python, *(f"--extra={name}" for name in names)) for names, python in cases]
     for (names, _), pins in zip(cases, found):
         wanted = {canonicalize_name(each.name) for each in project(*names) if not each.marker}

@@ -1,4 +1,4 @@
-"""Other reward settings for saved runs."""
+"""Saved runs, scored again with other reward settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REWARDS = st.builds(
 
 
 class Mixed(StatePolicy):
-    """Responses with all outcomes and reward components, at random."""
+    """A policy whose random responses have all outcomes and reward components."""
 
     name = "mixed"
 

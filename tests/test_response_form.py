@@ -1,4 +1,4 @@
-"""Grammar of responses: only the one answer counts, and nothing is guessed."""
+"""Grammar of responses: a response needs exactly one answer, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 )
-"""Special tokens around thoughts, left in the text by servers without a reasoning parser."""
+"""Special tokens around thoughts, which servers without a reasoning parser leave in the text."""
 
 
 def answer(response: str) -> str:
@@ -121,7 +121,7 @@ def test_the_length_limit_ignores_surrounding_blanks() -> None:
 
 
 def spelled(name: str, slash: str = "") -> st.SearchStrategy[str]:
-    """A tag in upper, lower or mixed case, with any attributes."""
+    """Draw a tag in upper, lower or mixed case, with any attributes."""
     cases = st.sampled_from([name, name.upper(), name.title()])
     attributes = st.sampled_from(["", "", " ", "\n", ' id="1"', " class='x' hidden"])
     return st.tuples(cases, attributes).map(lambda pair: f"<{slash}{pair[0]}{pair[1]}>")
@@ -138,7 +138,7 @@ musing = st.lists(st.one_of(prose, secret, mention), max_size=4).map("".join)
 
 
 def closed_thought(content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Thoughts that a closing tag of their kind, or the end of a comment, closes."""
+    """Draw thoughts that are closed, by a closing tag of their kind or by the end of a comment."""
     return st.one_of(*(section(name, content) for name in THOUGHTS), musing.map(lambda text: f"<!--{text}-->"))
 
 

@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).parent.parent / "vlmgym" / "test"
 
 @pytest.fixture
 def script(tmp_path):
-    """A copy of eval_2048.py, which writes its files to `tmp_path`."""
+    """Copy eval_2048.py to `tmp_path`, where it writes its files."""
     copy = tmp_path / "eval_2048.py"
     copy.write_text((SCRIPTS / copy.name).read_text())
     return copy
@@ -84,7 +84,8 @@ def test_command_has_the_options_of_the_scripts(run):
     command = run("eval", "--help").out
     own = {"--games", "--curriculum", "--as-trained", "--suite", "--private-salt"}
     own |= {"--full-curriculum", "--no-full-curriculum"}
-    assert set(options.findall(command)) - {"--model"} == set(options.findall(script)) | own  # named by --as-trained
+    # The help of --as-trained mentions --model.
+    assert set(options.findall(command)) - {"--model"} == set(options.findall(script)) | own
     assert "--reward.game-weight" in command
     assert "--timeout" not in command
     assert "--timeout" in run("eval", "--policy", "f.py:g", "--help").out
@@ -180,7 +181,7 @@ def test_killed_run_is_resumed_as_if_never_killed(tmp_path, run):
         started.kill()
         started.wait()
         with log.open("a") as file:
-            file.write('{"record": 2, "versions"')  # as if killed in the middle of a line
+            file.write('{"record": 2, "versions"')  # as if the run had been killed while writing a line
     done = run(*options, "--resume", "o")
     assert done.code == 0
     assert "dropped the incomplete last line" in done.err

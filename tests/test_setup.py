@@ -1,4 +1,4 @@
-"""setup.sh, with stub interpreters that download nothing; the last tests use the real Python and pip."""
+"""setup.sh, mostly with stub interpreters that download nothing; the last test uses real Python and pip."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ esac
 
 
 class Machine:
-    """A clone below a folder with a space in its name, and a PATH with nothing but stubs and the tools of setup.sh."""
+    """A clone in a folder with a space in its name, and a PATH with only stubs and the tools that setup.sh needs."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.clone, self.bin = root, root / "a folder" / "vlmgym", root / "bin"
@@ -92,7 +92,7 @@ class Machine:
             file.write("# another dependency\n")
 
     def gpu(self, present: bool) -> None:
-        """Install nvidia-smi, which fails without a GPU."""
+        """Put a stub of nvidia-smi on the PATH; without a GPU, it fails."""
         self.program("nvidia-smi", f"exit {0 if present else 9}")
 
     def setup(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -367,7 +367,7 @@ def test_failed_installation_is_reported_in_one_sentence_and_repeated(
 
 @pytest.mark.slow
 def test_real_installation_into_an_active_environment(machine: Machine) -> None:
-    """Emulate a conda environment that has the dependencies already, so that next to nothing is downloaded."""
+    """Emulate a conda environment that already has the dependencies, so that hardly anything is downloaded."""
     for name in ("README.md", "LICENSE"):
         shutil.copy(ROOT / name, machine.clone)
     shutil.copytree(ROOT / "vlmgym", machine.clone / "vlmgym", ignore=shutil.ignore_patterns("__pycache__"))
@@ -379,7 +379,7 @@ def test_real_installation_into_an_active_environment(machine: Machine) -> None:
     variables = {**outer, "PYTHON": sys.executable, "CONDA_PREFIX": str(conda), "CONDA_DEFAULT_ENV": "vlmgym"}
     done = machine.setup(**variables)
     assert done.returncode == 0, (done, (machine.clone / "setup.log").read_text())
-    script = machine.clone.parent / "beside_the_clone.py"  # where the clone's folder could be taken for the package
+    script = machine.clone.parent / "beside_the_clone.py"  # the clone's folder could be mistaken for vlmgym
     script.write_text("import vlmgym; print(vlmgym.make_game, vlmgym.__file__)")
     for folder in (machine.root, script.parent, machine.clone):
         shown = run(machine.venv / "bin" / "python", script, cwd=folder, env=variables)

@@ -64,13 +64,13 @@ def whole(curriculum: Curriculum) -> list[EpisodeRecord]:
 
 
 def facts(records: Iterable[EpisodeRecord]) -> list[Any]:
-    """Return the fields that do not differ between runs."""
+    """Return the fields of records that are the same in all runs."""
     responses = [[turn.response for turn in record.turns] for record in records]
     return [(r.index, r.seed, r.game, r.stage, response, r.score) for r, response in zip(records, responses)]
 
 
 class Model(ModelPolicy):
-    """Plays at random, answers in any order, and fails in the episodes with the seeds `fails`."""
+    """A random policy that responds out of order and fails in the episodes with the seeds `fails`."""
 
     name = "model"
     transform = None
@@ -118,7 +118,8 @@ def test_stages_do_not_depend_on_concurrency_or_order(
 
 @pytest.mark.parametrize("cut", [1, 17])
 def test_resumed_run_reaches_the_same_stages(curriculum: Curriculum, whole: list[EpisodeRecord], cut: int) -> None:
-    earlier = whole[:cut] + [r for r in whole[cut + 1 : cut + AT_ONCE] if r.index % 2]  # as if some had still run
+    # As if some episodes had still been running.
+    earlier = whole[:cut] + [r for r in whole[cut + 1 : cut + AT_ONCE] if r.index % 2]
     assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
 
 
@@ -198,7 +199,7 @@ def test_command_plays_and_resumes_a_curriculum(
     assert ", all stages together" in printed.out
 
     lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
-    made.folder.episodes.write_bytes(b"".join(lines[:11]) + lines[11][:100])  # as if killed
+    made.folder.episodes.write_bytes(b"".join(lines[:11]) + lines[11][:100])  # as if the run had been killed
     made.folder.summary.unlink()
     run(path, "--episodes", str(EPISODES), "--resume", str(folder))
     assert facts(sorted(read_run(folder).episodes, key=lambda record: record.index)) == facts(whole)

@@ -1,4 +1,4 @@
-"""The layers of the package, which import only downwards, and the length of files."""
+"""Layers of the package import only downwards, and files are short."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LAYERS = (
     ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.cli", "vlmgym.integrations"),
     ("vlmgym.__main__", "vlmgym.test", "training"),
 )  # fmt: skip
-"""From the bottom up. A module imports its own package and the layers below."""
+"""Layers from the bottom up. A module may import its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
-"""Packages in a layer above their modules, which import only the version from them."""
+"""Packages in a layer above their own modules, which may import only the version from them."""
 
 INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integrations")}
-"""Adapters to other libraries, which use vlmgym as users do."""
+"""Adapters to other libraries, which may use only the public interface of vlmgym."""
 
 LOADERS = {
     "training.easyr1.critics",  # classes of transformers
     "vlmgym.cli.main",  # commands
-    "vlmgym.evaluation",  # its names, on first use
+    "vlmgym.evaluation",  # names of the package, on first use
     "vlmgym.policies",  # policies
     "vlmgym.policies.custom",  # functions of users
-    "vlmgym.policies.openai_client",  # the HTTP library of the client
+    "vlmgym.policies.openai_client",  # the client's HTTP library
     "vlmgym.records.loggers",  # TensorBoard and wandb
     "vlmgym.sandbox.datasets.extra",  # libraries of extras
     "vlmgym.sandbox.games.gym.family",  # packages with environments
@@ -50,7 +50,7 @@ LOADERS = {
 BY_NAME = {
     "__builtins__", "__import__", "builtins", "eval", "exec", "import_module", "importlib", "module_from_spec", "runpy",
 }  # fmt: skip
-"""Names that import any module, which only `LOADERS` use."""
+"""Functions that import any module; only `LOADERS` may use them."""
 
 MODULE_NAME = re.compile(r"(?<![\w.])(?:vlmgym|training)(?:\.\w+)+")
 
@@ -68,14 +68,14 @@ def layer_of(module: str) -> tuple[int, str]:
 
 
 def module_of(name: str) -> str:
-    """Return the module of a name, or an empty string if it is of another project."""
+    """Return the module that a dotted name is in, or an empty string if it is not a module of this project."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name
 
 
 def imports_of(source: str, mentions: bool = True) -> set[str]:
-    """Return the names that a source imports, also inside functions and for types, or mentions outside docstrings."""
+    """Return the names that a source file imports anywhere, or mentions in strings other than docstrings."""
     tree, names = ast.parse(source), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -94,13 +94,13 @@ def imports_of(source: str, mentions: bool = True) -> set[str]:
 
 @cache
 def imported_by(module: str, mentions: bool = True) -> frozenset[str]:
-    """Return the other modules that a module imports or mentions."""
+    """Return the other modules of the project that a module imports or mentions."""
     names = imports_of(MODULES[module].read_text(encoding="utf-8"), mentions)
     return frozenset(map(module_of, names)) - {"", module}
 
 
 def faults(module: str, source: str) -> list[str]:
-    """Return names that a module may not import, or that import what this test cannot read."""
+    """Return forbidden imports of a module, and imports at run time that this test cannot follow."""
     layer, package = layer_of(module)
     found = []
     for name in imports_of(source):
@@ -136,7 +136,7 @@ def test_modules_import_downwards(module: str) -> None:
         "run = 'python -m vlmgym.cli.main --version'",
     ],
 )
-def test_imports_round_a_layer_are_found(source: str) -> None:
+def test_imports_that_bypass_a_layer_are_found(source: str) -> None:
     assert faults("vlmgym.sandbox.core.memory", source)
 
 

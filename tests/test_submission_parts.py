@@ -1,4 +1,4 @@
-"""Parts of submissions: names without folders, keys of services, and compressed records."""
+"""Parts of submissions: shortened paths, keys of services, and compressed records."""
 
 from __future__ import annotations
 

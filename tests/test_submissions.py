@@ -1,4 +1,4 @@
-"""Submissions: packing runs of a suite, and checking folders that come from anyone."""
+"""Submissions: packing runs of a suite, and checking folders from untrusted sources."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def cut(folder: Path) -> None:
 
 
 def name_stages(folder: Path) -> None:
-    """Hide the errors of means: a mean over several stages has none."""
+    """Give each record another stage, which hides standard errors: a mean over several stages has none."""
     edit(folder, lambda records: [record.update(stage=str(i)) for i, record in enumerate(records)])
     (folder / "summary.json").write_text(updated_summary(open_run(folder)).model_dump_json())
 
 
 def repeat(old: str, file: str = "") -> Callable[[Path], None]:
-    """Return an edit that writes a field twice, of which readers may take the first or the last."""
+    """Return an edit that repeats a field: some JSON readers take the first value, others the last."""
 
     def write(folder: Path) -> None:
         if file:
@@ -172,12 +172,12 @@ def repeat(old: str, file: str = "") -> Callable[[Path], None]:
 
 
 def unnoticed_key(records: list[dict[str, Any]]) -> None:
-    """Insert a record without a result, which the next one replaces."""
+    """Insert a record without a result, which the next record replaces."""
     records.insert(0, {**records[0], "status": "error", "score": None, "end_reason": KEY})
 
 
 def change_sampling(folder: Path) -> None:
-    """State the same impossible sampling everywhere."""
+    """Write the same impossible sampling options to all files."""
     edit_json(folder, "run.json", lambda run: run["policy"]["options"].update(temperature="low"))
     edit(folder, lambda records: [record["policy"]["options"].update(temperature="low") for record in records])
     edit_text(folder, "[sampling]", '[sampling]\ntemperature = "low"')

@@ -1,4 +1,4 @@
-"""Suites: frozen games and settings, normalised scores, and runs that claim to have played one."""
+"""Suites: frozen games and settings, normalised scores, and checks that a run has played a suite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHA256 = {
     "vlmgym-2026.1-full": "f517cf1ff434e2a9874ae91c2aa0e69f0b7937f51a15414a66ad8666db8ffebf",
     "vlmgym-2026.1-lite": "7a6733b25d398ee3721dc373c49c6d3a7b946ecc2ddd5fdca6bf6ca38516bc7f",
 }
-"""Hashes of the files of suites, which `benchmarks.suites refreeze` may change until they are published."""
+"""Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
 SECRET = b"an example of a secret that no other host knows"
 
@@ -160,13 +160,13 @@ def test_shipped_suites_have_all_games_with_better_oracles(name):
 
 
 def test_files_of_suites_are_unchanged():
-    """Settings and baselines of a suite never change: make a new version instead."""
+    """Settings and baselines of a suite never change; make a new version of the suite instead."""
     assert {name: hashlib.sha256((FOLDER / f"{name}.toml").read_bytes()).hexdigest() for name in SHIPPED} == SHA256
 
 
 @pytest.mark.parametrize("game_id", sorted({game for name in SHIPPED for game in read_suite(name).games}))
 def test_shipped_suites_are_unchanged(game_id):
-    """If this fails, images, prompts, rules or states of a game have changed: freeze new versions of the suites."""
+    """If this test fails, images, prompts, rules or states of a game have changed: freeze new versions of suites."""
     found = {}
     for name in SHIPPED:
         suite = read_suite(name)
@@ -178,7 +178,7 @@ def test_shipped_suites_are_unchanged(game_id):
 
 
 def test_the_committed_submission_is_of_its_suite():
-    """If this fails after a change of the suite, run `benchmarks.tiny_submission` again."""
+    """If this test fails after a change of the suite, run `benchmarks.tiny_submission` again."""
     folder = Path(__file__).parents[1] / SUBMISSION
     run = open_run(folder)
     assert read_suite(run.config.suite).differences(run.config) == []
@@ -237,7 +237,7 @@ def test_chosen_seeds_are_not_those_of_the_salt(suite, tmp_path, capsys):
     assert "seed is 2026000, the salt gives" in capsys.readouterr().out
 
 
-def test_private_seeds_of_a_salt_that_the_suite_does_not_publish_are_not_of_the_suite(suite, tmp_path, capsys):
+def test_salts_must_have_the_hash_that_the_suite_publishes(suite, tmp_path, capsys):
     other, published = hashlib.sha256(bytes(32)).hexdigest(), hashlib.sha256(SECRET).hexdigest()
     salt = salt_file(tmp_path, bytes(32))
     with pytest.raises(SystemExit):

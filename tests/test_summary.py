@@ -76,7 +76,7 @@ def test_equal_values_have_no_interval(value, unit_interval):
 
 def test_only_games_of_one_turn_have_shares():
     boards = evaluate(GAME, "oracle", episodes=3, max_turns=1, workers=0)
-    assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these
+    assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these episodes
     assert summarise(boards).score_ci is None
     questions = evaluate(vlmgym.make_game("nlvr2", size=128), "oracle", episodes=3, workers=0)
     assert summarise(questions).score_ci == pytest.approx((0.4385, 1.0), abs=1e-4)

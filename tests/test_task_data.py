@@ -1,4 +1,4 @@
-"""Tasks over user data: a small task with good rows and all kinds of bad rows."""
+"""Tasks on user data: a small task, tables of good rows, and all kinds of bad rows."""
 
 import io
 import json
@@ -42,7 +42,7 @@ class ColourState(TaskState):
 
 
 class Colour(Task[ColourState, str]):
-    """Which colour is it?"""
+    """A task that asks for the colour of an image."""
 
     name = "colour"
     Config = ColourConfig
@@ -104,7 +104,7 @@ def encoded(colour):
 
 
 def rows_in(folder, count=12, **changed):
-    """Write a table of good rows, some of them changed; return its path."""
+    """Write a table of good rows, with some rows changed; return its path."""
     rows = [{"img": f"{colour}.png", "label": colour} for colour in (list(COLOURS) * count)[:count]]
     for colour in COLOURS:
         (folder / f"{colour}.png").write_bytes(encoded(colour))
@@ -225,7 +225,7 @@ def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
     assert why in state.skipped[0].reason
     assert skipping.metrics(state, [{}]) == {"bad rows skipped": 1.0}
     assert start(skipping, 2).skipped == start(failing, 2).skipped == ()
-    assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # so that records show it
+    assert json.loads(skipping.to_json(state))["skipped"][0]["index"] == 3  # states list it, for records
     with pytest.raises(UsageError, match=r"row 3 of .*rows\.jsonl is bad: ") as error:
         start(failing, 3)
     assert why in str(error.value)

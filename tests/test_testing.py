@@ -1,4 +1,4 @@
-"""Each conformance check finds its fault in a game that is broken on purpose."""
+"""Each conformance check finds the fault of a game that was broken on purpose."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SMALL = Config2048(size=128)
 
 
 def fault(check: str, message: str, title: str, game: type[Game[Any, Any]] | None = None, /, **members: Any) -> Any:
-    """A check, a broken game and its message; the game is 2048 with other members unless it is given."""
+    """Make a test case: a check, a broken game, and the message. By default, the game is 2048 with these members."""
     broken = game or type(title, (Game2048,), {"__doc__": "Broken.", "__module__": __name__, **members})
     return pytest.param(check, broken, message, id=f"{check}-{title}")
 
@@ -45,7 +45,7 @@ class EqualConfig(Config2048):
 
 
 class HashSeed(Game2048):
-    """The hash of a string differs between processes, which import this class."""
+    """Uses the hash of a string, which differs between processes."""
 
     def variation_seed(self, state):
         return hash("a string")
@@ -95,7 +95,7 @@ def draw_before_checking(self, state, action, rng):
 
 
 class PlaysOn(Game2048):
-    """Accepts actions after the end."""
+    """Ends, but accepts further actions."""
 
     def ended(self, state):
         won = max(map(max, state.board)) >= 8
@@ -235,7 +235,7 @@ def test_every_check_has_a_fault() -> None:
 
 def test_a_state_without_legal_actions_must_be_final() -> None:
     class Stuck(Game2048):
-        """Never ends, although no move is left."""
+        """Does not end when no move is left."""
 
         def start(self, rng):
             return State2048(((2, 4, 2, 4), (4, 2, 4, 2)) * 2)

@@ -1,4 +1,4 @@
-"""Tiny checkpoints, made and run by tests/tiny_checkpoints.py in .venv-serve."""
+"""Tiny checkpoints, which tests/tiny_checkpoints.py makes and runs in .venv-serve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_tiny_checkpoint(tiny_checkpoints: dict[str, Any], kind: str, architectu
     facts = tiny_checkpoints["kinds"][kind]
     assert facts["class"] == f"{architecture}ForConditionalGeneration"
     assert facts["parameters"] < 500_000
-    assert facts["image tokens"] == image_tokens  # of an image of 128 x 128
+    assert facts["image tokens"] == image_tokens  # for an image of 128 x 128 pixels
     assert len(facts["generated"]) == 8
     assert facts["response again"] == facts["response"]
     assert facts["response tokens"] < 0.6 * len(facts["response"]), "the tokenizer does not know the words of the games"

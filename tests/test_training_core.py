@@ -1,4 +1,4 @@
-"""The framework-free core of training: states, experts, rollouts, advantages."""
+"""Training without a framework: states, experts, rollouts and advantages (training.core)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_actions_in_informative_states_earn_different_rewards() -> None:
         snapshot = sample_state(game, 0, index, StateConfig(moves=(0, 20), informative=True), SIGN)
         state = game.from_json(snapshot.state)
         rewards = [score_action(game, state, action, np.random.default_rng(0), SIGN).total for action in range(4)]
-        assert sorted(rewards) == [0.0, 0.0, 1.0, 1.0]  # tiles merge along one axis only
+        assert sorted(rewards) == [0.0, 0.0, 1.0, 1.0]  # tiles merge along only one axis
 
 
 def test_impossible_state_configs_are_rejected() -> None:
@@ -94,7 +94,7 @@ def test_all_actions_lists_the_action_space_once() -> None:
 
 
 def write_table(folder: Path, rows: int, bad: Sequence[int] = ()) -> str:
-    """Write a table of questions about images; those in `bad` have no answer."""
+    """Write a table of questions about images; the rows in `bad` have no answer."""
     lines = ["image,question,answer"]
     for row in range(rows):
         Image.new("RGB", (32, 32), (row, 0, 0)).save(folder / f"{row}.png")
@@ -123,7 +123,7 @@ def test_validation_rows_are_never_trained_on(tmp_path: Path, order: str) -> Non
 def test_bad_rows_do_not_leak_across_the_split(tmp_path: Path) -> None:
     plain = make_game("vqa", data=write_table(tmp_path, 40), order="rows")
     first = Episode(plain, FIRST_VALIDATION_SEED).state.row.index
-    # The last two validation rows, the last training row, and one of each in between.
+    # The last two validation rows, the last training row, and one more of each kind.
     bad = [(first + n) % 40 for n in (7, 6, 39, 2, 20)]
     game = make_game("vqa", data=write_table(tmp_path, 40, bad), order="rows", size=64)
     assert drawn_rows(game, 100, validation=True) == {(first + n) % 40 for n in (0, 1, 3, 4, 5)}
@@ -154,7 +154,7 @@ def test_too_few_validation_questions_are_rejected(tmp_path: Path) -> None:
 def test_expert_accuracy_is_respected() -> None:
     game, config = make_game("2048", **SMALL), StateConfig(moves=(0, 20), informative=True)
     states = [game.from_json(sample_state(game, 0, index, config, SIGN).state) for index in range(200)]
-    for accuracy, expected in [(1.0, 1.0), (0.4, 0.7), (0.0, 0.5)]:  # half of the random moves are right, too
+    for accuracy, expected in [(1.0, 1.0), (0.4, 0.7), (0.0, 0.5)]:  # half of the random moves are also right
         rng = np.random.default_rng(0)
         responses = [expert_response(game, state, "greedy", accuracy, SIGN, rng) for state in states]
         scored = [
@@ -281,14 +281,14 @@ def test_groups_with_equal_totals_are_not_informative() -> None:
 
 
 REWARDS, LENGTHS = [1.0, -0.5, 2.0], [3, 1, 4]
-"""Rewards of the turns of an episode, and the tokens of its responses."""
+"""Reward of each turn of an episode, and number of tokens of each response."""
 VALUES = [np.random.default_rng(n).normal(size=length) for n, length in enumerate(LENGTHS)]
 
 
 def plain_gae(
     rewards: Sequence[float], values: Sequence[float], bootstrap: float, gammas: Sequence[float], lams: Sequence[float]
 ) -> Any:
-    """Compute advantages by their definition, with a discount and lambda for each step."""
+    """Compute advantages by their definition, with a discount factor and lambda for each step."""
     deltas = [r + g * after - v for r, g, after, v in zip(rewards, gammas, [*values[1:], bootstrap], values)]
     return [
         sum(np.prod([gammas[j] * lams[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))

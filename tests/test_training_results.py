@@ -1,4 +1,4 @@
-"""`result.json` from records, and putting aside what came after a checkpoint."""
+"""`result.json` is computed from records, and files of steps after a checkpoint are put aside."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_result_is_written_and_replaced(tmp_path: Path) -> None:
 
 
 def test_later_steps_are_put_aside_each_time(tmp_path: Path) -> None:
-    """A user's files that are not of a later step stay."""
+    """Files that do not belong to a later step stay, such as files of the user."""
     output = OutputFolder(tmp_path)
 
     def train(*steps: int) -> None:

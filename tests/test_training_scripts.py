@@ -1,4 +1,4 @@
-"""Training scripts that report errors without the training environment."""
+"""Errors that training scripts report without the training environment."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
         assert not out.exists()
 
 
-def test_evaluation_waits_for_its_own_server_only_so_long(tmp_path: Path) -> None:
-    """In the place of vLLM, a program that never responds."""
+def test_evaluation_gives_up_on_a_server_that_never_responds(tmp_path: Path) -> None:
+    """A program that never responds takes the place of vLLM."""
     scripts, model = tmp_path / "training" / "scripts", tmp_path / "a" / "model"
     scripts.mkdir(parents=True)
     for name in ("evaluate.sh", "serve_vllm.sh"):
@@ -161,7 +161,7 @@ def test_evaluation_waits_for_its_own_server_only_so_long(tmp_path: Path) -> Non
 
 
 def assert_rejected(done: subprocess.CompletedProcess[str], words: str) -> None:
-    """Check for exit code 2 and one line on standard error that contains the words."""
+    """Check for exit code 2 and for one line on standard error that contains the words."""
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The policy `transformers`: generation by a tiny model in .venv-serve, and options of policies with extras."""
+"""The policy `transformers` with a tiny model in .venv-serve, and options of policies that need extras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes in TRL, which need the transformers of .venv-serve and the TRL of .venv-train."""
+"""Episodes in TRL, with the transformers of .venv-serve and the TRL of .venv-train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes without a result: errors, budgets, and resuming."""
+"""Episodes without a result: errors, exhausted budgets, and resuming."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ class _Dies(StatePolicy):
         return ""
 
 
-def test_resume_plays_what_has_no_result():
+def test_resume_plays_episodes_without_a_result():
     first = evaluate(GAME, Model({("2048", 1, 4)}), 3, max_turns=8, workers=0, history=2)
     found = [(record.status, record.end_reason, len(record.turns)) for record in first]
     assert found == [(TURN_LIMIT, TURN_LIMIT, 8), ("error", "the server is down", 4), (TURN_LIMIT, TURN_LIMIT, 8)]
@@ -59,7 +59,7 @@ def test_records_are_not_kept_without_collect():
 
     options = {"max_turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
     assert evaluate(GAME, Model(), 12, **options, collect=False) == []
-    assert most <= 3  # the unfinished one, the current one, and the one before it
+    assert most <= 3  # records alive: the unfinished one, the current one, and the one before it
     kept = evaluate(GAME, Model(), 12, **(options | {"resume": earlier()}))
     assert len(kept) == 12
     assert most > 10

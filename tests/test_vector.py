@@ -1,4 +1,4 @@
-"""Vector environments, compared with Gymnasium's; see also the other test_vector_*.py."""
+"""Vector environments, compared with those of Gymnasium; other tests are in test_vector_*.py."""
 
 import gc
 import math
@@ -21,7 +21,7 @@ SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 
 
 def legal_actions(envs, rng):
-    """Return a legal action per environment, and any action for ended episodes."""
+    """Return a legal action for each environment, or any action if its episode has ended."""
     actions = []
     for game, state in zip(envs.games, envs.get_states()):
         legal = game.legal_actions(game.from_json(state.state))
@@ -31,7 +31,7 @@ def legal_actions(envs, rng):
 
 @pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
 def test_environments_match_single_ones(make_envs, game, workers):
-    """Bit for bit, across resets, as in Gymnasium's `SyncVectorEnv`."""
+    """Results are identical to those of Gymnasium's `SyncVectorEnv`, also after resets."""
     overrides = SMALL | ({"size": 224} if game == "swap" else {})
     envs = make_envs(game, 3, workers, **overrides, max_episode_steps=7)
     peer = gymnasium.vector.SyncVectorEnv(
@@ -147,7 +147,7 @@ def test_results_and_infos_match_gymnasium(make_envs):
 
 
 def compare_infos(ours, theirs):
-    """Check that infos have the fields, masks, types and values of Gymnasium; only the outcome is added."""
+    """Check that infos equal those of Gymnasium in fields, masks, types and values, except for the added outcome."""
     assert set(ours) - set(theirs) <= {"outcome", "_outcome"}
     for name, value in theirs.items():
         if isinstance(value, dict):

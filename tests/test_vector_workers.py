@@ -1,4 +1,4 @@
-"""Vector environments: failures, messages and ends of their workers."""
+"""Workers of vector environments: failures, messages, and how they end."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 
 
 class Ungeneratable(Game2048):
-    """Cannot start an episode with an odd variation seed."""
+    """Fails to start an episode if its variation seed is odd."""
 
     name = "ungeneratable"
 

@@ -34,7 +34,7 @@ def run(played, tmp_path):
 
 
 def edit(run: Path, change: Callable[[Records], object], file: str = "episodes.jsonl") -> list[str]:
-    """Change the records of a run; return the problems that are found."""
+    """Change the records of a run; return the problems that `verify` finds."""
     path = run / file
     text = path.read_text()
     records = [json.loads(line) for line in text.splitlines()] if file.endswith("l") else [json.loads(text)]
@@ -116,7 +116,7 @@ def test_tampering_is_found(run, kind):
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a curriculum whose stages depend on success."""
+    """Play a curriculum whose stages depend on success."""
     folder = tmp_path_factory.mktemp("mixed")
     small, large = (
         '{ name = "small", overrides = { size = 128, rows = 4 } }',

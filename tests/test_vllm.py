@@ -1,4 +1,4 @@
-"""End-to-end evaluations with a real vLLM, as a server and offline, and a tiny checkpoint."""
+"""End-to-end evaluations of a tiny checkpoint with a real vLLM, as a server and offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--ma
 SAME += ["--workers", "1", "--videos", "0", "--no-report", "--chat", "--history-images", "1"]
 VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
 VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
-"""Reserves little memory and compiles nothing."""
+"""Options with which vLLM reserves little memory and compiles nothing."""
 
 
 def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
@@ -47,7 +47,7 @@ def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
 
 
 def check_turns(turns: Sequence[TurnRecord]) -> None:
-    """Check that turns have responses and token counts, and that responses without an answer are unparsable."""
+    """Check that all turns have responses and token counts, and are unparsable without an answer."""
     for turn in turns:
         assert turn.outcome == "unparsable"
         assert turn.finish_reason in ("length", "stop")
@@ -60,7 +60,7 @@ def check_turns(turns: Sequence[TurnRecord]) -> None:
 
 @pytest.fixture(scope="module")
 def served(vllm_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a run of eval_2048.py against the server."""
+    """Run eval_2048.py on the server; return the folder of the run."""
     out = tmp_path_factory.mktemp("served") / "run"
     script = [sys.executable, "vlmgym/test/eval_2048.py", "--policy", "openai", "--base-url", vllm_server.base_url]
     evaluation(script, "--model", vllm_server.model, *SAME, "--max-turns", "2", "--output-dir", str(out))

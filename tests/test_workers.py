@@ -93,7 +93,7 @@ async def _errors(*calls):
 
 
 def test_interrupt_takes_precedence_over_death_of_worker(monkeypatch):
-    monkeypatch.setattr(pool_worker, "GRACE", 20 * pool_worker.GRACE)  # this machine may be slow
+    monkeypatch.setattr(pool_worker, "GRACE", 20 * pool_worker.GRACE)  # the machine may be slow
 
     async def interrupted():
         others = {*multiprocessing.active_children()}
@@ -125,7 +125,7 @@ def test_close_does_not_wait_for_busy_processes(monkeypatch):
         return took, await asyncio.wait_for(_errors(*calls), 10)
 
     took, errors = asyncio.run(left())
-    assert took < 5  # not 3 seconds per process
+    assert took < 5  # less than 3 seconds for each process
     assert all(isinstance(error, asyncio.CancelledError) for error in errors)
 
 
@@ -137,7 +137,7 @@ def test_nothing_leaks_if_a_process_cannot_start(workers):
     before = used()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = (number for number in itertools.count() if number not in before[0])
-    few = next(itertools.islice(free, 12, None))  # a process needs six while it starts, and three afterwards
+    few = next(itertools.islice(free, 12, None))  # a starting process needs six, a running one three
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):

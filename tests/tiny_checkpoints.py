@@ -1,4 +1,4 @@
-"""Script for .venv-serve: makes and runs tiny checkpoints and prints facts for the tests, as JSON."""
+"""Script for .venv-serve: make and run tiny checkpoints, and print facts for the tests as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training environment, created by `bash setup.sh --train`."""
+"""Run Python in the training environment, which `bash setup.sh --train` creates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.needed import lacking
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-train"
 VARIABLES = {"HF_HUB_OFFLINE": "1", "RAY_worker_niceness": "0"}
-"""Environment of tests: offline, and without the low priority that Ray gives its workers."""
+"""Environment variables of tests: work offline, and do not let Ray lower the priority of its workers."""
 
 
 def training_python() -> Path:
@@ -25,7 +25,7 @@ def training_python() -> Path:
 
 
 def easyr1_python() -> Path:
-    """Return the Python with EasyR1; without it, skip the test, also in CI, which may have no network."""
+    """Return the Python with EasyR1; without it, skip the test, even in CI, which may have no access to GitHub."""
     python = training_python()
     if not _has_easyr1(python):
         pytest.skip("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
@@ -33,7 +33,7 @@ def easyr1_python() -> Path:
 
 
 def run_training(*args: str, timeout: float = 300.0, **variables: str) -> str:
-    """Run a module or script with that Python in the project's folder; return its standard output."""
+    """Run a module or script with `training_python`, in the project's folder; return its standard output."""
     command = [str(training_python()), *args]
     environment = {**os.environ, **VARIABLES, **variables}
     done = subprocess.run(

@@ -12,7 +12,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def serving(answer: Answer, certificate: Path | None = None) -> Iterator[str]:
-    """Answer all requests in threads, by HTTPS with a certificate; yields the URL."""
+    """Serve all requests with `answer`, in threads, over HTTPS if there is a certificate; yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -42,7 +42,7 @@ def serving(answer: Answer, certificate: Path | None = None) -> Iterator[str]:
 
 
 def body(content: bytes, status: int = 200, **headers: str) -> Answer:
-    """Answer with this content; `_` in names of headers stands for `-`."""
+    """Return an answer with this content; `_` in header names stands for `-`."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
