@@ -1,7 +1,7 @@
 """Train tiny checkpoints on a CPU with EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
 
-RUNS.json has the arguments of `python -m training.easyr1` for each run in `runs`, and in `models` a folder for the
-models of `tests.easyr1_cpu.models`, or null. All runs share a process and a Ray cluster, because importing EasyR1's
+In RUNS.json, `runs` has the arguments of `python -m training.easyr1` for each run. `models` is null, or a folder for
+the models of `tests.easyr1_cpu.models`. All runs share a process and a Ray cluster, because importing EasyR1's
 dependencies takes longer than everything else.
 """
 
@@ -37,7 +37,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         num_gpus=PRETENDED,
         include_dashboard=False,
         object_store_memory=100 * 2**20,
-        _system_config={"prestart_worker_first_driver": False},  # starts idle workers
+        _system_config={"prestart_worker_first_driver": False},  # would start idle workers
         log_to_driver="RAY_LOG" in os.environ,
         runtime_env={"worker_process_setup_hook": "training.easyr1.without_vllm.install"},
     )
@@ -48,7 +48,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         trainer.init_workers()
         trainer.fit()
         for pool in trainer.resource_pool_manager.resource_pool_dict.values():
-            for group in pool.get_placement_groups():  # ends their workers
+            for group in pool.get_placement_groups():  # ends the workers of these groups
                 ray.util.remove_placement_group(group)
     ray.shutdown()
 

@@ -1,4 +1,4 @@
-"""Plain torch in place of the flash-attn functions that EasyR1 uses for packed batches, which need a GPU."""
+"""Plain torch in place of the flash-attn functions for packed batches that EasyR1 uses, because those need a GPU."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    """Causal attention of one sequence; shapes (tokens, heads, size)."""
+    """Compute causal attention of one sequence; shapes (tokens, heads, size)."""
     states = (states.transpose(0, 1) for states in (query, key, value))
     return scaled_dot_product_attention(*states, is_causal=True, scale=scale, enable_gqa=True).transpose(0, 1)
 
 
 def unpad_input(rows: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack rows, (batch, length, ...) to (tokens, ...), and return the indices of the tokens."""
+    """Pack rows of shape (batch, length, ...) to (tokens, ...), and return the indices of the tokens."""
     places = mask.flatten().nonzero().flatten()
     return rows.flatten(0, 1)[places], places
 

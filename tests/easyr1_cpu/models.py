@@ -1,4 +1,4 @@
-"""Tiny models to train: `tiny`, untrained, and a beginner that answers with random words in the right format."""
+"""Tiny models to train: `tiny` is untrained, `beginner` answers with random words in the right format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_beginner(out: Path) -> None:
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False
     )
-    start = tokenizer.encode(prompt)[-3:]  # where the assistant begins
+    start = tokenizer.encode(prompt)[-3:]  # the tokens with which the assistant's turn begins
     responses = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
     longest = max(map(len, responses))
     ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in responses])
@@ -39,7 +39,7 @@ def make_beginner(out: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     torch.manual_seed(SEED)
     for _ in range(STEPS):
-        filler = torch.randint(200, (len(words), 40))  # any prompt
+        filler = torch.randint(200, (len(words), 40))  # stands for any prompt
         loss = model(
             input_ids=torch.cat([filler, ids], 1),
             attention_mask=torch.cat([torch.ones_like(filler), mask], 1),

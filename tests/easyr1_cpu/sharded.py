@@ -1,6 +1,6 @@
 """Save sharded checkpoints from two processes with EasyR1's manager: python -m tests.easyr1_cpu.sharded MODEL OUT
 
-OUT receives the checkpoints `whole` (all weights trained), `lora` (adapters) and `critic`.
+Writes the checkpoints `whole` (all weights trained), `lora` (adapters) and `critic` to OUT.
 """
 
 from __future__ import annotations

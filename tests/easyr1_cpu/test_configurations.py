@@ -35,9 +35,9 @@ SCRIPTS = {
     for path in sorted((ROOT / "training" / "scripts").glob("*_*.sh"))
     if 'easyr1.sh" ' in path.read_text()
 }
-"""Files of training/configs that each script uses."""
+"""Files of training/configs, by the script that uses them."""
 QUICK = "vlmgym.states={moves: [0, 0], informative: false}"
-"""States that are generated quickly."""
+"""Setting with which states are generated quickly."""
 
 
 def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
@@ -118,7 +118,7 @@ def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) ->
 
 
 def test_size_of_the_validation_split(tmp_path: Path, qwen3: Path) -> None:
-    """4 of 40 questions are in the validation split."""
+    """Of the 40 questions, 4 are in the validation split."""
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     row = {"image": "a.png", "question": "Which colour?", "answer": "black"}
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**row, "id": str(i)}) + "\n" for i in range(40)))
@@ -147,7 +147,7 @@ def test_machine(qwen3: Path, tmp_path: Path) -> None:
 
 
 def test_memory_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fake torch, used by the child process, has two GPUs with 10 and 79 GiB of free memory."""
+    """The child process imports a fake torch that reports two GPUs with 10 and 79 GiB of free memory."""
     fake = tmp_path / "torch.py"
     fake.write_text("class cuda:\n    mem_get_info = lambda gpu: [(10 << 30, 80 << 30), (79 << 30, 80 << 30)][gpu]\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -197,7 +197,7 @@ def test_model_without_a_tokenizer(qwen3: Path, tmp_path: Path) -> None:
     [(["trainer.save_freq=10"], 3), (["trainer.save_freq=200"], 2), (["trainer.save_freq=-1"], 1)],
 )
 def test_disk_space(tmp_path: Path, settings: list[str], count: int) -> None:
-    """There are 300 steps; EasyR1 always saves after the last, and keeps three checkpoints."""
+    """A run has 300 steps. EasyR1 always saves a checkpoint after the last step, and keeps the last three."""
     files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
     config = read_config([*files, f"trainer.save_checkpoint_path={tmp_path / 'out'}", *settings])
     (problem,) = machine.check_disk(config, 2.0**60)
@@ -219,9 +219,9 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("names", "settings", "host", "gpu", "checkpoint"),
     [
-        # 1,000 parameters, 100 of them in the vision tower and 50 in the output layer, on 4 GPUs. The host has weights
-        # and optimizer states in float32, the reference and two copies of vLLM's weights in bfloat16; a GPU holds
-        # weights, gradients and optimizer states.
+        # A model of 1,000 parameters, 100 of them in the vision tower and 50 in the output layer, on 4 GPUs. The host
+        # holds weights and optimizer states in float32, and the reference and two copies of vLLM's weights in bfloat16;
+        # a GPU holds weights, gradients and optimizer states.
         (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
         (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
         (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
@@ -265,7 +265,7 @@ def test_model_size(checkpoint: Path) -> None:
     ],
 )
 def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
-    """The checkpoint is from four GPUs."""
+    """The checkpoint is that of a run on four GPUs."""
     curriculum = SECTION.make_curriculum()
     folder = tmp_path / "global_step_25"
     save_parts(folder, "actor", "critic")
@@ -288,7 +288,7 @@ def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: 
 
 
 def save_parts(folder: Path, *parts: str) -> None:
-    """Write empty files of the models of a checkpoint from four GPUs."""
+    """Write empty model files of a checkpoint of a run on four GPUs."""
     for part in parts:
         (folder / part).mkdir(parents=True)
         for file in ("model", "optim", "extra_state"):

@@ -1,4 +1,4 @@
-"""Assumptions about EasyR1, prompts and the worker."""
+"""Assumptions about EasyR1's code, its prompts and its worker."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_prompt(checkpoint: Path) -> None:
     assert encoded["attention_mask"].tolist() == [0] * (400 - length) + [1] * length
     image = encoder.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     assert list(encoded["raw_prompt_ids"]).count(image) == 1
-    side = 4 if checkpoint.name.startswith("qwen3") else 5  # 128 pixels in tokens of 32, or of 28
+    side = 4 if checkpoint.name.startswith("qwen3") else 5  # 128 pixels make 4 tokens of 32 pixels, or 5 of 28
     assert (encoded["input_ids"] == image).sum() == side**2
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     found, _ = model.model.get_rope_index(
@@ -143,7 +143,7 @@ def test_prompt_that_is_too_long(qwen3: Path) -> None:
 
 @pytest.mark.parametrize("size", [64, 200, 640, 1100])
 def test_training_and_evaluation_send_the_same_pixels(checkpoint: Path, size: int) -> None:
-    """With the limits of base.yaml, for rollouts, updates and the policy `transformers`."""
+    """With the image limits of base.yaml, rollouts, updates and the policy `transformers` get the same pixels."""
     data = read_config([str(CONFIGS / "base.yaml"), str(CONFIGS / "2048.yaml")]).data
     data.max_prompt_length = 4096
     encoder = PromptEncoder(*load_processors(ModelConfig(str(checkpoint)), data), data)
@@ -184,12 +184,12 @@ def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, name in CLASSES.items():
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
-            monkeypatch.setattr(patched, "forward", patched.forward)  # restores it
+            monkeypatch.setattr(patched, "forward", patched.forward)  # so that the end of the test restores it
     apply_ulysses_patch(model.config.model_type)
 
 
 def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EasyR1 packs prompts of different lengths, with images of different sizes, into a single row."""
+    """With `padding_free`, EasyR1 packs prompts of different lengths and image sizes into one row."""
     encoder, packed = encoder_of(checkpoint), flash.install(monkeypatch)
     requests = [Request(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
     rows = critic_batch(requests, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
@@ -241,7 +241,7 @@ def test_critic(checkpoint: Path) -> None:
 
 
 def test_values_of_prompts(qwen3: Path) -> None:
-    """With EasyR1's code, the value of a prompt is that at its last token, with any padding."""
+    """With EasyR1's code, the value of a prompt is the value at its last token, whatever the padding."""
     critics.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))

@@ -26,7 +26,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
 OPTIONS: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_values": dict}
-"""Options of `compute_advantages`, without truncated episodes."""
+"""Options of `compute_advantages` for batches without truncated episodes."""
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
 
@@ -34,7 +34,7 @@ RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
 
 def generated_of(requests: list[Any], times: int, responses: list[str], tokenizer: Any, length: int = 60) -> DataProto:
-    """Build the output of a rollout with these responses and their end tokens."""
+    """Build the output of a rollout from these responses, each followed by an end token."""
     rows = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in responses]
     ids = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
@@ -58,7 +58,7 @@ def picks_of(*prompt_ids: int) -> list[tuple[int, Pick]]:
 
 
 def played_turns(qwen3: Path) -> list[DataProto]:
-    """Play two groups of two episodes for three turns; all responses are `up`, except in one episode."""
+    """Play two groups of two episodes for three turns. All responses are `up`, except in one episode."""
     worker, turns = worker_of(qwen3), []
     tokenizer = worker.encoder.tokenizer
     requests = worker.start(picks_of(4, 7), 2)
@@ -152,7 +152,7 @@ def test_required_number_of_rows(dynamic: bool, multiple: int) -> None:
 
 
 def rows_of(rewards: list[float], prompts: list[int], samples: list[int], turns: list[int], states: str) -> DataProto:
-    """Build rows of two tokens with the reward at the second."""
+    """Build rows of two tokens, with the reward at the second token."""
     count = len(rewards)
     scores = torch.zeros(count, 3)
     scores[:, 1] = torch.tensor(rewards)
@@ -188,7 +188,7 @@ def test_advantages_of_episodes() -> None:
 
 @pytest.mark.parametrize("left", [0.0, 0.5])
 def test_gae_over_tokens_of_an_episode(left: float) -> None:
-    """`left` is the bootstrap value."""
+    """The episode ends with the bootstrap value `left`."""
     data = rows_of([1.0, 2.0], [0, 0], [1, 1], [1, 2], "ab")
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.0], [0.3, 0.4, 0.0]])
     found = compute_advantages(
@@ -208,7 +208,7 @@ def test_gae_over_tokens_of_an_episode(left: float) -> None:
 
 
 def test_advantages_with_bfloat16_values() -> None:
-    """Advantages are float32, although values on GPUs only have three digits."""
+    """Advantages are computed in float32, even from bfloat16 values, which have only three digits."""
     data = rows_of([1.0, 2.0], [0, 1], [0, 0], [1, 1], "ab")
     data.batch["values"] = torch.tensor([[0.5, 0.25, 0.0], [0.5, 0.125, 0.0]], dtype=torch.bfloat16)
     found = compute_advantages(data, "gae", 0.999, 1.0, **OPTIONS)
@@ -217,7 +217,7 @@ def test_advantages_with_bfloat16_values() -> None:
 
 def test_gae_of_one_row_equals_easyr1() -> None:
     data = rows_of([1.5], [0], [0], [1], "a")
-    data.batch["response_mask"][:] = 1  # EasyR1 fails after the end of a response
+    data.batch["response_mask"][:] = 1  # EasyR1's function is wrong after the end of a response
     data.batch["values"] = torch.tensor([[0.1, 0.2, 0.3]])
     found = compute_advantages(data, "gae", 0.9, 0.8, **OPTIONS)
     theirs = core_algos.compute_gae_advantage_return(

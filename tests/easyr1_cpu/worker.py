@@ -1,4 +1,4 @@
-"""EasyR1's worker on a CPU: its actor, critic and image cache, with a plain sampling loop."""
+"""EasyR1's worker on a CPU: EasyR1's actor, critic and image cache, with a plain sampling loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMPT = ("input_ids", "attention_mask", "position_ids")
 
 class CpuProcess(Worker):
     def __init__(self) -> None:
-        with patch("torch.cuda.get_device_name", lambda *_: "cpu"):  # Worker.__init__ reads it
+        with patch("torch.cuda.get_device_name", lambda *_: "cpu"):  # read by Worker.__init__
             super().__init__()
 
 
@@ -166,7 +166,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(self, path: str, save_model_only: bool = False) -> None:
-        """Write files named as by FSDPCheckpointManager."""
+        """Write files with the names that FSDPCheckpointManager uses."""
         if self.rank:
             return
         folder = Path(path)

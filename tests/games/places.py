@@ -1,4 +1,4 @@
-"""Places, answers and states of geospot."""
+"""Places, answers and states of geospot for tests."""
 
 from vlmgym.sandbox.games.geospot.game import GeospotState
 from vlmgym.sandbox.games.geospot.place import Place

@@ -19,7 +19,7 @@ TOY_TEXT = [
 
 
 class Probe(gymnasium.Env[Any, Any]):
-    """A counter with a chosen action space, rendering, randomness and time limit."""
+    """A counter whose action space, rendering, randomness and time limit can be chosen."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as in Env
     steps: ClassVar[int] = 0
@@ -63,7 +63,7 @@ class Probe(gymnasium.Env[Any, Any]):
 
 
 class Screen(Probe):
-    """Copies its state, but draws only on steps, and repeats a hidden last action if `sticky`, as ALE does."""
+    """Imitates ALE: copies its state, draws only on steps, and if `sticky`, repeats a hidden last action."""
 
     def __init__(self, render_mode: str, sticky: float = 0.0) -> None:
         super().__init__(render_mode)

@@ -11,7 +11,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 
 RNG = np.random.default_rng(0)
-"""For steps that draw nothing."""
+"""Generator for steps that draw no random numbers."""
 
 
 def oracle_turns(game: Game[Any, Any], state: Any, most: int = 200) -> int:
@@ -24,7 +24,7 @@ def oracle_turns(game: Game[Any, Any], state: Any, most: int = 200) -> int:
 
 
 def fewest_turns(game: Game[Any, Any], state: Any, key: Callable[[Any], Hashable]) -> int:
-    """Fewest turns to the end, by trying all actions of `step` from all states; `key` identifies a state."""
+    """Return the fewest turns to the end, by breadth-first search over all actions; `key` identifies a state."""
     seen, layer, turns = {key(state)}, [state], 0
     while layer:
         following = []
@@ -41,7 +41,7 @@ def fewest_turns(game: Game[Any, Any], state: Any, key: Callable[[Any], Hashable
 
 
 def scores(game: Game[Any, Any], seeds: Iterable[int], most: int = 500) -> list[float]:
-    """Scores of the oracle after at most so many turns."""
+    """Return the oracle's score for each seed, after at most `most` turns."""
     found = []
     for seed in seeds:
         episode: Episode[Any, Any] = Episode(game, seed)

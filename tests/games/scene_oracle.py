@@ -1,4 +1,4 @@
-"""Independent answers to generated questions and statements, parsed from their text alone."""
+"""Independent answers to generated questions and statements, derived from their text and the scene."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def answer(question: str, scene: Scene) -> str:
 
 
 def holds(clause: str, scene: Scene) -> bool:
-    """True if a clause, without its mention of the image, holds for a scene."""
+    """Return True if a clause (without its mention of the image) holds for a scene."""
     if found := re.fullmatch(rf"the {BESIDE}", clause):
         one, other = only(named(scene, found["one"])), only(named(scene, found["other"]))
         return is_beside(one, found["where"], other)
@@ -117,7 +117,7 @@ def parts(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 def is_true(statement: str, left: Scene, right: Scene) -> bool:
-    """True if an nlvr2 statement is true."""
+    """Return True if an nlvr2 statement is true of two scenes."""
     form, clauses = parts(statement)
     if form in ("and", "or"):
         one = is_true(f"{clauses[0]}.", left, right)

@@ -29,7 +29,7 @@ def game_2048(**overrides: Any) -> Game2048:
 
 @st.composite
 def boards(draw: st.DrawFn, largest: int = 5) -> Board:
-    """Boards of 3 to 8 rows and columns; with few kinds of tile, merges are frequent."""
+    """Draw boards with 3 to 8 rows and columns, often with few kinds of tile, so that merges are frequent."""
     rows, columns = draw(st.integers(3, 8)), draw(st.integers(3, 8))
     exponents = st.lists(st.integers(0, largest), min_size=columns, max_size=columns)
     grid = draw(st.lists(exponents, min_size=rows, max_size=rows))
@@ -87,7 +87,7 @@ def test_new_tiles_are_uniform(four: float) -> None:
     assert len(counts) == 15
     expected = trials / 15
     chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
-    assert chi_square < 36.1  # 14 degrees of freedom, p = 0.001
+    assert chi_square < 36.1  # p = 0.001 with 14 degrees of freedom
     assert abs(fours - trials * four) <= 4 * (trials * four * (1 - four)) ** 0.5
 
 

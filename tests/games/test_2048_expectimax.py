@@ -1,4 +1,4 @@
-"""Expectimax for 2048: compared with a recursive reference, and playing strength."""
+"""Expectimax for 2048: values equal those of a recursive reference, and it plays well."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replaced(board: Board, row: int, column: int, tile: int) -> Board:
 
 
 def reference_values(board: Board, four: float, depth: int) -> list[float]:
-    """Values of the four moves by a recursive expectimax of fixed depth, -1 for a move that changes nothing."""
+    """Return the values of the four moves by recursive expectimax to a depth; -1 for a move that changes nothing."""
     values = []
     for action in range(4):
         after = slide(board, action)[0]
@@ -100,7 +100,7 @@ def test_goal_within_reach_is_taken() -> None:
 
 
 def test_expectimax_reaches_512() -> None:
-    """With a fraction of its budget it reaches 512, which random play almost never does."""
+    """Even with a fraction of its budget, expectimax reaches 512; random play almost never does."""
     game, rng = make_game("2048"), np.random.default_rng(0)
     state = game.start(rng)
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""caption: matching of keywords, rewards, photographs, and data."""
+"""Captions: matching of keywords, rewards, photographs, and data."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ KEYWORDS = (("cat", "kitten"), ("table",), ("cup", "mug"), ("window",), ("sofa",
     [
         ("A kitten and its mugs.", 0.5, 0.5, 1.0),
         ("A kitten on a table with a mug, by the window, on a sofa", 1.0, 1.0, 1.0),
-        ("the cat, a kitten, kittens", 0.25, 0.25, 1.0),  # names one keyword and nothing else
-        ("the cat on the sofa", 0.25, 0.25, 1.0),  # true, but not required
+        ("the cat, a kitten, kittens", 0.25, 0.25, 1.0),  # one keyword and no other word
+        ("the cat on the sofa", 0.25, 0.25, 1.0),  # names a keyword that is not required
         ("a cat, a cup and a dog", 0.5 * (2 / 3) / 0.75, 0.5, 2 / 3),
-        ("a cat, a cup, a dog, dogs and a DOG", 0.5 * (2 / 3) / 0.75, 0.5, 2 / 3),  # distinct words cost
+        ("a cat, a cup, a dog, dogs and a DOG", 0.5 * (2 / 3) / 0.75, 0.5, 2 / 3),  # other words count once each
         ("cat cup sofa, dog", 0.5, 0.5, 0.75),
         ("a dog", 0.0, 0.0, 0.0),
         ("here and there", 0.0, 0.0, 0.0),

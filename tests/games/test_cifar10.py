@@ -24,7 +24,7 @@ from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, CLASSES, MAX
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """CIFAR-10 with 40 images per batch, in the folder of the extracted archive."""
+    """A copy of CIFAR-10 with 40 images per batch, as the folder of the extracted archive."""
     folder = tmp_path / "cifar" / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def test_missing_batches_and_splits_are_rejected(archive: Path) -> None:
 
 
 def test_cifar10_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with the columns and class names of the one on the Hub takes its place."""
+    """A table with the same columns and class names takes the place of the one on the Hub."""
     labels = {"info": {"features": {"label": {"names": CLASSES, "_type": "ClassLabel"}}}}
     images = [{"bytes": encoded((5 * i, 0, 0)), "path": None} for i in range(40)]
     table = pa.table({"img": images, "label": [i % 10 for i in range(40)]})

@@ -1,4 +1,4 @@
-"""Falling blocks: pieces, landing against a simulated fall, rows, and answers."""
+"""Falling blocks: pieces, landing (compared with a simulated fall), full rows, and the oracle."""
 
 from __future__ import annotations
 

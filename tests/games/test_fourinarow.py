@@ -28,7 +28,7 @@ def naive_line(board: tuple[str, ...], piece: str) -> bool:
 
 
 def dropped(columns: list[int], rows: int = 6, width: int = 7) -> tuple[str, ...]:
-    """Board after drops into columns, in turns; drops into full columns are skipped."""
+    """Return the board after drops by alternating players; drops into full columns are skipped."""
     stacks: list[str] = [""] * width
     for number, column in enumerate(columns):
         if len(stacks[column]) < rows:
@@ -47,7 +47,7 @@ def test_lines_and_legal_columns(columns: list[int]) -> None:
 
 
 def plain_value(rules: Any, own: int, other: int) -> int:
-    """Sign of the value by minimax without pruning, to the end."""
+    """Return the sign of the value by minimax to the end, without pruning."""
     moves = rules.moves(own | other)
     if any(rules.completes(own, move) for move in moves):
         return 1

@@ -1,4 +1,4 @@
-"""Distances, and lookup of every city, region and country by its names."""
+"""Distances between places, and lookup of every city, region and country by its names."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer, norma
     [
         ((-41.32, 174.81), (40.96, -5.50), 19959.679),  # Wellington, Salamanca: an example of GeographicLib
         ((0.0, 0.0), (90.0, 0.0), 10001.966),  # the quarter meridian of WGS 84
-        ((0.0, 0.0), (0.0, 90.0), 10018.754),  # a quarter of its equator
+        ((0.0, 0.0), (0.0, 90.0), 10018.754),  # a quarter of the equator of WGS 84
         ((0.0, 179.5), (0.0, -179.5), 111.3195),
     ],
 )
@@ -96,7 +96,7 @@ def test_every_region_is_found():
         ("PARIS", "Texas", "USA", 33.66, -95.56),
         ("Paris", None, "U.S.", 33.66, -95.56),
         ("paris", "TX", None, 33.66, -95.56),
-        ("Paris", None, "Germany", 48.85, 2.35),  # there is none
+        ("Paris", None, "Germany", 48.85, 2.35),  # Germany has no city of this name
         ("München", "Bayern", "Deutschland", 48.14, 11.58),
         ("Sankt Peterburg", None, "Россия", 59.94, 30.31),
         ("St. Petersburg", "Florida", "United States of America", 27.77, -82.68),

@@ -78,11 +78,11 @@ def test_rewards_are_weighted_means(true, said, preset, stage):
     guess_without_city = Place(None, guess.region, guess.country, guess.coordinates)
     fewer = compare_places(guess_without_city, truth, places).distances
     assert fewer["city"] is None
-    assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field does not pay
+    assert compute_reward(fewer, weights, scales)[0] <= total + 1e-12  # omitting a field must not pay
 
 
 def test_stages_of_mixtrain():
-    """A field with a part earns exp(-distance / tolerance), names that differ included; the others earn nothing."""
+    """Each field with a weight earns exp(-distance / tolerance), even if names differ; other fields earn nothing."""
     state, parts = state_at(PARIS), {"country": 0.3, "region": 0.2, "city": 0.2, "coordinates": 0.3}
     right = {
         "city": "Paris",
@@ -307,7 +307,7 @@ def test_photos_from_data_and_bad_rows(photos):
         "country must be a country's name or ISO code, got 'Freedonia'",
         "latitude is empty",
     ]
-    assert game.score(sydney, game.solution(sydney))[0] == 1.0  # only coordinates count
+    assert game.score(sydney, game.solution(sydney))[0] == 1.0  # only the coordinates count
     assert game.from_json(game.to_json(sydney)) == sydney
     with pytest.raises(UsageError, match=r"row 1 of .* latitude .* got 95"):
         make_game("geospot", data=photos, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))

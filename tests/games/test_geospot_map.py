@@ -16,7 +16,7 @@ longitudes = st.floats(-180, 180)
 
 
 def marked(game, state):
-    """Locate the mark by its colour; returns latitude and longitude."""
+    """Find the mark by its colour; return its latitude and longitude."""
     (image,) = game.paint(state)
     near = np.abs(image.astype(int) - MARK).sum(axis=2) < 60
     down, right = np.nonzero(near)
@@ -39,7 +39,7 @@ def test_the_mark_is_at_the_city(perception):
 @pytest.mark.parametrize("overrides", [{}, {"crop": 0.2}, {"crop": 0.4}, {"crop": 0.4, "mark": 5.0, "cities": 34_000}])
 def test_the_mark_is_never_cropped(level, overrides):
     game = make_game("geospot", perception=level, reasoning=level, **overrides)
-    left = (1 - game.config.crop) / 2  # of the side, around the middle
+    left = (1 - game.config.crop) / 2  # half of the visible part of the side
     for seed in range(60):
         state = game.generate(np.random.default_rng(seed))
         viewport = Viewport(*state.middle, game.config.span)
@@ -81,7 +81,7 @@ def test_the_marked_city_is_never_labelled():
     plain = make_game("geospot", reasoning=1, names=0)
     assert not np.array_equal(game.paint(state)[0], plain.paint(state)[0])
     assert make_game("geospot", reasoning=4).config.names == 0
-    alone = make_game("geospot", names=1, lights=1, cities=1)  # Shanghai, the only light, is marked
+    alone = make_game("geospot", names=1, lights=1, cities=1)  # the only light is Shanghai, which is marked
     state = alone.start(np.random.default_rng(0))
     assert np.array_equal(alone.paint(state)[0], make_game("geospot", names=0, lights=1, cities=1).paint(state)[0])
 

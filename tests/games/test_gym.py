@@ -1,4 +1,4 @@
-"""Gymnasium environments as games: the same play as in Gymnasium."""
+"""Gymnasium environments as games are played as in Gymnasium."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_box_and_multidiscrete_actions() -> None:
         ("gym:Probe-v0", {"options": "kind=dict"}, "only Discrete, MultiDiscrete and bounded"),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_one_sentence(game_id: str, config: dict[str, Any], message: str) -> None:
+def test_unsupported_environments_are_named_in_one_line(game_id: str, config: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         make_game(game_id, **config)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""Gymnasium environments and questions on the command line: every command that takes a game takes them."""
+"""Gymnasium environments and questions about games on the command line, in every command that takes a game."""
 
 from __future__ import annotations
 

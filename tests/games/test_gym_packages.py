@@ -31,7 +31,7 @@ def test_every_minigrid_can_be_played() -> None:
     make_game("gym:MiniGrid-Empty-5x5-v0")
     failed = {}
     for env_id in gymnasium.registry:
-        if env_id.startswith(("MiniGrid-", "BabyAI-")) and "WFC" not in env_id:  # needs a further package
+        if env_id.startswith(("MiniGrid-", "BabyAI-")) and "WFC" not in env_id:  # needs another package
             try:
                 make_game(f"gym:{env_id}", size=64)
             except UsageError as error:

@@ -1,4 +1,4 @@
-"""States of Gymnasium environments: restored from anywhere, in any order, without needless steps."""
+"""States of Gymnasium environments can be restored anywhere, in any order, and without needless steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlmgym.testing.transcript import transcript
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), max_size=60), st.integers(1, 3), st.integers(1, 3))
 def test_interleaved_episodes_are_independent(moves: list[tuple[int, int]], running: int, frames: int) -> None:
-    # Episodes 0 and 1 have the same seed; fewer environments run than there are episodes.
+    # Episodes 0 and 1 have the same seed, and fewer environments run than there are episodes.
     game = make_game("gym:Probe-v0", size=64, running=running, frames=frames, sticky=0.3)
     episodes = [Episode(game, seed) for seed in (5, 5, 6, 7)]
     played: list[list[int]] = [[], [], [], []]

@@ -13,7 +13,7 @@ from vlmgym.sandbox.games.lightsout.solver import fewest_presses
 
 
 def switched(lit: int, rows: int, columns: int, presses: tuple[int, ...]) -> int:
-    """Lamps after presses, on a board with a border."""
+    """Return the lamps after presses, computed on a board with a border."""
     board = np.zeros((rows + 2, columns + 2), dtype=bool)
     board[1:-1, 1:-1] = [[lit >> row * columns + column & 1 for column in range(columns)] for row in range(rows)]
     for cell in presses:
@@ -28,7 +28,7 @@ def test_solutions_are_smallest(rows: int, columns: int) -> None:
     cells = range(rows * columns)
     subsets = list(chain.from_iterable(combinations(cells, count) for count in range(len(cells) + 1)))
     fewest: dict[int, int] = {}
-    for presses in subsets:  # by size
+    for presses in subsets:  # smallest first
         fewest.setdefault(switched(0, rows, columns, presses), len(presses))
     for lit in range(2 ** len(cells)):
         found = fewest_presses(lit, rows, columns)

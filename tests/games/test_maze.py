@@ -1,4 +1,4 @@
-"""Mazes: one path between any two cells, fog, and the score as a share of the path."""
+"""Mazes: one path between any two cells, fog, and the score as the completed share of the path."""
 
 from __future__ import annotations
 

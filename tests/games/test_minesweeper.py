@@ -1,4 +1,4 @@
-"""Minesweeper: numbers, opening, and deduction against all layouts of mines."""
+"""Minesweeper: numbers, opening, and deduction, compared with all possible layouts of mines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nlvr2: the text alone does not reveal the truth, and only documented answers are accepted."""
+"""NLVR2: the text alone does not reveal the truth, and data are read as documented."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5
-"""Allowed deviation of a share from 1/2 in standard deviations; exceeded by chance once in 2000 times."""
+"""Allowed deviation of a share from 1/2, in standard deviations; chance exceeds it in one of 2,000 cases."""
 
 
 def start(game: Nlvr2, seed: int) -> Nlvr2State:
@@ -31,7 +31,7 @@ def start(game: Nlvr2, seed: int) -> Nlvr2State:
 
 @pytest.fixture(scope="module")
 def states() -> list[Nlvr2State]:
-    """Statements of all kinds about small scenes, so that the same wording is frequent."""
+    """Return statements of all kinds about small scenes, so that wordings repeat often."""
     game = Nlvr2(Nlvr2Config.at(1, 1, kinds=5, colours=3, shapes=3))
     return [start(game, seed) for seed in range(STATEMENTS)]
 
@@ -64,7 +64,7 @@ def test_half_of_each_kind_and_form_is_true(states: list[Nlvr2State]) -> None:
 
 
 def table_accuracy(keys: Sequence[Hashable], truths: Sequence[bool]) -> tuple[float, int]:
-    """Held-out accuracy of predicting the most frequent truth of each key, and the number of cases."""
+    """Predict the most frequent truth of each key; return the held-out accuracy and the number of held-out cases."""
     half = len(keys) // 2
     seen: dict[Hashable, Counter[bool]] = defaultdict(Counter)
     for key, truth in zip(keys[:half], truths[:half]):
@@ -85,7 +85,7 @@ def test_the_text_alone_does_not_reveal_the_truth(states: list[Nlvr2State]) -> N
 
 
 def one_image(state: Nlvr2State, side: int) -> Hashable:
-    """All that one image reveals about a statement: the truth of the clause, or the count."""
+    """Return all that one image reveals about a statement: the truth of its clause, or a count."""
     form, clauses = scene_oracle.parts(state.statement)
     scene = state.scenes[side]
     if form in ("and", "or"):

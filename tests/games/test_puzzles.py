@@ -1,4 +1,4 @@
-"""Oracles of puzzles solve every level, with the fewest moves; states and configs that break the rules are rejected."""
+"""Oracles of puzzles solve every level with the fewest moves; impossible states and configs are rejected."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "sudoku": {"reasoning": 1},
 }
 CORRIDORS = ((2, 10, 8), (2, 10, 8))
-"""Two rows of cells that are only open to the left and right."""
+"""A maze of two rows of cells with no opening between the rows."""
 CARS = [{"line": 1, "length": 2, "horizontal": True}, {"line": 1, "length": 2, "horizontal": False}]
 
 

@@ -1,4 +1,4 @@
-"""Scenes: objects are visible, descriptions match images, and scoring of descriptions is fair."""
+"""Scenes: objects are visible, descriptions match images, and descriptions earn partial credit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def visible_shares(scene: Scene, crop: float = 0.0) -> list[float]:
 
 
 def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
-    """Sizes in pixels of the visible pieces of each object, without specks."""
+    """Return the sizes in pixels of the visible pieces of each object, ignoring specks."""
     left = slice(crop_margin(size, crop), size - crop_margin(size, crop))
     found = []
     for number in range(len(scene)):
@@ -70,17 +70,17 @@ def test_every_object_is_visible_enough_and_in_one_piece(
     assert all(abs(item.angle) <= 30 for item in scene)
     for one, other in combinations(scene, 2):
         assert (one.x, one.y) != (other.x, other.y)
-    assert all(len(each) == 1 for each in pieces(scene, crop))  # measured independently
+    assert all(len(each) == 1 for each in pieces(scene, crop))  # independent of measure_visibility
 
 
 def test_objects_in_two_pieces_or_joined_by_a_neck_are_not_connected() -> None:
     long = SceneObject("large", "red", "diamond", 500, 500)
     assert next(measure_visibility((long,))).connected
-    for x, connected in ((500, False), (529, False), (540, True), (620, True)):  # at 529 there is a neck
+    for x, connected in ((500, False), (529, False), (540, True), (620, True)):  # at 529, a narrow neck is left
         seen, _ = measure_visibility((long, SceneObject("small", "blue", "square", x, 500)))
         assert seen.connected == connected, x
     moon = SceneObject("large", "red", "moon", 200, 500)
-    assert not next(measure_visibility((moon,), crop=0.4)).connected  # only its tips are left
+    assert not next(measure_visibility((moon,), crop=0.4)).connected  # only the tips of the moon are left
     assert next(measure_visibility((moon,), crop=0.24)).connected
 
 
@@ -97,7 +97,7 @@ def test_more_objects_than_fit_are_rejected() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_visible_shares_match_the_image(seed: int) -> None:
-    # Eight objects of different colours: count the pixels of each colour in an image of another size.
+    # The eight objects have different colours: count the pixels of each in an image of another size.
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
     scene = place_objects(chosen, rng, visible=0.5, crop=0, rotation=30)
@@ -105,7 +105,7 @@ def test_visible_shares_match_the_image(seed: int) -> None:
     for item, share in zip(scene, visible_shares(scene)):
         alone = paint_scene((item,), 600).astype(int)
         seen, area = ((np.abs(p - COLOURS[item.colour]).max(axis=2) < 2).sum() for p in (image, alone))
-        assert seen / area == pytest.approx(share, abs=0.03)  # the rim is slightly wider at low resolution
+        assert seen / area == pytest.approx(share, abs=0.03)  # at low resolution, rims are slightly wider
 
 
 def test_constraints_are_never_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +183,13 @@ def test_coordinates_refer_to_the_cropped_image() -> None:
         ("", 0.0),
         ("nothing to see", 0.0),
         ("large red circle at (42, 31)", 1 / 3),
-        (TEXT + "\nsmall blue star at (71, 11)", 3 / 4),  # an extra object costs
+        (TEXT + "\nsmall blue star at (71, 11)", 3 / 4),  # an extra object lowers the score
         (TEXT + "\nI am not sure", 3 / 4),
         ("\n".join([TEXT] * 2), 1 / 2),
         (TEXT.replace("red", "green"), (3 - 1 / 3) / 3),
         (TEXT.replace("large red circle", "small green cross"), 2 / 3),
         (TEXT.replace("(42, 31)", "(53, 31)"), 2 / 3),  # too far away
-        ("small blue star at (10, 90)\n" * 3, 1 / 3),  # each object earns credit once
+        ("small blue star at (10, 90)\n" * 3, 1 / 3),  # repeated lines earn credit only once
     ],
 )
 def test_partial_credit(text: str, partial: float) -> None:

@@ -28,7 +28,7 @@ KNOWN = {
     "y": "yellow heart",
     "p": "purple circle",
 }
-RNG = np.random.default_rng(0)  # steps of this game are deterministic
+RNG = np.random.default_rng(0)  # unused, because steps of this game are deterministic
 
 
 def game_of(**overrides: Any) -> ShisenSho:
@@ -138,7 +138,7 @@ def test_number_of_tiles_per_kind(rows: int, columns: int, copies: int, per_kind
 @settings(max_examples=40)
 @given(st.integers(1, 4), st.integers(2, 9), st.integers(0, 4), st.integers(0, 2**32))
 def test_removal_order_is_legal(half_rows: int, columns: int, turns: int, seed: int) -> None:
-    """Pairs can be removed in this order for any assignment of tiles."""
+    """Pairs can be removed in this order, whatever tiles they get."""
     finder = PathFinder(2 * half_rows, columns, turns)
     pairs = dealing.removal_order(finder, np.random.default_rng(seed))
     if pairs is None:
@@ -152,7 +152,7 @@ def test_removal_order_is_legal(half_rows: int, columns: int, turns: int, seed: 
 
 
 def test_only_unsolvable_deals_get_stuck() -> None:
-    """With 2 copies the order of removals does not matter, so any play shows whether a board can be cleared."""
+    """With two copies, the order of removals does not matter, so any play shows whether a board can be cleared."""
     ends: dict[bool, set[str | None]] = {True: set(), False: set()}
     for solvable, seen in ends.items():
         game = game_of(copies=2, solvable=solvable)
@@ -170,7 +170,7 @@ def test_failed_deal_is_an_error(solvable: bool, monkeypatch: pytest.MonkeyPatch
     game = game_of(rows=8, columns=8, copies=2, turns=0, solvable=solvable, colours=8)
     wanted = "can be cleared" if solvable else "connected pair"
     with pytest.raises(GenerationError, match=wanted):
-        [start(game, seed) for seed in range(100)]  # about a third (solvable) or a thirtieth fail
+        [start(game, seed) for seed in range(100)]  # about a third (if solvable) or a thirtieth of the deals fail
 
 
 # Text -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Shisen-Sho with images: tiles match by class, their images differ, and user data are not trusted."""
+"""Shisen-Sho with images: tiles match by class although images differ, and user data are not trusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
 
 
 def rows_by_class(state: ShisenShoState) -> dict[str, list[int]]:
-    """Rows of the data on the tiles of each class."""
+    """Return the rows of the data that the tiles of each class show."""
     assert state.images is not None
     by_class: dict[str, list[int]] = {}
     for label, row in zip(chain(*state.board), chain(*state.images.rows)):
@@ -47,7 +47,7 @@ def rows_by_class(state: ShisenShoState) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
 def test_digits_pass_all_checks(check: Check) -> None:
-    if check.__name__ != "check_determinism_over_processes":  # slow, and the same for other tiles
+    if check.__name__ != "check_determinism_over_processes":  # this check is slow and the same for other tiles
         run_check(check, game_of(5, 1), seeds=(0,))
 
 
@@ -179,7 +179,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def in_folder(folder: Path, **overrides: Any) -> ShisenSho:
-    tile_images.cache_clear()  # tests change files, but a program reads them once
+    tile_images.cache_clear()  # tests change files, which a program reads only once
     return game_of(tiles="folder", data=str(folder), reasoning=2, **overrides)
 
 

@@ -16,14 +16,14 @@ OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}
 
 @st.composite
 def boards(draw: st.DrawFn, largest: int = 6) -> Board:
-    """Arbitrary boards of few kinds with many empty cells, even of one row or column."""
+    """Draw boards of any size, even of one row or column, with few kinds of tile and many empty cells."""
     rows, columns = draw(st.integers(1, largest)), draw(st.integers(1, largest))
     tile = st.sampled_from([EMPTY, EMPTY, "red circle", "blue square"])
     return tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))
 
 
 def fewest_turns(board: Board, start: Cell, end: Cell) -> int | None:
-    """Fewest turns of a path between two tiles, by breadth-first search over cells and directions; None if none."""
+    """Return the fewest turns of a path between two tiles, by breadth-first search; None without a path."""
     rows, columns = len(board), len(board[0])
     best: dict[tuple[Cell, Cell], int] = {}
     queue = deque((start, direction, 0) for direction in OPPOSITE)
@@ -53,7 +53,7 @@ def cells_with_tiles(board: Board) -> list[Cell]:
 
 
 def path_is_free(board: Board, path: list[Cell]) -> bool:
-    """True if the cells between the ends of a path are empty or in the ring."""
+    """Return True if all cells between the ends of a path are empty or in the ring around the board."""
     passed: list[Cell] = []
     for (r0, c0), (r1, c1) in pairwise(path):
         assert (r0 == r1) != (c0 == c1), "segments are straight and not empty"

@@ -1,4 +1,4 @@
-"""Solver for Shisen-Sho: clears boards, follows its own plans, and is optimal where boards cannot be cleared."""
+"""The solver for Shisen-Sho clears boards, follows its own plans, and is optimal where boards cannot be cleared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmgym.sandbox.games.shisensho.paths import Board
 from vlmgym.sandbox.games.shisensho.solver import NODE_BUDGET, best_move, plan
 from vlmgym.sandbox.games.tiles import EMPTY
 
-RNG = np.random.default_rng(0)  # steps of this game are deterministic
+RNG = np.random.default_rng(0)  # unused, because steps of this game are deterministic
 
 
 def game_of(**overrides: Any) -> ShisenSho:
@@ -39,7 +39,7 @@ def tiles_left(board: Board) -> int:
 
 
 def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) -> int:
-    """Fewest tiles that any play leaves, by exhaustive search."""
+    """Return the fewest tiles that any play leaves, by exhaustive search."""
     if state.board not in seen:
         after = (game.step(state, action, RNG).state for action in game.legal_actions(state) if action[:2] < action[2:])
         seen[state.board] = min((fewest_left(game, one, seen) for one in after), default=tiles_left(state.board))
@@ -48,7 +48,7 @@ def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) 
 
 @st.composite
 def states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
-    """Small boards, mostly unsolvable, also with odd numbers of a kind or more than `copies`."""
+    """Draw small boards, mostly unsolvable; a kind may have an odd number of tiles, or more than `copies`."""
     rows, columns = draw(st.sampled_from([(2, 4), (3, 4), (4, 3), (2, 6), (4, 4)]))
     tile = st.sampled_from([EMPTY, "red circle", "blue square", "green star", "yellow heart"])
     board = tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))

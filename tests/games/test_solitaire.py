@@ -36,7 +36,7 @@ def test_adjacent_ranks_of_the_lowest_cards_can_be_played() -> None:
 
 
 def longest(columns: Columns, base: int) -> int:
-    """Most cards that can be played, by trying everything."""
+    """Return the largest number of cards that can be played, by exhaustive search."""
     return max(
         (
             1 + longest((*columns[:i], column[:-1], *columns[i + 1 :]), column[-1])

@@ -257,7 +257,7 @@ def test_oracle_takes_the_longer_run() -> None:
 
 
 def test_oracle_sees_runs_made_by_falling_tiles() -> None:
-    # Both the 1s and the 0s can make a run of three; clearing the 1s drops a 2 next to the other two.
+    # The 1s and the 0s can both make a run of three, but clearing the 1s also drops a 2 next to the other 2s.
     board: Board = ((10, 11, 12, 13, 14), (15, 16, 17, 2, 18), (0, 0, 19, 1, 20), (21, 22, 0, 1, 23), (24, 2, 2, 27, 1))
     game = five_by_five()
     assert set(game.legal_actions(SwapState(board))) >= {(2, 2, 3, 2), (4, 3, 4, 4)}

@@ -1,4 +1,4 @@
-"""Tic-tac-toe: rules and the opponent, against minimax over strings."""
+"""Tic-tac-toe: rules and the opponent, compared with minimax over strings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def winner(cells: str) -> str | None:
 
 @cache
 def value(cells: str, player: str) -> int:
-    """1, 0 or -1 for the player to move, by plain minimax."""
+    """Return the value for the player to move (1, 0 or -1), by plain minimax."""
     if winner(cells):
         return -1
     other = "O" if player == "X" else "X"

@@ -1,4 +1,4 @@
-"""Tracking: balls can be followed by nearest neighbours alone, which gives the answer."""
+"""Tracking: following each ball to its nearest neighbour in the next image gives the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def follow(state: TrackingState, shuffled: np.random.Generator) -> int:
-    """Answer from frames whose balls are unordered."""
+    """Answer the question from frames whose balls are in no particular order."""
     frames = [shuffled.permutation(frame).tolist() for frame in state.path]
     ends = []
     for start in frames[0]:
@@ -52,7 +52,7 @@ def test_the_marked_ball_is_red_in_the_first_image_only() -> None:
     assert red[1] == 0
 
 
-def test_a_count_may_be_zero_and_a_ball_is_not() -> None:
+def test_counts_may_be_zero_but_balls_are_numbered_from_one() -> None:
     game = Tracking()
     states = [game.start(np.random.default_rng(seed)) for seed in range(10)]
     for state in states:

@@ -1,4 +1,4 @@
-"""vqa: answers match the scene, cannot be guessed from the question, and are compared after normalisation."""
+"""VQA: answers match the scene, cannot be guessed from the question, and are compared after normalisation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(game: Vqa, seed: int) -> VqaState:
 
 
 def possible_answers(question: str, config: VqaConfig) -> tuple[str, ...]:
-    """Possible answers to a question, from its text."""
+    """Derive the possible answers to a question from its text."""
     if question.startswith("How many objects are"):
         return tuple(map(str, range(config.min_objects)))
     if question.startswith("How many"):
@@ -43,7 +43,7 @@ def possible_answers(question: str, config: VqaConfig) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def config() -> VqaConfig:
-    """Small scenes, so that the same question is frequent."""
+    """Configure small scenes, so that questions repeat often."""
     chosen = VqaConfig.at(1, 1, relations=True)
     assert isinstance(chosen, VqaConfig)
     return chosen

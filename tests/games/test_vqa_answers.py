@@ -26,7 +26,7 @@ TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 class Quantity(NamedTuple):
-    """The meaning of an answer; two answers are equal exactly if all parts are."""
+    """The meaning of an answer. Two answers are equal exactly if all of these parts are."""
 
     before: str
     negative: bool
@@ -48,7 +48,7 @@ affixes = st.lists(st.sampled_from(MARKUP + CURLY), max_size=2, unique_by=lambda
 
 @st.composite
 def writings(draw: st.DrawFn, quantity: Quantity) -> str:
-    """Write a quantity in one of many ways."""
+    """Draw one of many ways to write a quantity."""
     before, negative, whole, fraction, after = quantity
     alone = not after or after[0] in "%° "
     apart = alone or after[0] in "!/-"

@@ -1,1 +1,1 @@
-"""Tests of adapters with the packages that they adapt to, in .venv-integrations and .venv-verifiers."""
+"""Tests of adapters with the packages that they adapt to, in .venv-integrations or .venv-verifiers."""

@@ -1,7 +1,7 @@
-"""Every adapter gives the texts, images, outcomes, rewards and score of `vlmgym.Episode` for the same responses.
+"""For the same responses, every adapter has the texts, images, outcomes, rewards and score of `vlmgym.Episode`.
 
-An adapter is added to `DRIVERS` with a function that plays a case through it, if possible through the framework's own
-entry point. Cases are skipped where the framework is not installed.
+`DRIVERS` has a function for each adapter that plays a case, if possible through the framework's own entry point.
+Cases are skipped where the framework is not installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORACLE = "the oracle's answer"
 
 @dataclass(frozen=True)
 class Case:
-    """An episode, as the arguments of `vlmgym.Episode`, and the responses of the model in turn."""
+    """The arguments of a `vlmgym.Episode`, and the model's responses, in order."""
 
     game: str
     seed: int
@@ -57,12 +57,12 @@ class Case:
 
 
 Message = tuple[str, list[str]]
-"""Role and parts; images are hashes of their pixels."""
+"""Role and parts of a message; images are hashes of their pixels."""
 
 
 @dataclass
 class Played:
-    """Everything that a model and a trainer see of an episode: per turn its messages, or in a conversation new ones."""
+    """All that a model and a trainer see of an episode. `turns` has the messages of each turn, or only the new ones."""
 
     turns: list[list[Message]] = field(default_factory=list)
     outcomes: Any = field(default_factory=list)
@@ -96,7 +96,7 @@ CASES = {
 
 
 def pixels(image: Any) -> np.ndarray[Any, Any]:
-    """Decode an image: an array, PIL, a PNG file, or base64 with or without the head of a data URL."""
+    """Decode an image: an array, a PIL image, a PNG file, or base64 with or without the prefix of a data URL."""
     if isinstance(image, str):
         image = base64.b64decode(image.partition("base64,")[2] or image)
     if isinstance(image, bytes):
@@ -129,7 +129,7 @@ def with_images(prompt: Sequence[Any], images: Sequence[Any]) -> list[Message]:
 
 
 def by_hand(case: Case, turns: int | None = None, whole: bool = False) -> Played:
-    """Play with `Episode`; `whole` gives all messages of each turn."""
+    """Play with `Episode`; with `whole`, each turn has all messages instead of only the new ones."""
     episode, played = case.episode, Played()
     for response in case.responses[:turns]:
         messages = read(episode.messages())
@@ -142,7 +142,7 @@ def by_hand(case: Case, turns: int | None = None, whole: bool = False) -> Played
 
 
 def trl(case: Case) -> Played:
-    """Call the tool as GRPOTrainer does; tests/in_training/test_trl.py does so through the trainer."""
+    """Call the tool as GRPOTrainer does; tests/in_training/test_trl.py uses the trainer itself."""
     environment = GameEnvironment()
     environment.reset(**case.row)
     played = Played([with_images(case.row["prompt"], case.row["images"])])
@@ -197,7 +197,7 @@ def inspect(case: Case) -> Played:
     def respond(messages: Any, *_: Any) -> Any:
         contents = [each.content if isinstance(each.content, str) else map(vars, each.content) for each in messages]
         played.turns.append([(each.role, parts(content)) for each, content in zip(messages, contents)])
-        usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else it downloads a tokenizer
+        usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)  # else Inspect downloads a tokenizer
         return ModelOutput.from_content("mockllm/model", next(responses)).model_copy(update={"usage": usage})
 
     model = get_model("mockllm/model", custom_outputs=respond)
@@ -277,7 +277,7 @@ def vagen(case: Case) -> Played:
     if case.options.get("chat"):
         played.turns[0].insert(0, ("system", [system]))
     else:
-        assert system == SYSTEM_PROMPT  # VAGEN always has one
+        assert system == SYSTEM_PROMPT  # VAGEN always has a system prompt
     played.score = info["score"]
     return played
 
@@ -306,7 +306,7 @@ def verifiers(case: Case) -> Played:
 
 
 def verl(case: Case) -> Played:
-    """Play a row with verl's worker and a stub of the model's server; verl has outcomes only as counts."""
+    """Play a row with verl's worker and a stub of the model's server. verl only has counts of outcomes."""
     pytest.importorskip("verl.experimental.agent_loop.agent_loop")
     from tests.in_integrations.test_verl import roll_out
     from tests.in_training.tiny import make_checkpoint
@@ -323,7 +323,7 @@ def verl(case: Case) -> Played:
         )
         found = re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", text, re.DOTALL)
         new = [(role, [text]) for role, text in found[read_so_far:]]
-        read_so_far = len(found) + 1  # and the response
+        read_so_far = len(found) + 1  # the next message is the response
         played.turns.append([*new[:-1], (new[-1][0], [*parts(images), *new[-1][1]])])
     played.outcomes = {outcome.value: facts[outcome][0] for outcome in vlmgym.Outcome}
     played.rewards, played.score = facts["turn_scores"][0], facts["score"][0]
@@ -344,7 +344,7 @@ DRIVERS: dict[str, Callable[[Case], Played]] = {
 }
 SINGLE_MOVES = ("lmms_eval", "trl_moves")
 WHOLE_REQUESTS = ("inspect", "verifiers")
-"""Send all messages of `Episode.messages` in each turn; the others keep the conversation and add what is new."""
+"""Adapters that send all messages of `Episode.messages` in each turn; the others add new ones to a conversation."""
 PLAYED = [
     (adapter, name)
     for adapter in DRIVERS
@@ -364,7 +364,7 @@ def test_cases_have_all_outcomes_and_ends() -> None:
     assert any(case.episode.messages()[0]["role"] == "system" for case in CASES.values())
 
 
-def test_a_chat_is_what_conversations_add_up_to() -> None:
+def test_new_messages_of_a_chat_add_up_to_all_its_messages() -> None:
     case = CASES["chat"]
     conversation: list[Message] = []
     for new, whole, response in zip(by_hand(case).turns, by_hand(case, whole=True).turns, case.responses):
@@ -375,11 +375,11 @@ def test_a_chat_is_what_conversations_add_up_to() -> None:
 
 @pytest.mark.parametrize(("adapter", "name"), PLAYED)
 def test_adapters_play_as_episode(adapter: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # where frameworks write logs
+    monkeypatch.chdir(tmp_path)  # frameworks write logs there
     case = CASES[name]
     played = DRIVERS[adapter](case)
     expected = by_hand(case, 1 if adapter in SINGLE_MOVES else None, adapter in WHOLE_REQUESTS)
-    if adapter == "lmms_eval":  # evaluates by the score alone
+    if adapter == "lmms_eval":  # has the score but no rewards
         expected.rewards = None
     if adapter == "verl":
         expected.outcomes = {outcome.value: expected.outcomes.count(outcome) for outcome in vlmgym.Outcome}

@@ -1,4 +1,4 @@
-"""Games as tasks of Inspect, with a server of the OpenAI API."""
+"""Games as tasks of Inspect, with a server that has the OpenAI API."""
 
 from __future__ import annotations
 

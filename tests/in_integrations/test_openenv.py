@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {"max_turns": 4, "size": 160}
 
 @contextmanager
 def serve(app: Any) -> Iterator[str]:
-    """Serve an app on a free port; give its address."""
+    """Serve an app on a free port; yield its address."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = Thread(target=server.run)
     thread.start()
@@ -124,7 +124,7 @@ def test_a_typed_client_sees_the_messages_of_an_episode(url: str) -> None:
         assert observation.messages() == episode.messages()
         assert (observation.outcome.value, observation.feedback) == ("unparsable", episode.feedback)
         assert client.state().seed == 2
-        again = client.reset(seed=2, game=client.state().game).observation  # an id, where the server was given a name
+        again = client.reset(seed=2, game=client.state().game).observation  # an id, though the server was given a name
         assert again.messages() == Episode("swap", 2, **SETTINGS).messages()
 
 

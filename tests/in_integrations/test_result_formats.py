@@ -1,4 +1,4 @@
-"""Exported results, read by the libraries and schemas of their formats."""
+"""Exported results are read by libraries and accepted by schemas of their formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of SkyRL-gym, with the calls that SkyRL's generator makes."""
+"""Environments of SkyRL-gym, called as by SkyRL's generator."""
 
 from __future__ import annotations
 

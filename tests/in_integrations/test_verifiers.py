@@ -59,7 +59,7 @@ def test_vf_eval_runs_the_example_on_this_machine_only(tmp_path: Path) -> None:
         options = f"--model tiny --no-rich -n 4 --output-dir {tmp_path}".split()
         done = subprocess.run(
             [Path(sys.executable).parent / "vf-eval", "@", tmp_path / "eval.toml", *options],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PRIME_API_KEY": "key", "PATH": ""},  # no uv either
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PRIME_API_KEY": "key", "PATH": ""},  # without uv
             capture_output=True,
             text=True,
             timeout=300,
@@ -92,10 +92,10 @@ def test_rollouts_of_a_task_share_their_state(tmp_path: Path) -> None:
     first, second = (episode.traces[0] for episode in episodes)
     assert first.task.data.id == second.task.data.id == "2048-v0/1000000"
     assert first.messages == second.messages  # the server's responses depend only on the request
-    assert len(first.branches) == SMALL["max_turns"]  # samples of training, one per turn
+    assert len(first.branches) == SMALL["max_turns"]  # one training sample per turn
 
 
-def test_a_chat_is_one_sample_of_training(tmp_path: Path) -> None:
+def test_a_chat_is_one_training_sample(tmp_path: Path) -> None:
     episodes, server = evaluate(tmp_path, episodes=1, settings={**SMALL, "chat": True, "history_images": 100})
     for episode in episodes:
         (branch,) = episode.traces[0].branches
@@ -104,7 +104,7 @@ def test_a_chat_is_one_sample_of_training(tmp_path: Path) -> None:
 
 
 def streamed(request: Request) -> Answer:
-    """Respond as `well_behaved`, in chunks."""
+    """Respond as `well_behaved` does, in chunks."""
     assert request.body["stream"]
     whole = json.loads(well_behaved(request).body)
     text = whole["choices"][0]["message"]["content"]
@@ -120,7 +120,7 @@ def streamed(request: Request) -> Answer:
 
 @pytest.mark.slow
 def test_the_streaming_harness_of_verifiers_plays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [os.environ["PATH"], str(Path(sys.executable).parent), str(ROOT / ".venv" / "bin")]  # one has uv
+    folders = [os.environ["PATH"], str(Path(sys.executable).parent), str(ROOT / ".venv" / "bin")]  # one of these has uv
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     episodes, server = evaluate(tmp_path, streamed, {"harness": {"id": "null"}}, episodes=1)
     for episode in episodes:

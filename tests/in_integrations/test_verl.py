@@ -1,6 +1,6 @@
 """verl's AgentLoopWorker plays whole episodes with a stub of the model's server.
 
-docs/integrations/verl.md has the commands for this: verl needs a separate environment.
+verl needs a separate environment: docs/integrations/verl.md has the commands.
 """
 
 from __future__ import annotations

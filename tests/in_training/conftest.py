@@ -1,4 +1,4 @@
-"""Fixtures of training runs. Imports of torch are delayed, since the core environment also loads this file."""
+"""Fixtures of training runs. They import torch late, because the core environment also loads this file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Returns the folder of the finished run of a variant; each is run once."""
+    """Return a function that returns the folder of a finished run of a variant; each variant runs only once."""
     from tests.in_training.runs import QUICK, VARIANTS
     from training.local.train import main
 

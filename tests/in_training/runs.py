@@ -1,4 +1,4 @@
-"""Training runs of a few steps, by the command line, and what they leave behind."""
+"""Training runs of a few steps on the command line, and functions that read their files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VARIANTS = {
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--play.chat"),
 }
-"""Options of variants of training."""
+"""Options of each variant of training."""
 
 
 def read(path: Path) -> Any:

@@ -61,7 +61,7 @@ class Reference:
         return dict(self.processor(text=[chat], images=opened or None, return_tensors="pt"))
 
     def logits(self, text: str, images: Sequence[ImageArray], response: Sequence[int]) -> torch.Tensor:
-        """Return logits of each response token and the one after it, shape (tokens + 1, vocabulary)."""
+        """Return the logits of all response tokens and of the token after them, shape (tokens + 1, vocabulary)."""
         batch = self.batch(text, images)
         before = batch["input_ids"].shape[1]
         tail = torch.tensor([response], dtype=torch.int64)
@@ -88,7 +88,7 @@ def respond(
 
 
 def change_adapters(actor: Actor) -> None:
-    """Give adapters an effect."""
+    """Change the weights of adapters, so that they have an effect."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in actor.named_parameters():

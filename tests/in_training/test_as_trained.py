@@ -1,4 +1,4 @@
-"""Evaluations of what a checkpoint was trained on."""
+"""Evaluations with the games and settings that a checkpoint was trained on (`--as-trained`)."""
 
 from __future__ import annotations
 

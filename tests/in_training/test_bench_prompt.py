@@ -1,4 +1,4 @@
-"""`vlmgym bench-model --prompt` with a tiny model in transformers next to a real HTTP server."""
+"""`vlmgym bench-model --prompt` compares a tiny model in transformers with a real HTTP server."""
 
 from __future__ import annotations
 

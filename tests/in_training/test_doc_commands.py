@@ -1,4 +1,4 @@
-"""Command lines of training in the documentation have the options of the real parsers."""
+"""Training commands in the documentation have valid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training runs that fail: divergence, memory, full disks, and options that are rejected."""
+"""Training runs that fail: divergence, full memory, full disks, and invalid options."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> 
     )
     args: Any = (tmp_path, 1, actor, optimizer, start, {}, trained)
     weights = (model / "model.safetensors").stat().st_size
-    for size in (weights // 2, weights + 100_000):  # too small for the weights, and for the optimiser
+    for size in (weights // 2, weights + 100_000):  # too small for the weights, or only for the optimiser
         with limited_file_size(size), pytest.raises(OutputError, match=f"cannot write {tmp_path}"):
             save_checkpoint(*args)
         assert last_checkpoint(tmp_path) is None

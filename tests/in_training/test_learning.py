@@ -1,4 +1,4 @@
-"""A tiny model learns a custom game from scratch: perception by supervised fine-tuning, decisions by GRPO."""
+"""A tiny model learns a custom game: perception by supervised fine-tuning, then decisions by GRPO."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Weights & Biases without a network; it reads its settings again afterwards."""
+    """Use Weights & Biases without a network; afterwards, let it read its settings again."""
     import wandb as module
 
     for name, value in {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}.items():
@@ -78,7 +78,7 @@ def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path:
 def test_wandb_logs_metrics_and_config(tmp_path: Path, wandb: Any) -> None:
     run = tmp_path / "run"
     main(["eval", "2048", "--episodes", "3", "--reasoning", "4", "--wandb", "games", *QUICK, "--output-dir", str(run)])
-    wandb.teardown()  # flushes files
+    wandb.teardown()  # flushes its files
     name = (run / "wandb_id").read_text()
     (file,) = run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb")
     written = file.read_bytes()

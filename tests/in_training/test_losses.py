@@ -1,4 +1,4 @@
-"""Losses and gradients against TRL and plain formulas, minibatches, and supervised fine-tuning."""
+"""Losses and gradients, compared with TRL and plain formulas; minibatches and supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def actor(checkpoint: Path) -> Actor:
 
 
 def make_targets(actor: Actor, *, critic: bool = False) -> list[TrainSample]:
-    """Create samples whose probabilities have moved, some beyond the clip range, in both directions."""
+    """Create samples whose probabilities have changed in both directions, some beyond the clip range."""
     rng = np.random.default_rng(1)
     samples = make_samples(actor, LENGTHS)
     with torch.no_grad():
@@ -320,7 +320,7 @@ def test_each_sample_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
         sample.old_logprobs = sample.ref_logprobs = None
     metrics, steps = run_update(actor, samples, update_config(loss_over="responses"), epochs=3)
     assert len(steps) == 6
-    assert metrics["loss"] == pytest.approx(-1111 / 4)  # with unmoved probabilities, a response costs -advantage
+    assert metrics["loss"] == pytest.approx(-1111 / 4)  # the loss is -advantage if probabilities are unchanged
     assert metrics["clip_fraction"] == 0
     assert metrics["approx_kl"] == pytest.approx(0, abs=TOLERANCE)
     assert len({round(norm_of(step), 3) for step in steps}) > 2, "minibatches are the same in all epochs"

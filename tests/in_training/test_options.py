@@ -22,7 +22,7 @@ def test_options_override_the_preset() -> None:
     config = read_config(["--config", "rows=4", "theme=light", "--config", "columns=5", "--steps", "7"])
     (game,) = config.make_curriculum().games
     assert (game.config.rows, game.config.columns, game.config.theme) == (4, 5, "light")
-    assert (game.config.similarity, game.config.size) == (0.0, 128)  # from the preset
+    assert (game.config.similarity, game.config.size) == (0.0, 128)  # values of the preset
     assert (config.steps, config.batch_size) == (7, 64)
     with pytest.raises(UsageError, match="rows is set twice"):
         read_config(["--config", "rows=4", "rows=5"]).make_curriculum()
@@ -64,7 +64,7 @@ def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) 
         (("--games", "vqa", "--reward.shaping", "sign", "--states.moves", "1", "1"), "sign", (1, 1)),
     ],
 )
-def test_rewards_and_states_of_a_preset_are_for_2048(
+def test_rewards_and_states_of_the_preset_apply_only_to_2048(
     args: tuple[str, ...], shaping: str, moves: tuple[int, int]
 ) -> None:
     config = read_config(args)

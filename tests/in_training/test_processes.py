@@ -1,4 +1,4 @@
-"""Training in several processes: equal to one process, resumable, and over once a process dies."""
+"""Training in several processes: equal to one process, resumable, and ended by the death of a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vlmgym.records.episode import EpisodeRecord
 
 
 def evaluated_responses(run: Path) -> list[list[str]]:
-    """Read the responses of each whole episode of the evaluation before training, if there is one."""
+    """Read the responses of each episode in the evaluation before training; empty without an evaluation."""
     files = (run / "evaluation").glob("before/episodes.jsonl")
     records = [EpisodeRecord.model_validate_json(line) for file in files for line in file.read_text().splitlines()]
     records.sort(key=lambda record: (record.game.id, record.seed))
@@ -95,7 +95,7 @@ def test_a_killed_process_or_an_interrupt_ends_all(model: Path, tmp_path: Path, 
     assert not psutil.wait_procs(children, timeout=60)[1]
 
 
-def test_processes_need_a_state_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_process_needs_a_state(capsys: pytest.CaptureFixture[str]) -> None:
     code, message = fail(capsys, *QUICK, "--processes", "3")
     assert (code, message) == (2, "error: processes must be at most 2, the number of states of a step, got 3")
 

@@ -1,6 +1,6 @@
-"""Documented commands of tasks, with a tiny model.
+"""Documented commands for tasks, run with a tiny model.
 
-Those of docs/real_data.md run with miniatures of the datasets in the same layout.
+The commands of docs/real_data.md run on miniature datasets in the layout of the real ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs" / "real_data.md").read_text()
 RECIPES = (ROOT / "docs" / "training_local.md").read_text().replace("\\\n", "")
 REAL_MODEL = "Qwen/Qwen3-VL-4B-Instruct"
 MACHINE = "not installed|this machine|Ray has|GiB"
-"""In problems of a machine without GPUs."""
+"""Pattern of the problems that `--check` reports on a machine without GPUs."""
 ROWS = {"train": 40, "held out": 8}
 PLACES = (("FR", "Île-de-France", "Paris", 48.85, 2.35), ("JP", "Tokyo", "Tokyo", 35.68, 139.69))
 OSV5M_COLUMNS = (
@@ -45,7 +45,7 @@ def commands(section: str) -> list[str]:
 
 
 def write_osv5m(root: Path) -> None:
-    """Write the tables, and the images as zip files with one folder each."""
+    """Write the tables, and zip files of images with one folder each."""
     repo = root / "osv5m" / "osv5m"
     for split, first, count in (("train", 100, ROWS["train"]), ("test", 900, ROWS["held out"])):
         (repo / "images" / split).mkdir(parents=True)
@@ -73,7 +73,7 @@ def image(number: int) -> dict[str, Any]:
 
 
 def write_nlvr2(root: Path) -> None:
-    """Write a repository with a loading script, and its Parquet copy, which is partial for large splits."""
+    """Write a repository with a loading script, and its Parquet copy, which has only parts of large splits."""
     (root / "HuggingFaceM4" / "NLVR2").mkdir(parents=True)
     (root / "HuggingFaceM4" / "NLVR2" / "NLVR2.py").write_text("import datasets")
     label = {"names": ["True", "False"], "_type": "ClassLabel"}
@@ -146,7 +146,7 @@ def run(command: str, checkout: Path, hub: Hub) -> subprocess.CompletedProcess[s
 
 
 def questions(run: Path, pattern: str) -> list[Any]:
-    """States of the first turns that are recorded in the files of a run."""
+    """Return the states of all first turns in the files of a run."""
     lines = [line for path in run.glob(pattern) for line in path.read_text().splitlines()]
     return [json.loads(line)["turns"][0]["state"] for line in lines]
 
@@ -199,7 +199,7 @@ def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
     ("name", "more", "warned"), [("three-games", "", False), ("2048", "", False), ("2048", "--play.max-turns 1", True)]
 )
 def test_documented_curricula(name: str, more: str, warned: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only with single responses, 2048 cannot leave its first stage."""
+    """With single responses, 2048 cannot leave its first stage, and a warning says so."""
     (recipe,) = re.findall(rf"training\.local\.train (--curriculum {name} .*)", RECIPES)
     main([*shlex.split(f"{recipe} {more}"), "--check"])
     said = capsys.readouterr().out

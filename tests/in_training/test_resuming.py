@@ -87,7 +87,7 @@ def test_finished_runs_can_be_extended(finished: Run, tmp_path: Path) -> None:
 
 
 def test_named_checkpoints_resume_and_later_steps_are_put_aside(finished: Run, tmp_path: Path) -> None:
-    """The run has checkpoints 2 and 3; resumed from 2, it ends the same, and all that came after 2 is kept."""
+    """A run with checkpoints 2 and 3 is resumed from 2. It repeats step 3 exactly; the old files are put aside."""
     whole, run = finished("grpo"), tmp_path / "run"
     shutil.copytree(whole, run)
     main(["--resume", str(run / "checkpoints" / "step_2"), "--steps", "4"])
@@ -100,7 +100,7 @@ def test_named_checkpoints_resume_and_later_steps_are_put_aside(finished: Run, t
     kept = ["checkpoints/step_000003/trainer.pt", "rollouts/step_000003.jsonl", "result.json", "curve.jsonl"]
     for name in (*kept, "model/model.safetensors", "model/vlmgym.json"):
         assert (aside / name).read_bytes() == (whole / name).read_bytes(), name
-    main(["--resume", str(run / "checkpoints" / "step_000003")])  # of the new steps
+    main(["--resume", str(run / "checkpoints" / "step_000003")])  # a checkpoint of the new steps
     assert curve(run) == curve(run / "after_step_000003")
     assert len(curve(run)) == 4
 
@@ -155,7 +155,7 @@ def test_edited_files_of_a_run_are_rejected(
     edited.write_text((HERE / file).read_text())
     options = (run / "options.json").read_text()
     (run / "options.json").write_text(options.replace(str(HERE / file), str(edited)))
-    TrainingRun.reopen(run, [])  # moved but equal
+    TrainingRun.reopen(run, [])  # a moved copy is accepted
     edited.write_text(edited.read_text().replace(*edit))
     code, message = fail(capsys, "--resume", str(run))
     assert code == 2
@@ -228,7 +228,7 @@ def test_failed_options_can_be_corrected_in_the_same_folder(
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Weights & Biases without an account; it reads its settings again afterwards."""
+    """Use Weights & Biases without an account; afterwards, let it read its settings again."""
     module = pytest.importorskip("wandb")
     for name in ("WANDB_API_KEY", "WANDB_MODE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
@@ -242,9 +242,9 @@ def test_wandb_continues_its_run(model: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = tmp_path / "run"
     main([*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--wandb", "games", "--output-dir", str(run)])
-    time.sleep(1.1)  # its folders are named by the second
+    time.sleep(1.1)  # its folders are named by time, in seconds
     main(["--resume", str(run), "--steps", "4"])
-    wandb.teardown()  # flushes files
+    wandb.teardown()  # flushes its files
     name = (run / "wandb_id").read_text()
     first, second = (file.read_bytes() for file in sorted(run.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb")))
     assert b"perception_weight" in first, "the config is missing"

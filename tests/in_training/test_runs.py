@@ -1,4 +1,4 @@
-"""Training runs of a few steps: variants, evaluation, supervised fine-tuning, novel states."""
+"""Training runs of a few steps: variants, evaluation, supervised fine-tuning, and novel states."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Run = Callable[[str], Path]
 
 
 def record_images(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list to which all images that models get are added."""
+    """Return a list that collects all images that models get."""
     shown: list[Any] = []
     encode = Encoder.encode
 

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer over the public interface: single moves, and whole episodes through tool calls."""
+"""TRL's GRPOTrainer with the public interface: single moves, and whole episodes through tool calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def grpo_config(folder: Path, **options: Any) -> GRPOConfig:
 
 
 def load(folder: Path) -> torch.nn.Module:
-    """Load a model; given a path, TRL fails on Qwen2.5-VL with transformers 4.57."""
+    """Load a model. TRL could load it from a path, but fails for Qwen2.5-VL with transformers 4.57."""
     model: torch.nn.Module = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     return model
 
@@ -58,7 +58,7 @@ def load_processor(folder: Path, kind: Kind) -> Any:
 
 
 def without_vision_tokens(processor: Any) -> dict[str, Any]:
-    """Options of generation: an image token in a response fails in the forward pass, and tiny models generate them."""
+    """Return generation options that suppress image tokens: tiny models generate them, and forward passes then fail."""
     names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     return {"suppress_tokens": processor.tokenizer.convert_tokens_to_ids(list(names))}
 
@@ -139,7 +139,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def respond_by_hand(snapshot: str, always: str | None) -> tuple[list[str], list[Any], list[str], float]:
-    """Play an episode and return responses, images, texts and reward; `always` replaces the oracle."""
+    """Play an episode with the oracle or the response `always`; return responses, images, texts and reward."""
     episode = Episode.restore(snapshot)
     responses: list[str] = []
     images: list[Any] = []
@@ -240,7 +240,7 @@ def test_a_rollout_that_stops_early_has_another_unparsable_response(calls: int, 
     environment.reset(**row)
     for _ in range(calls):
         environment.respond("none")
-    assert [environment.get_reward() for _ in range(2)] == [-2.0 * unparsable] * 2  # counted once
+    assert [environment.get_reward() for _ in range(2)] == [-2.0 * unparsable] * 2  # the added response is counted once
 
 
 @pytest.mark.parametrize("turns", ["1", pytest.param("3", marks=needs_environments)])

@@ -1,4 +1,4 @@
-"""Tiny models, prompts with images, and responses of different lengths."""
+"""Tiny models, prompts with images, and random responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmgym.sandbox.core.game import ImageArray
 
 GAME: Any = make_game("2048", rows=3, columns=3, goal=16, size=96)
 TOLERANCE = 1e-5
-"""Largest difference of float32 results that should be equal."""
+"""Largest difference between float32 results that count as equal."""
 
 
 def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl") -> Path:
@@ -44,7 +44,7 @@ def make_prompts(count: int) -> list[tuple[str, list[ImageArray]]]:
 
 
 def make_samples(actor: Actor, lengths: Sequence[int]) -> list[TrainSample]:
-    """Create those prompts with random responses of the given lengths."""
+    """Create samples from `make_prompts`, with random responses of the given lengths."""
     rng = np.random.default_rng(0)
     words = [token for token in range(len(actor.encoder.tokenizer)) if token not in actor.suppressed]
     return [

@@ -33,7 +33,7 @@ def cluster() -> Iterator[None]:
 
 @dataclass
 class Encoder:
-    """Returns prompts unencoded."""
+    """Returns prompts without encoding them."""
 
     failure: str = ""
 
