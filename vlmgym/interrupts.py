@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parent / "test"
 
 
 def exit_quietly_during_imports() -> None:
-    """Make Ctrl-C kill a vlmgym command without a traceback until `interruptible` handles it.
+    """Make Ctrl-C kill a vlmgym command without a traceback, until `interruptible` takes over.
 
     Otherwise, a `KeyboardInterrupt` during imports would print a traceback.
     """

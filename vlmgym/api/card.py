@@ -16,8 +16,8 @@ from vlmgym.rollout.states import StateConfig
 BODY = """\
 # {title}
 
-States of games ({rows}), made by `vlmgym.make_dataset` of vlmgym {version}. The metadata of this card lists its \
-arguments.
+States of games ({rows}), made by `vlmgym.make_dataset` of vlmgym {version}, with the arguments in the metadata of \
+this card.
 
 | column | |
 |---|---|

@@ -76,11 +76,11 @@ class BenchModelConfig(GameOptions):
     ignore_eos: bool = False
     """Generate exactly max_tokens tokens per response, for comparable results (vLLM and SGLang only)."""
     against: str | None = None
-    """Checkpoint folder: also measure it with transformers in this process, with equal batch sizes."""
+    """Checkpoint folder, also measured with transformers in this process, in batches as large as the concurrency."""
     device: str | None = None
     """Device for transformers, such as cuda:1. None means a GPU if available."""
     dtype: DType = "auto"
-    """Dtype for transformers; auto uses the checkpoint's. Should match the server."""
+    """Data type for transformers, which should match the server's; auto uses that of the checkpoint."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up.
     A server that caches prompts reads it only once."""

@@ -30,7 +30,7 @@ class GamesConfig:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A config field, described for users; `levels` has its value at each level, if a level sets it, else nothing."""
+    """A config field, described for users; `levels` has the value at each level, or nothing if no level sets one."""
 
     name: str
     kind: str

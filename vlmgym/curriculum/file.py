@@ -29,7 +29,7 @@ DATA_SETTINGS = ("data", *TaskConfig.of_data)
 
 
 class StrictModel(BaseModel):
-    """Base of data read from files."""
+    """Base class of data read from files."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -188,7 +188,7 @@ def read_file(path: Path) -> CurriculumFile:
             raise UsageError(f"{path} is not UTF-8 text") from None
     try:
         data = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, or Python's own for a number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or Python's ValueError for a number with thousands of digits
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     try:
         return CurriculumFile.model_validate(data)
@@ -208,7 +208,7 @@ def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFi
     if others := [name for name in settings if name not in DATA_SETTINGS]:
         raise UsageError(
             f"{others[0]} cannot be set for a curriculum, which sets the difficulty and config fields of its games; "
-            f"only {', '.join(DATA_SETTINGS)} can"
+            f"only {', '.join(DATA_SETTINGS)} can be set"
         )
     if not settings:
         return file

@@ -72,7 +72,7 @@ def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCu
 
 
 _MAX_LABELS = 10
-"""Maximum number of episodes to have a legend entry each; a larger number shares one entry."""
+"""Maximum number of episodes with a legend entry each; if there are more, they all share one entry."""
 
 
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:

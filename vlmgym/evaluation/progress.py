@@ -29,7 +29,9 @@ def call_in_order(
     console: Console | None,
     ahead: int = 2,
 ) -> None:
-    """Call a function in worker processes and take the results in order, with at most `ahead` per worker in memory.
+    """Call a function in worker processes and pass its results to `take`, in the order of `calls`.
+
+    At most `ahead` calls per worker are pending or have results in memory.
 
     If a call fails, the others are cancelled. Without a console, no progress is shown.
     """
@@ -54,7 +56,7 @@ def call_in_order(
 
 
 class LiveProgress(ProgressWithStatus):
-    """Progress in turns, with episodes, mean scores, turns/s, tokens and errors so far."""
+    """Progress bar that counts turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
         """Create the display for a number of episodes of these games, each with a turn limit."""

@@ -89,7 +89,10 @@ class EarlierSessions:
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read the run to resume, which must have the same configuration. Changes no files, but drops a torn last line."""
+    """Read the run to resume, which must have the same configuration.
+
+    Changes no files, except that a torn last line of the records is dropped.
+    """
     run = open_run(folder)
     if different := differences(run.config, config):
         raise UsageError(f"cannot resume {folder.folder} with other options: {'; '.join(different)}")

@@ -42,7 +42,7 @@ RANDOM_TURNS = 30
 SALT_BYTES = 32
 """Minimum size of a private salt in bytes. The hash of the salt is public, so the salt must not be guessable."""
 SEED_DIGITS = 13
-"""Hexadecimal digits of a private first seed: 52 bits, because integers in the JavaScript of reports have 53."""
+"""Hexadecimal digits of a private first seed: 52 bits, because reports show it in JavaScript, exact up to 53 bits."""
 
 
 class SuiteGame(StrictModel):

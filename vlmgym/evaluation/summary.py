@@ -168,13 +168,13 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def _by_number(item: tuple[str, int]) -> tuple[float, str]:
-    """Sort numeric words by value, before all others."""
+    """Sort key: numeric words by value, before all others."""
     word = item[0]
     return (float(word) if word.isdecimal() else math.inf), word
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
-    """Summarise a stored run again, or use the given summaries of its games; keep the time and stop reason on disk."""
+    """Summarise a stored run again, or use `games` as its summaries; keep time and stop reason of `summary.json`."""
     games = summarise_run(run) if games is None else games
     return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 

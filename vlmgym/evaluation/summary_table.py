@@ -13,11 +13,11 @@ from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 MANY = 6
-"""Maximum number of games that titles name and tables in the terminal give a column each."""
+"""Maximum number of games for which titles list the games, and the table in the terminal has a column per game."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
-"""Columns of the table in the terminal that has a row for each of many games."""
+"""Columns of the table in the terminal if there are more games, with a row per game."""
 ALL_STAGES = ", all stages together"
-"""Marks a mean over stages of different difficulty, which has no interval."""
+"""Appended to a mean over stages of different difficulty, for which there is no interval."""
 
 
 def run_title(config: RunRecord) -> str:

@@ -184,7 +184,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
-    """Check the games in `run.json` against the suite and the difficulty that it states."""
+    """Check the games in `run.json` against the suite and the difficulty that `run.json` states."""
     if config.suite is not None:
         suite = read_suite(config.suite)
         differences = suite.differences(config)

@@ -100,7 +100,7 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Return the game's own reward for a response as `score`, and 1 for its outcome and 0 for the others.
+    """Return the score of a response (the game's own reward), and 1 for its outcome and 0 for the other outcomes.
 
     A failed request has neither, and does not count in the means.
     """

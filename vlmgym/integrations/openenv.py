@@ -74,7 +74,7 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, game: str | None = None, **unknown: Any
     ) -> GameObservation:
-        """Start an episode; a client that names a game not served, or sends other arguments, gets an error."""
+        """Start an episode; a client gets an error if it names a game not served here, or sends other arguments."""
         if unknown:
             raise UsageError(
                 f"reset takes seed, episode_id and game, got {', '.join(unknown)}: only the server sets the config"

@@ -104,7 +104,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:
-            messages = episode.messages("pil")  # longer by the feedback
+            messages = episode.messages("pil")  # longer than the first messages, because they include feedback
         tokens = processing_class.apply_chat_template(
             [messages], add_generation_prompt=True, tokenize=True, return_dict=True
         )

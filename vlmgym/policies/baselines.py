@@ -59,5 +59,5 @@ class OraclePolicy(StatePolicy):
 
 
 def random_response(prompt: Prompt) -> str:
-    """Return the response of `RandomPolicy` to a prompt; depends only on the seed and the turn."""
+    """Return the response of `RandomPolicy` to a prompt; depends only on the prompt's game, seed and turn."""
     return RandomPolicy().respond(prompt.game, None, policy_rng(prompt.seed, prompt.turn))

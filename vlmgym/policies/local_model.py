@@ -88,7 +88,7 @@ class LocalModel:
         ignore_eos: bool = False,
         on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
-        """Return a reply to each prompt, or an error for each prompt that exceeds the context length.
+        """Return a reply to each prompt, or an error for each prompt that leaves no room in the context length.
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
@@ -118,7 +118,10 @@ class LocalModel:
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         replies: list[Reply | InfrastructureError] = [
-            InfrastructureError(f"the prompt has {length:,} tokens, more than the context length {self.context:,}")
+            InfrastructureError(
+                f"the prompt has {length:,} tokens, which leaves no room for a response in the context length "
+                f"{self.context:,}"
+            )
             for length in lengths
         ]
         for i, row in zip(fitting, rows, strict=True):

@@ -32,10 +32,10 @@ _http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.par
 MAX_BODY = 16 * 2**20
 """Maximum bytes of a response body, so that an endless body does not exhaust memory."""
 MAX_WAIT = 300.0
-"""Maximum seconds to wait for Retry-After."""
+"""Maximum seconds of a wait that a server requests with Retry-After."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
-"""Upper bounds in seconds of the random wait before the first retry, which doubles with each retry, and before any
-retry. Retry-After can prolong a wait."""
+"""Maximum seconds of the random wait before a retry: the first before the first retry, doubled for each further retry,
+and never more than the second. Retry-After can prolong a wait."""
 NO_KEY = "none"
 """Placeholder for servers that need no key, because the client requires one."""
 HEADERS = frozenset(

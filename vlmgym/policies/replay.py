@@ -62,7 +62,7 @@ class ReplayPolicy(ModelPolicy):
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set the number of running episodes; at most twice as many recorded episodes are held in memory."""
+        """Set the number of running episodes; recorded episodes in memory are limited to twice its maximum so far."""
         self._running = max(self._running, episodes)
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

@@ -29,7 +29,7 @@ RECORD_VERSION: Literal[2] = 2
 """Increased when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
 
 LARGEST = 1e100
-"""Largest number in a record; keeps squares and sums in summaries finite."""
+"""Largest number in a record, so that squares and sums in summaries stay finite."""
 
 
 def _bounded(number: float) -> float:

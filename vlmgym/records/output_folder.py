@@ -21,7 +21,7 @@ BUILDING = ".vlmgym.building"
 
 
 class OutputFolder:
-    """A folder with a list of the files in it that belong to vlmgym.
+    """A folder with a list of the files that vlmgym wrote to it.
 
     Files are listed before they are written, so that none is unlisted if the process is killed. Only listed files are
     ever replaced, moved or removed, and symbolic links are not followed.
@@ -37,7 +37,10 @@ class OutputFolder:
 
     @contextmanager
     def reserved(self, *, adopt: bool = False) -> Iterator[None]:
-        """Create the folder if needed, and lock it against other processes; `adopt` accepts files without a list."""
+        """Create the folder if needed, and lock it against other processes.
+
+        `adopt` accepts a folder that has files but no list.
+        """
         with writing(self.folder):
             made = not self._exists()
             if made:
@@ -72,7 +75,7 @@ class OutputFolder:
             )
 
     def check(self, *paths: Path) -> None:
-        """Check that writing files of the folder replaces only listed files."""
+        """Check that writing to these paths would replace only listed files."""
         listed = self.list.entries()
         for path in paths:
             with writing(path):

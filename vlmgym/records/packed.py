@@ -35,7 +35,8 @@ def packed_records(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 return
             total, count = total + len(record), count + 1
             if total > MAX_RECORDS or count > MAX_COUNT:
-                raise UsageError(f"{path} has more than {MAX_COUNT:,} records or {MAX_RECORDS:,} bytes of them")
+                limits = f"more than {MAX_COUNT:,} records, or more than {MAX_RECORDS:,} bytes of records"
+                raise UsageError(f"{path} has {limits}")
             yield start, file.tell() - start, record
 
 

@@ -29,7 +29,7 @@ class CurriculumRecord(_Record):
 
     Attributes:
         file: Contents of the curriculum file.
-        episodes: Number of episodes of each game, by its id; follows from the file and the seed.
+        episodes: Number of episodes of each game, by id; follows from the file and the seed.
     """
 
     file: dict[str, JsonValue]

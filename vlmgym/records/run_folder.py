@@ -146,7 +146,7 @@ class ScriptFolder(RunFolder):
             self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
             self.output.move(self._archive())
         else:
-            self.output.list.rename()  # if a move was killed at its end, the moved files have the same id
+            self.output.list.rename()  # if the last move was killed before it changed this id, the moved run shares it
 
     def _archive(self) -> OutputFolder:
         """Choose the destination of the last run; after an interrupted move, the folder with the files moved so far."""

@@ -18,7 +18,7 @@ ALLOCATIONS = 50_000
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine, even inside a running event loop (a notebook). An interrupt cancels it."""
+    """Run a coroutine, even inside a running event loop (a notebook). An interrupt cancels the coroutine."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
 
     async def cancellable() -> T:

@@ -96,8 +96,8 @@ def evaluate(
         collect: Keep the records in memory and return them. If False, only `hooks` receive the records.
 
     Returns:
-        All records, including those of `resume` with a result; empty if not `collect`. If the run stops early (budget,
-        model unreachable), episodes may be missing, and interrupted episodes have no score.
+        The latest record of each episode, including those of `resume`; empty if not `collect`. If the run stops early
+        (budget, model unreachable), episodes may be missing, and interrupted episodes have no score.
 
     Raises:
         UsageError: An argument is invalid.
@@ -186,7 +186,7 @@ def check_run(policy: Policy, games: Games, settings: PlaySettings) -> None:
         settings.check(game)
         if isinstance(policy, ModelPolicy) and not policy.supports_prompts(settings.of(game.history)):
             raise UsageError(
-                f"{policy.name} shows the image of each turn by itself: remove --observation and --chat, and set "
+                f"{policy.name} shows only the image of the current turn: remove --observation and --chat, and set "
                 "--history-images 0"
             )
     if settings.budget != Budget() and not policy.counts_tokens:

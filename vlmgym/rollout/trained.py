@@ -1,4 +1,4 @@
-"""`vlmgym.json` in a checkpoint: games and settings of its training, which `vlmgym eval --as-trained` uses again."""
+"""`vlmgym.json` in a checkpoint: the games and settings of its training, for `vlmgym eval --as-trained`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Workers on a Ray cluster. Requires the extra `ray`.
 
 The first of these clusters is used: the cluster that the program has already joined, the cluster at RAY_ADDRESS, a
-cluster that runs on this machine, a new cluster on this machine. All its machines need the same version of vlmgym, and
-data of games at the same paths. A machine may be lost at any time; its work is repeated on other machines with the same
-results.
+cluster that runs on this machine, a new cluster on this machine. All machines of the cluster need the same version of
+vlmgym, and data of games at the same paths. A machine may be lost at any time; its work is repeated on other machines
+with the same results.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _next_node(ray: Any) -> Any:
 
 
 def node_name(node: dict[str, Any]) -> str:
-    """Name a node by address and id."""
+    """Return the name of a node in messages: its address and the beginning of its id."""
     return f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
 
 

@@ -63,7 +63,7 @@ def write_report(
     path: Path | None = None,
     label: str | None = None,
 ) -> None:
-    """Write the report of a run, by default into its folder and under its policy; see `write_page`."""
+    """Write the report of a run, by default into the run's folder and labelled with its policy; see `write_page`."""
     config, suite = run.config, summary.suite
     baselines = find_baselines(config)
     write_page(

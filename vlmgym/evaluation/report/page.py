@@ -72,8 +72,8 @@ def write_page(
 ) -> None:
     """Write the page of one or two runs.
 
-    The page is replaced atomically; many episodes go to a folder of the same name without `.html`. The same runs give
-    the same bytes. The first `images` episodes of each game have images; None: all.
+    The page is replaced atomically. The episodes of a large run are written to a folder named like the page without
+    `.html`. The same runs give the same bytes. The first `images` episodes of each game have images; None: all.
     """
     path = path.absolute()
     output = OutputFolder(path.parent)

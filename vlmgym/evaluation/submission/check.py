@@ -106,7 +106,7 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
     except MetadataError as error:
         faults += error.faults
     else:
-        texts[FILE] += metadata.to_toml().encode()  # as parsed, without TOML's other quotes and escapes
+        texts[FILE] += metadata.to_toml().encode()  # also as parsed, because TOML's quotes and escapes can hide text
     for name, text in texts.items():
         if SECRETS.search(text):
             faults.append(f"{name} seems to contain an API key")

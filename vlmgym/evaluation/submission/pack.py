@@ -60,8 +60,7 @@ class PackConfig(WorkerOptions):
     weights: Weights = "unknown"
     """Whether the weights of the model are open or closed."""
     provider: str | None = None
-    """Service that ran the model, or self-hosted. None means self-hosted, and is rejected for other policies than
-    those that run on this machine."""
+    """Service that ran the model, or self-hosted. None means self-hosted, if the policy itself ran the model."""
     relationship: Relationship = "other"
     """Relationship of the submitter to the developer of the model."""
     cost: float | None = None
