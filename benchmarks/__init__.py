@@ -1,1 +1,1 @@
-"""Measurements for maintainers; the package never imports them."""
+"""Measurements for maintainers. The package vlmgym never imports them."""

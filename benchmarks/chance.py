@@ -1,11 +1,11 @@
-"""Rewards without looking at the image: random answers and the best constant answer.
+"""Measure the rewards of answers that ignore the image: random answers, and the best constant answer.
 
 python -m benchmarks.chance
 python -m benchmarks.chance --questions 500
 
-Measured at every reasoning level, with generated questions for vqa and nlvr2 and all photographs for caption. For vqa
-and nlvr2, all possible answers are tried. For caption, hill climbing adds, removes and replaces keywords and synonyms;
-the result is a local optimum.
+Rewards are measured at every reasoning level, on generated questions for vqa and nlvr2, and on all photographs for
+caption. To find the best constant answer, all possible answers of vqa and nlvr2 are tried. For caption, hill climbing
+adds, removes and replaces keywords and synonyms, so the result is only a local optimum.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ LEVELS = range(1, 6)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table."""
+    """Measure rewards without looking at images, and print a table."""
 
     questions: int = 1000
-    """Questions of vqa and nlvr2 per level."""
+    """Number of questions per level, for vqa and nlvr2."""
 
     def __post_init__(self) -> None:
         check_int("questions", self.questions, 1)
@@ -65,7 +65,7 @@ def _format(chance: float, best: float, answer: object) -> tuple[str, str, str]:
 
 
 def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], count: int) -> tuple[float, float, str]:
-    """Return the mean rewards of random answers and of the best constant answer, and this answer."""
+    """Return the mean reward of random answers, the mean reward of the best constant answer, and that answer."""
     states = [game.start_at(seed, np.random.default_rng(seed)) for seed in range(count)]
     means = [float(np.mean([game.score(state, answer)[0] for state in states])) for answer in answers]
     best = int(np.argmax(means))
@@ -73,7 +73,7 @@ def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], c
 
 
 def random_captions(game: Caption, times: int = 50) -> float:
-    """Return the mean reward of the policy `random`, with `times` captions per photograph."""
+    """Return the mean reward of the policy `random` over `times` captions per photograph."""
     rng = np.random.default_rng(0)
     rewards = [game.score(state, game.random_action(rng))[0] for state in _photographs(game) for _ in range(times)]
     return float(np.mean(rewards))
@@ -84,7 +84,7 @@ def best_constant_caption(game: Caption, starts: int = 3) -> tuple[float, str]:
 
     Args:
         game: Task that scores the captions.
-        starts: Number of starting points: one empty list, the others random.
+        starts: Number of searches. The first starts with no words, the others with five random ones.
     """
     search = _Search(game)
     rng = np.random.default_rng(0)
@@ -103,7 +103,7 @@ class _Search:
     """Hill climbing for a list of words with a high mean reward."""
 
     def __init__(self, game: Caption) -> None:
-        """Index the keywords that each word names (`named`) and the words without a match (`rest`)."""
+        """Precompute which keywords each word names (`named`), and how many content words name none (`rest`)."""
         self.words = game.action_space.words
         self.limit, self.requested, self.precision = (
             game.config.words,
@@ -123,7 +123,7 @@ class _Search:
                 self.rest[i, j] = 0 if any(found) else content
 
     def rewards(self, chosen: list[int]) -> NDArray[np.float64]:
-        """Approximate the rewards of the chosen words with each other word added; the last entry adds none."""
+        """Approximate the mean reward of the chosen words after adding each possible word; the last entry adds none."""
         found = np.any(self.named[chosen], axis=0, keepdims=True)
         rest = np.sum(self.rest[chosen], axis=0, keepdims=True)
         length = self.lengths[chosen].sum()
@@ -135,7 +135,7 @@ class _Search:
         return np.where(np.append(self.lengths, 0) + length <= self.limit, reward, 0.0)
 
     def climb(self, chosen: list[int]) -> list[int]:
-        """Improve the words until no single step helps."""
+        """Add, remove or replace one word at a time, as long as that improves the reward."""
         best = self.rewards(chosen)[-1]
         while True:
             fewer = [chosen, *([other for other in chosen if other != word] for word in chosen)]

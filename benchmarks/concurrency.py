@@ -1,10 +1,10 @@
-"""Overhead of concurrent episodes over the latency of the model server.
+"""Measure how much longer concurrent episodes take than the latency of the model server alone.
 
 pip install -e .[bench,openai] && python -m benchmarks.concurrency --json concurrency.json
 
-A server in a separate process answers every request after a fixed latency. All episodes are played concurrently by
-`evaluate` with the policy `openai`, so the ideal time is turns x latency. CPU times are measured per process;
-drawing and encoding are measured afterwards on the same images.
+A server in a separate process answers every request after a fixed latency. `evaluate` plays all episodes concurrently
+with the policy `openai`, so the ideal time is turns x latency. CPU times are measured per process. Drawing and encoding
+are timed separately afterwards, on the same images.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ GOAL = 1.15
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Play against a server with fixed latency and print the overhead."""
+    """Play with a server of fixed latency and print the overhead."""
 
     sizes: tuple[int, ...] = (256, 640)
-    """Image sizes in pixels."""
+    """Sides of the image in pixels; each is measured."""
     episodes: int = 64
-    """Concurrent episodes and requests."""
+    """Number of episodes, which are all played concurrently."""
     max_turns: int = 50
     """Turns per episode."""
     latency: float = 0.2
-    """Seconds per request of the server."""
+    """Seconds that the server takes to answer a request."""
     workers: int | None = None
-    """Worker processes. Default: one per core."""
+    """Number of worker processes. Default: one per core."""
     rounds: int = 3
-    """Runs per size."""
+    """Number of runs per size."""
     json: Path | None = None
     """Write the results to this file."""
 
@@ -71,7 +71,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: seconds, ideal seconds, and CPU milliseconds per turn."""
+    """Results of one run.
+
+    Attributes:
+        seconds: Wall-clock time.
+        ideal: Wall-clock time without overhead, in seconds.
+        turns: Total number of turns.
+        main: CPU milliseconds of the main process per turn; the same unit for the following attributes.
+        workers: CPU time of the worker processes.
+        drawing: CPU time to draw an image.
+        encoding: CPU time to encode an image.
+    """
 
     seconds: float
     ideal: float
@@ -131,7 +141,7 @@ def serve(latency: float, port: Connection, total: Any) -> None:
 
 @contextmanager
 def server(latency: float) -> Iterator[tuple[str, Any]]:
-    """Start a server; yields its address and a shared number, of its answers."""
+    """Start a server; yield its address and a shared counter of the requests that it has answered."""
     context = multiprocessing.get_context("spawn")
     port, sender = context.Pipe(duplex=False)
     total = context.Value("q", 0, lock=False)
@@ -148,7 +158,7 @@ def server(latency: float) -> Iterator[tuple[str, Any]]:
 
 
 def cpu(processes: list[psutil.Process]) -> float:
-    """Sum the CPU seconds of processes."""
+    """Return the sum of the CPU seconds of processes."""
     used = [process.cpu_times() for process in processes]
     return float(sum(times.user + times.system for times in used))
 
@@ -194,7 +204,7 @@ def nap_and_return_pid() -> int:
 
 
 def check(records: list[EpisodeRecord], options: Options) -> int:
-    """Return the number of turns, after checking that no episode ended early."""
+    """Return the total number of turns; raise `UsageError` if an episode ended early."""
     turns = sum(len(record.turns) for record in records)
     if turns != options.episodes * options.max_turns:
         raise UsageError("an episode ended before the turn limit: reduce --max-turns")

@@ -1,4 +1,4 @@
-"""Upper bounds for a critic: how well states predict returns, and the effect of lambda below 1.
+"""Estimate upper bounds for a critic: how well states predict returns, and what a lambda below 1 gains.
 
     .venv-train/bin/python -m benchmarks.critic --model RUN/model
 
@@ -75,7 +75,7 @@ def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRol
 
 
 def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
-    """Return the value head's inputs: hidden states of the last token and (averaged) of the images."""
+    """Return the inputs of the value head for each prompt: last hidden state and mean hidden state of image tokens."""
     assert actor.critic is not None
     read: list[torch.Tensor] = []
     hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
@@ -88,7 +88,7 @@ def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
 
 
 def board_features(turns: Sequence[TurnRecord]) -> Floats:
-    """Features of the true board: tiles, their counts, merges, and a failed previous answer."""
+    """Return features of each turn's true state: tiles, their counts, merges, turn, and a failed previous answer."""
     return np.array([[*_features_of(turn)] for turn in turns], dtype=np.float64)
 
 
@@ -104,7 +104,7 @@ def _features_of(turn: TurnRecord) -> Iterator[float]:
 
 
 def predict(features: Floats, returns: Floats, episodes: Floats) -> Floats:
-    """Predict by ridge regression, cross-validated over episodes."""
+    """Predict returns from features by ridge regression, cross-validated over episodes."""
     ridge = make_pipeline(StandardScaler(), Ridge(PENALTY))
     folds = GroupKFold(FOLDS, shuffle=True, random_state=0)
     guess: Floats = cross_val_predict(ridge, features, returns, groups=episodes, cv=folds)
@@ -112,9 +112,11 @@ def predict(features: Floats, returns: Floats, episodes: Floats) -> Floats:
 
 
 def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats) -> list[tuple[float, float]]:
-    """Effect of each action on the same board and its standard error, by linear regression.
+    """Estimate the effect of each action on the advantage, for equal boards, by linear regression.
 
-    Standard errors are cluster-robust over episodes (Liang and Zeger 1986).
+    Returns:
+        For each column of `actions`, the effect and its standard error, which is cluster-robust over episodes (Liang
+        and Zeger 1986).
     """
     design = np.hstack([actions, board, np.ones((len(board), 1))])
     inverse = np.linalg.pinv(design.T @ design)

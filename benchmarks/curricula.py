@@ -1,12 +1,12 @@
-"""Success rates of policies without a model at the stages of the built-in curricula.
+"""Measure the success rates of policies that need no model at the stages of curricula.
 
 nice python -m benchmarks.curricula
 python -m benchmarks.curricula --curricula 2048 --episodes 50
 python -m benchmarks.curricula --schedule
 
-Plays whole episodes with random, random-legal and oracle policies at every stage that advances by success. The
-thresholds of the curricula and the table in `docs/curricula.md` are based on this. --schedule prints when the stages of
-all built-in curricula begin in training.
+Plays whole episodes with the policies random, random-legal and oracle at every stage of games that advance by success.
+The thresholds of the built-in curricula and the table in `docs/curricula.md` are based on the results. With --schedule,
+prints at which training steps the stages of all built-in curricula begin.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
 BATCH_SIZES = (8, 16, 32, 64, 128, 1024)
-"""Initial states per step with the presets of local training (GRPO: tiny and 1x24gb, 1x80gb; PPO: 64 and 128), and of
-EasyR1's configurations (episodes.yaml, base.yaml, ppo.yaml)."""
+"""Initial states per step: 8 and 16 for GRPO with the local presets tiny, 1x24gb and 1x80gb (64 and 128 for PPO); 32,
+128 and 1024 for EasyR1 with episodes.yaml, base.yaml and ppo.yaml."""
 ORACLE_SHARE = 10
-"""The oracle plays 1 / ORACLE_SHARE of the episodes."""
+"""The oracle plays one of this many episodes, because it is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,13 @@ class Options:
     curricula: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ("2048", "three-games")
     """Names or files of curricula."""
     episodes: int = 500
-    """Episodes per policy and stage; the oracle plays a tenth."""
+    """Episodes per policy and stage. The oracle plays a tenth of them."""
     max_turns: int = 100
     """Maximum number of turns per episode."""
     schedule: bool = False
-    """Print schedules at the batch sizes of training instead."""
+    """Only print when stages begin, at the batch sizes of training."""
     workers: int = 2
-    """Worker processes; 0 plays in this process."""
+    """Number of worker processes; 0 plays in this process."""
 
     def __post_init__(self) -> None:
         check_int("episodes", self.episodes, 2 * ORACLE_SHARE)
@@ -81,7 +81,7 @@ def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
 
 
 def schedule() -> str:
-    """Make a table of the first step and, in parentheses, the number of steps of each stage at each batch size."""
+    """Tabulate the first step of each stage and, in parentheses, its number of steps, for each batch size."""
     rows: list[list[str]] = []
     for name in builtin_names():
         curriculum = Curriculum.read(Path(name))

@@ -1,9 +1,9 @@
-"""Speed and size of PNG, WebP and JPEG encoders on board images.
+"""Measure speed and file size of PNG, WebP and JPEG encoders on images of boards.
 
 pip install -e .[bench] && python -m benchmarks.encoding --json encoding.json
 
-Images: four states per game, at perception 3 (flat colours) and 5 (noise). Every file is decoded and compared with its
-image. Candidates take turns in rounds. `throughput.py` includes this as a part.
+The images show four states per game at perception levels 3 (flat colours) and 5 (noise). Every file is decoded and
+compared with its image. Encoders take turns in rounds. `throughput.py` runs this benchmark as one of its parts.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ MOST_COLOURS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table per kind of image."""
+    """Measure encoders and print a table for each kind of image."""
 
     size: int = 640
     """Image size in pixels."""
     rounds: int = 5
-    """Trials per candidate."""
+    """Trials per encoder."""
     seconds: float = 0.3
-    """Minimum length of a trial in seconds; all images are encoded at least once."""
+    """Minimum length of a trial in seconds. A trial encodes every image at least once."""
     json: Path | None = None
     """Write the results to this file."""
 
@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Rate in images per second, mean file size in bytes, and losslessness of an encoder."""
+    """Results of an encoder: rates in images per second, mean file size in bytes, and whether it is lossless."""
 
     rates: Rates
     size: float
@@ -86,7 +86,10 @@ def with_pillow(format: str, image: ImageArray, **options: Any) -> bytes:
 
 
 def palette_with_pillow(image: ImageArray, level: int) -> bytes:
-    """Encode with a palette if the image has few colours; looks only at pixels that differ from their neighbour."""
+    """Encode with a palette if the image has at most `MOST_COLOURS`.
+
+    To find the colours faster, only pixels that differ from the previous one are compared.
+    """
     red, green, blue = (image[..., i].ravel().astype(np.uint32) for i in range(3))
     codes = red << 16 | green << 8 | blue
     colours = np.unique(np.append(codes[1:][codes[1:] != codes[:-1]], codes[0]))
@@ -127,7 +130,7 @@ def with_vips(image: ImageArray, level: int) -> bytes:
 
 
 def unfiltered(compress: Callable[[memoryview], bytes], image: ImageArray) -> bytes:
-    """Write an unfiltered PNG file like `encode_png`, with any deflate implementation."""
+    """Encode an unfiltered PNG file like `encode_png`, compressed by `compress`."""
     height, width, _ = image.shape
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
     lines[:, 1:] = image.reshape(height, -1)
@@ -168,7 +171,7 @@ CANDIDATES: dict[str, Encode] = {
 
 
 def images_of(perception: int, size: int) -> list[ImageArray]:
-    """Draw all games after 0, 10, 20 and 30 random legal moves."""
+    """Draw each game after 0, 10, 20 and 30 random legal moves."""
     images = []
     for name in GAMES:
         game = make_game(name, perception, size=size)
@@ -207,7 +210,7 @@ def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, what
 
 
 def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[str, Encoded]]:
-    """Measure all candidates by kind of image."""
+    """Measure all encoders; return their results by kind of image and name."""
     cv2.setNumThreads(1)
     return {
         f"boards at perception {perception} ({kind}), {size} x {size}": measure_encoders(
@@ -227,7 +230,7 @@ def encoders_table(found: dict[str, Encoded], title: str) -> Table:
 
 
 def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
-    """Convert to JSON."""
+    """Convert the results of encoders to plain data for JSON."""
     return {
         name: {"images/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
         for name, encoded in found.items()

@@ -1,9 +1,10 @@
-"""Whole evaluations by vlmgym, Inspect and verifiers: same server, images and prompts.
+"""Compare the time of whole evaluations by vlmgym, Inspect and verifiers, with the same server, images and prompts.
 
 bash setup.sh --integrations && pip install -e .[bench,openai] && python -m benchmarks.evaluation_peers
 
-Each command plays episodes of 2048 against a server with a fixed latency (`benchmarks/concurrency.py`), all of them
-concurrently. Times include the start-up of the command and its records; CPU time covers all its processes.
+The command of each tool plays episodes of 2048, all concurrently, with a model server of fixed latency
+(`benchmarks/concurrency.py`). Times include starting the command and writing its records. CPU times are those of all
+processes of the command.
 """
 
 from __future__ import annotations
@@ -32,32 +33,32 @@ Tool = Literal["vlmgym", "inspect", "verifiers"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Evaluate with each tool in turn and print times and CPU times."""
+    """Evaluate with each tool in turn, and print wall-clock and CPU times."""
 
     tools: tuple[Tool, ...] = ("vlmgym", "inspect", "verifiers")
     """Tools to compare."""
     episodes: int = 64
-    """Concurrent episodes and requests."""
+    """Number of episodes, which are all played concurrently."""
     max_turns: int = 20
     """Turns per episode."""
     size: int = 256
-    """Image size in pixels."""
+    """Side of the image in pixels."""
     latency: float = 0.2
-    """Seconds per request of the server."""
+    """Seconds that the server takes to answer a request."""
     rounds: int = 3
-    """Runs per tool."""
+    """Number of runs per tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Wall and CPU seconds of one evaluation."""
+    """Wall-clock and CPU seconds of one evaluation."""
 
     seconds: float
     cpu: float
 
 
 def command(tool: Tool, options: Options, url: str, folder: Path) -> list[str]:
-    """Return the command of an evaluation that writes to `folder`."""
+    """Return the command by which a tool evaluates the model at `url` and writes its results to `folder`."""
     count, turns, size = map(str, (options.episodes, options.max_turns, options.size))
     if tool == "vlmgym":
         arguments = f"eval 2048 --policy openai --model none --size {size} --episodes {count} --max-turns {turns}"

@@ -32,7 +32,7 @@ FOLDER = ROOT / "docs" / "games"
 README = ROOT / "README.md"
 PROTOCOLS = ROOT / "docs" / "protocols.md"
 SECTION = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):\n((?:    .*\n|\n)*)", re.MULTILINE)
-"""A section of a docstring in Google style."""
+"""A section of a docstring in Google style: its title and its indented body."""
 
 
 @dataclass(frozen=True, kw_only=True)

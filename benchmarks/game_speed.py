@@ -2,8 +2,8 @@
 
 python -m benchmarks.game_speed
 
-All games play random legal actions in one process; a step includes the reset of episodes that have ended. Games take
-turns in rounds, so that other load affects all equally.
+All games are played with random legal actions in one process. Steps include the resets of episodes that have ended.
+Games take turns in rounds, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Options:
     """Measure games and write the table."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names of games; the table is then printed instead. Default: all built-in games."""
+    """Names of games. The table is then printed and not written. Default: all built-in games."""
     num_envs: int = 64
     """Number of environments."""
     steps: int = 64
-    """Steps of each environment in a script."""
+    """Number of different steps per environment; trials repeat them."""
     rounds: int = 3
     """Trials per game."""
     seconds: float = 1.0
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _first_seconds(game: Game[Any, Any], deals: int = 20) -> float:
-    """Measure the seconds to deal a new episode and draw its first images."""
+    """Return the mean number of seconds to start an episode and draw its first images."""
     start = time.perf_counter()
     for seed in range(10_000, 10_000 + deals):
         game.images(game.start(np.random.default_rng(seed)))

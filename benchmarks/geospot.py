@@ -1,14 +1,14 @@
-"""Speed of geospot's rewards and gazetteer, and the reward of constant answers.
+"""Measure the speed of geospot's rewards and gazetteer, and find the best constant answers.
 
 python -m benchmarks.geospot
 python -m benchmarks.geospot --constant
 
-One process scores answers with random cities against other random cities: `score` parses and compares the names,
-`score_response` also scores perception and format of a whole response. Later passes profit from caches.
+One process scores answers with random cities against other random cities. `score` parses and compares the names;
+`score_response` also scores perception and format of a whole response. After the first pass, caches are warm.
 
-`--constant` searches instead for the best constant answer over all cities of the default level, by stage. Each field
-takes the best of these cities' countries, regions, names and coordinates, coordinates also of a grid of every second
-degree.
+With `--constant`, it instead finds the best constant answer of each stage, over all cities of the default level. Each
+field of the answer is optimised separately: country, region and city name over those of these cities, and coordinates
+over those of the cities and a grid with steps of two degrees.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from vlmgym.sandbox.games.geospot.reward import CURRICULA
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table."""
+    """Measure the speed of rewards, or find constant answers, and print a table."""
 
     answers: int = 10_000
     """Answers per round."""
     rounds: int = 3
-    """Rounds after the first pass."""
+    """Measured rounds after the first pass."""
     constant: bool = False
-    """Search for the best constant answer of each stage instead."""
+    """Find the best constant answer of each stage instead."""
 
     def __post_init__(self) -> None:
         check_int("answers", self.answers, 1)
@@ -121,7 +121,7 @@ def constant_answers() -> Table:
 
 
 def places_of(named: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:
-    """Return latitudes and longitudes in degrees, shape (names, 2), NaN for None."""
+    """Return latitudes and longitudes in degrees, shape (places, 2); NaN where the place is None."""
     return np.array([(np.nan, np.nan) if each is None else (each.latitude, each.longitude) for each in named])
 
 

@@ -1,9 +1,9 @@
-"""The leaderboard of a suite, with the policies that need no model.
+"""Write the leaderboard of a suite, with policies that need no model and submissions of models.
 
 python -m benchmarks.leaderboard
 
-Plays the policies, packs their runs into submissions, adds submissions of models (by default a tiny one, see
-`benchmarks/tiny_submission.py`), and writes `docs/leaderboard.md` and the page next to it.
+Plays the policies and packs their runs into submissions. Adds the submissions of models, by default that of a tiny
+model (`benchmarks/tiny_submission.py`). Writes `docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ TINY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Play the policies without a model, and write the leaderboard of a suite."""
+    """Play the policies that need no model, and write the leaderboard of a suite."""
 
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
     submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = (SUBMISSION,)
-    """Submissions of models."""
+    """Folders of submissions of models."""
     docs: Path = Path("docs")
-    """Folder of the page."""
+    """Folder to write leaderboard.md to."""
     workers: int | None = None
-    """Worker processes. Default: one per core."""
+    """Number of worker processes. Default: one per core."""
 
 
 def write(config: Config) -> None:
-    """Play, verify and rank."""
+    """Play the policies, verify and rank all submissions, and write the pages."""
     page = config.docs / "leaderboard" / f"{config.suite}.html"
     with TemporaryDirectory(prefix="vlmgym-leaderboard-") as root:
         folders = [_play(policy, Path(root), config) for policy in POLICIES]
@@ -65,7 +65,7 @@ def write(config: Config) -> None:
 
 
 def _play(policy: str, root: Path, config: Config) -> Path:
-    """Play a policy and return its submission."""
+    """Play a policy, pack its run, and return the folder of the submission."""
     options = EvalConfig(policy=policy, output_dir=root / policy, videos=0, report=False, workers=config.workers)
     run_evaluation((), options, suite=config.suite)
     folder = root / f"{policy}-submission"

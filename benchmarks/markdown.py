@@ -1,4 +1,4 @@
-"""Markdown of the generated pages."""
+"""Format generated pages as Markdown."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from textwrap import fill
 
 WIDTH = 100
 ITEM = re.compile(r" (?=([0-9]+[.)]|[-+*>#]+)( |$))")
-"""Space before a word that begins an item, a quotation or a heading at the start of a line."""
+"""A space before a word that would begin a list item, a quotation or a heading if it started a line."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table."""
+    """Format a Markdown table."""
     lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
 
 
 def wrapped(page: str) -> str:
-    """Wrap the paragraphs of a page."""
+    """Wrap the paragraphs of a page at `WIDTH`; leave headings, tables, images and code unchanged."""
     parts = page.rstrip("\n").split("\n\n")
     prose = [part if part.startswith(("#", "|", "!", "    ")) else _filled(part) for part in parts]
     return "\n\n".join(prose) + "\n"
 
 
 def _filled(paragraph: str) -> str:
-    """Wrap a paragraph, but not before a word that would begin a list or a quotation."""
+    """Wrap a paragraph, but not before a word that would begin a list item, a quotation or a heading."""
     text = ITEM.sub("\0", " ".join(paragraph.split()))
     return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")

@@ -1,4 +1,4 @@
-"""Scores and speed of the oracles.
+"""Measure scores and speed of an oracle.
 
 python -m benchmarks.oracles 2048 --episodes 100 --workers 2
 python -m benchmarks.oracles shisensho --reasoning 5
@@ -32,14 +32,14 @@ from vlmgym.statistics import mean_and_stderr
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GameOptions):
-    """Play episodes with a game's oracle and print its results."""
+    """Play episodes with the oracle of a game and print its scores and speed."""
 
     game: Annotated[str, tyro.conf.Positional]
     """Name or id of the game."""
     episodes: int = 100
     """Number of episodes."""
     seed: int = 0
-    """Seed of the first episode; the others count up."""
+    """Seed of the first episode; the others have consecutive seeds."""
     max_turns: int | None = None
     """Maximum number of turns. Default: unlimited."""
     workers: int = os.cpu_count() or 1
@@ -54,7 +54,7 @@ class Options(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Results of one episode, with the CPU seconds of all moves and of the slowest."""
+    """Results of one episode. `seconds` is the CPU time of all its moves, `slowest` that of the slowest move."""
 
     end: str
     score: float
@@ -65,7 +65,7 @@ class Played:
 
 
 def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
-    """Play one episode, timing only the oracle."""
+    """Play one episode; time only the oracle, not the game."""
     episode = Episode(game, seed)
     infos: list[Mapping[str, Any]] = []
     seconds = slowest = 0.0
@@ -88,7 +88,7 @@ def play(game: Game[Any, Any], turns: int | None, seed: int) -> Played:
 
 
 def play_all(game: Game[Any, Any], options: Options, console: Console) -> list[Played]:
-    """Play all episodes in worker processes, ordered by seed."""
+    """Play all episodes in worker processes; return the results ordered by seed."""
     seeds = range(options.seed, options.seed + options.episodes)
     workers = min(options.workers, options.episodes)
     ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # the parent handles it
@@ -107,7 +107,7 @@ def mean(values: Sequence[float]) -> str:
 
 
 def shares(words: Sequence[str]) -> str:
-    """Format the counts of strings, by number or else by frequency."""
+    """Format how often each string occurs, ordered by value if all are numbers, else by frequency."""
     counts = Counter(words)
     numbers = all(word.isdecimal() for word in counts)
     order = sorted(counts, key=int) if numbers else [word for word, _ in counts.most_common()]

@@ -1,12 +1,13 @@
-"""Measure the scores of random, random-legal and oracle policies at level 3 and in published settings.
+"""Measure the scores of the policies random, random-legal and oracle, at level 3 and in published settings.
 
 nice python -m benchmarks.protocols --workers 2
 python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
 
-Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy; the same
-command resumes. Then the tables between markers in `docs/protocols.md` are rewritten; rows without stored results stay.
-Files are named by fingerprint: settings with the same configuration share them, and a changed config field starts a new
-one. After a change of rules or oracles, start with an empty folder.
+Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy. To
+resume, run the same command again. Then the tables between markers in `docs/protocols.md` are rewritten; rows without
+stored results stay. The names of files contain the fingerprint of the configuration, so settings with the same
+configuration share files, and after a change of a config field a new file is used. After a change of rules or oracles,
+which does not change fingerprints, use an empty folder.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TURNS = 100
 """Maximum number of turns per episode."""
 BATCH = 50
-"""Episodes per batch; an interrupted batch is played again."""
+"""Episodes played before results are stored; an interrupted batch is played again."""
 
 
 class Played(BaseModel):
@@ -58,12 +59,12 @@ class Played(BaseModel):
     score: float
     turns: int
     moves: int
-    """Turns with the outcome `played`."""
+    """Number of turns with the outcome `played`."""
     metrics: dict[str, float | str]
 
     @classmethod
     def of(cls, record: EpisodeRecord) -> Played:
-        """Extract the results of a finished episode."""
+        """Extract the results from the record of a finished episode."""
         assert record.score is not None
         moves = sum(turn.outcome is Outcome.PLAYED for turn in record.turns)
         return cls(
@@ -72,34 +73,34 @@ class Played(BaseModel):
 
 
 class BoundedOracle(StatePolicy):
-    """The oracle of Shisen-Sho with a limited search, which takes long on boards that cannot be cleared."""
+    """The oracle of Shisen-Sho with a limited search, because a full search takes long on boards without a solution."""
 
     name = "oracle-30"
     nodes = 30
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """Answer without perception and reasoning."""
+        """Respond with an answer only, without perception and reasoning."""
         pair = best_move(state.board, game.config.turns, self.nodes)
         assert pair is not None, "the episode has not ended"
         return answer_only(game.format(pair))
 
 
 class G1Random(StatePolicy):
-    """Random answers of G1's eval_shisensho.py, as its game reads them.
+    """Random answers of G1's eval_shisensho.py, as G1's game understands them.
 
-    Rows and columns are drawn from 0 to 7 for any board and packed into one number in base 6, which the game unpacks:
-    row 1, column 7, row 2, column 7 become row 2, column 1, row 3, column 1.
+    For boards of any size, the script draws rows and columns from 0 to 7 and packs them into one number in base 6,
+    which the game unpacks. For example, row 1, column 7, row 2, column 7 becomes row 2, column 1, row 3, column 1.
     """
 
     name = "random as in G1"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Reject other games."""
+        """Raise `UsageError` for games other than Shisen-Sho."""
         if not isinstance(game, ShisenSho):
             raise UsageError(f"{self.name} plays shisensho, not {game.name}")
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """Answer without perception and reasoning."""
+        """Respond with an answer only, without perception and reasoning."""
         packed = int(rng.integers(8, size=4) @ (216, 36, 6, 1))
         return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 
@@ -108,7 +109,7 @@ Policies = Mapping[str, PolicySpec]
 """Policies by name."""
 
 OPEN: Policies = {"random": "random", "oracle": "oracle"}
-"""Policies for tasks whose legal actions cannot be listed."""
+"""Policies for games whose legal actions cannot be listed."""
 LISTED: Policies = {"random": "random", "random-legal": "random-legal", "oracle": "oracle"}
 AS_IN_G1: Policies = {**LISTED, G1Random.name: G1Random()}
 LARGE: Policies = {
@@ -117,18 +118,18 @@ LARGE: Policies = {
     BoundedOracle.name: BoundedOracle(),
     G1Random.name: G1Random(),
 }
-"""Policies for 12 x 12 boards, with the limited oracle."""
+"""Policies for Shisen-Sho on 12 x 12 boards, with the limited oracle."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A measured game.
+    """A game in a configuration that is measured.
 
     Attributes:
         name: Name on the page.
         game: The game.
-        metric: Metric that distinguishes policies with equal scores; by default the game's first.
-        own_policies: Policies to measure; by default all that the game allows.
+        metric: Metric to show, which distinguishes policies with equal scores. Default: the first metric of the game.
+        own_policies: Policies to measure. Default: random, oracle, and random-legal if legal actions can be listed.
     """
 
     name: str
@@ -145,7 +146,7 @@ class Setting:
 
 
 METRICS = {"geospot": "geoscore"}
-"""Metrics of games whose first metric says less."""
+"""Metrics to show for games whose first metric is less informative."""
 BUILT_IN_SETTINGS = [
     Setting(name, make_game(name), METRICS.get(name)) for name in (game_id.rpartition("-v")[0] for game_id in BUILT_IN)
 ]
@@ -161,16 +162,16 @@ SETTINGS = (
 
 
 PUBLISHED = ("Random", "GPT-4o", "Claude-3.7-Sonnet-Thinking", "G1")
-"""Models in G1's figure."""
+"""Models with scores in figure 1 of the G1 paper."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A score published by G1, and the setting to measure it in.
+    """Scores published by G1 for a game, and the setting with which they are compared.
 
     Attributes:
-        game: Name used by G1.
-        counts: Field of `Played` that the score counts.
+        game: Name of the game on the page.
+        counts: Field of `Played` that corresponds to G1's score.
         setting: Name of the setting.
         published: Scores of the models in `PUBLISHED`, from figure 1 of arxiv.org/abs/2505.13426 (assets/image.png of
             github.com/chenllliang/G1 at 716e666).
@@ -196,13 +197,13 @@ class Options:
     """Play missing episodes and write the tables of the page."""
 
     games: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING ...")] = ()
-    """Settings to play, by their name on the page. Default: all."""
+    """Settings to play, named as on the page. Default: all."""
     episodes: int = 1000
-    """Episodes per policy and setting, with seeds from 0."""
+    """Episodes per policy and setting, with consecutive seeds from 0."""
     workers: int = 2
-    """Worker processes; 0 plays in this process."""
+    """Number of worker processes; 0 plays in this process."""
     output_dir: Path = Path("logs/protocols")
-    """Folder of the results."""
+    """Folder of stored results."""
     page: Path = ROOT / "docs" / "protocols.md"
     """Page to update."""
 
@@ -215,13 +216,13 @@ class Options:
 
 
 class Store:
-    """Stored results: one file per configuration and policy, one line per episode, ordered by seed."""
+    """Stored results. Each configuration and policy has a file with one line per episode, ordered by seed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
     def read(self, game: Game[Any, Any], policy: str) -> list[Played]:
-        """Read the stored episodes, dropping an incomplete last line."""
+        """Read the stored episodes of a policy, removing an incomplete last line from the file."""
         path = self._path(game, policy)
         if not path.exists():
             return []
@@ -229,7 +230,7 @@ class Store:
         return [Played.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def add(self, game: Game[Any, Any], policy: str, played: Sequence[Played]) -> None:
-        """Append episodes."""
+        """Append episodes of a policy."""
         path = self._path(game, policy)
         OutputFolder(self._folder).claim(path)
         with LineLog(path) as log:
@@ -241,7 +242,7 @@ class Store:
 
 
 def measure(options: Options, store: Store) -> None:
-    """Play missing episodes, oracles last."""
+    """Play and store missing episodes; oracles play last, because they are slow."""
     selected = [setting for setting in SETTINGS if setting.name in options.games or not options.games]
     jobs = [(setting, policy) for setting in selected for policy in setting.policies]
     jobs.sort(key=lambda job: job[1].startswith("oracle"))
@@ -263,7 +264,7 @@ def measure(options: Options, store: Store) -> None:
 
 
 def baselines(store: Store, before: str) -> Iterator[str]:
-    """Yield the Markdown table of all settings, with rows of the page `before` where nothing is stored."""
+    """Yield the lines of the table of all settings; where nothing is stored, keep the rows of the page `before`."""
     rows = {tuple(line.split(" | ")[:2]): line for line in before.splitlines() if line.startswith("| `")}
     yield "| setting | policy | episodes | score | moves played | turns | metric |"
     yield "|---|---|---|---|---|---|---|"
@@ -283,7 +284,7 @@ def baselines(store: Store, before: str) -> Iterator[str]:
 
 
 def comparison_table(store: Store, before: str) -> Iterator[str]:
-    """Yield the Markdown table that compares with G1's scores; see `baselines`."""
+    """Yield the lines of the table that compares policies with G1's published scores; for `before`, see `baselines`."""
     rows = {line.split(" | ")[0]: line for line in before.splitlines()}
     here = ("random", G1Random.name, "random-legal", "oracle")
     yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"
@@ -302,13 +303,13 @@ def comparison_table(store: Store, before: str) -> Iterator[str]:
 
 
 def mean(values: Sequence[float]) -> str:
-    """Format mean and standard error, if not 0."""
+    """Format a mean, and its standard error unless that is 0 or undefined."""
     middle, error = mean_and_stderr(values)
     return f"{middle:.4g}" if not error or error < 1e-12 * abs(middle) else f"{middle:.4g} ± {error:.2g}"
 
 
 def describe(values: Sequence[float | str | None]) -> str:
-    """Format the mean of numbers, or the most frequent string with its share, ignoring missing values."""
+    """Format a metric: the mean of numbers, or the most frequent string and its share; None values are ignored."""
     known = [value for value in values if value is not None]
     if not known:
         return "not known"

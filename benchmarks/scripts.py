@@ -1,4 +1,4 @@
-"""Scripted actions and repeated work for benchmarks, beyond what `vlmgym bench` needs."""
+"""Scripts of actions and timed trials for benchmarks, besides those of `vlmgym bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmgym.sandbox.envs.vector.make import make_vec
 
 
 def repeat(work: Callable[[], int]) -> Trial:
-    """Return a trial that repeats `work`, which returns its number of units."""
+    """Return a trial that repeats `work` and measures units per second; `work` returns how many units it has done."""
 
     def turn(seconds: float) -> float:
         work()  # warm up the caches
@@ -29,7 +29,7 @@ def repeat(work: Callable[[], int]) -> Trial:
 
 
 def copying(size: int, num_envs: int) -> Trial:
-    """Copy one frame per environment step."""
+    """Return a trial that copies one frame per environment step, as an upper limit for environments."""
     rng = np.random.default_rng(0)
     sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
     shown = np.zeros_like(sources)
@@ -43,13 +43,16 @@ def copying(size: int, num_envs: int) -> Trial:
 
 
 def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
-    """Script uniformly random actions, legal or not."""
+    """Return a script of uniformly random actions, which may be illegal."""
     rng = np.random.default_rng(seed)
     return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
 
 
 def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:
-    """Play environment i for i % spread moves, so that few steps of many environments resemble many steps of few."""
+    """Return a state for each environment: that of environment i comes after i % spread random legal moves.
+
+    A few steps of many environments then cover the same stages of episodes as many steps of a few environments.
+    """
     rng = np.random.default_rng(seed)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
 

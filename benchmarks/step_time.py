@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.step_time
 
-A forward pass costs two operations per parameter and token. Log-probabilities of actor and reference take one each, the
-update four: forward, recomputation, and twice as much backward. Generation reads the weights and the cache of all
-sequences for each token of the longest response.
+A forward pass takes two operations per parameter and token. The log-probabilities of actor and reference cost one
+forward pass each. The update costs as much as four: one forward pass, its recomputation, and a backward pass that costs
+twice as much as a forward pass. For each token of the longest response, generation reads the weights and the KV cache
+of all sequences.
 """
 
 from __future__ import annotations
@@ -12,24 +13,27 @@ from __future__ import annotations
 from benchmarks.markdown import table
 
 PARAMETERS, CACHE = 8.3e9, 28 * 2 * 4 * 128 * 2
-"""Parameters of Qwen2.5-VL-7B, and bytes of its KV cache per token: layers, keys and values, heads, width, bfloat16."""
+"""Number of parameters of Qwen2.5-VL-7B, and bytes of its KV cache per token, the product of layers, 2 for keys and
+values, KV heads, head width, and 2 bytes in bfloat16."""
 GPUS, TENSOR_PARALLEL, PROMPTS, RESPONSES = 4, 2, 128, 8
 PROMPT, RESPONSE, LONGEST = 780, 300, 1024
-"""Tokens of a prompt, of a mean response (an assumption) and of the longest one."""
+"""Numbers of tokens: of a prompt, of an average response (an assumption), and of the longest response."""
 HARDWARE = {"A100": (312e12, 2.0e12), "H100": (989e12, 3.35e12)}
-"""Peak operations (bfloat16) and memory bandwidth per second, from NVIDIA's data sheets of the 80 GB SXM modules."""
+"""Peak operations per second in bfloat16, and peak memory bandwidth in bytes per second, from NVIDIA's data sheets for
+the 80 GB SXM modules."""
 COMPUTE, BANDWIDTH, HOST_LINK = 0.4, 0.6, 25e9
-"""Shares of the peaks that are reached, and bytes per second between a GPU and the host: assumptions."""
+"""Assumptions: fractions of peak operations and of peak bandwidth that are reached, and bytes per second between a GPU
+and the host."""
 STEPS = 300
 
 
 def estimate(operations: float, bandwidth: float) -> dict[str, float]:
-    """Return the seconds of the parts of a step."""
+    """Return the seconds that each part of a step takes, given a GPU's peak operations and bandwidth per second."""
     rows = PROMPTS * RESPONSES
     forward = 2 * PARAMETERS * rows * (PROMPT + RESPONSE) / (GPUS * operations * COMPUTE)
     read = 2 * PARAMETERS / TENSOR_PARALLEL + CACHE * rows * (PROMPT + RESPONSE / 2) / GPUS
     prefill = 2 * PARAMETERS * PROMPTS * PROMPT / (GPUS * operations * COMPUTE)
-    transfers = 2 * (3 * 4 + 8) * PARAMETERS / GPUS / HOST_LINK  # weights for three uses, moments for one
+    transfers = 2 * (3 * 4 + 8) * PARAMETERS / GPUS / HOST_LINK  # there and back: weights three times, moments once
     return {
         "generation": prefill + LONGEST * read / (bandwidth * BANDWIDTH),
         "log-probabilities": 2 * forward,

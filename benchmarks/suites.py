@@ -1,4 +1,4 @@
-"""Freeze suites: hashes of their games, and baselines of the random policy and the oracle on their seeds.
+"""Freeze suites: store hashes of their games, and baseline scores of the random policy and the oracle on their seeds.
 
 python -m benchmarks.suites freeze vlmgym-2027.1-lite --description "..." --episodes 10 --max-turns 50
 python -m benchmarks.suites refreeze              # all suites, with their current settings
@@ -41,31 +41,31 @@ class FreezeConfig:
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """Name with a version, such as vlmgym-2026.1-lite."""
     description: str
-    """Purpose and cost, in a sentence."""
+    """Purpose and cost of the suite, in one sentence."""
     episodes: int
     """Episodes per game."""
     max_turns: int
-    """Turn limit."""
+    """Maximum number of turns per episode."""
     seed: int = 2_026_000
-    """First seed."""
+    """Seed of the first episode of each game."""
     perception: int = 3
     """Perceptual difficulty."""
     reasoning: int = 3
     """Reasoning difficulty."""
     baseline_episodes: int = 200
-    """Episodes per game of the random policy and the oracle, not fewer than in the suite."""
+    """Episodes per game for the baselines of the random policy and the oracle; at least --episodes."""
     private_salt: str | None = None
-    """SHA-256 of the salt of its private seeds."""
+    """SHA-256 of the salt of the suite's private seeds."""
     replace: bool = False
-    """Replace a suite that has not been published."""
+    """Replace an existing suite, which must not have been published."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefreezeConfig:
-    """Freeze all suites again with their current settings, before they are published."""
+    """Freeze all suites again with their current settings, as long as they are not published."""
 
     changed: bool = False
-    """Keep the baselines of games whose hash is unchanged, which takes seconds instead of minutes."""
+    """Measure baselines only of games whose hash has changed, which takes seconds instead of minutes."""
 
 
 named = tyro.conf.subcommand
@@ -73,7 +73,7 @@ COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeCon
 
 
 def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
-    """Measure the missing baselines of games, and write the file of a suite."""
+    """Write the file of a suite; measure the baselines of games that `known` lacks or that have changed since."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
     if config.baseline_episodes < config.episodes:
@@ -108,14 +108,14 @@ def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyTy
 def mean_score(
     game_id: str, perception: int, reasoning: int, policy: str, episodes: int, max_turns: int, seed: int
 ) -> float:
-    """Measure the mean score of a policy."""
+    """Play episodes of a game with a policy and return the mean score."""
     game = make_game(game_id, perception, reasoning)
     records = evaluate(game, policy, episodes, max_turns=max_turns, seed=seed, workers=0)
     return math.fsum(one.score or 0.0 for one in records) / len(records)
 
 
 def refreeze(config: RefreezeConfig) -> None:
-    """Freeze all suites again with their settings."""
+    """Freeze all suites again with their current settings."""
     for name in suite_names():
         suite = read_suite(name)
         settings = {setting: getattr(suite, setting) for setting in SETTINGS}
@@ -123,7 +123,7 @@ def refreeze(config: RefreezeConfig) -> None:
 
 
 def _toml(suite: Suite) -> str:
-    """Write a suite as TOML; strings and numbers look as in JSON."""
+    """Format a suite as TOML; its strings and numbers have the same syntax as in JSON."""
     data = suite.model_dump(exclude_none=True)
     games = data.pop("games")
     tables = [data, *games.values()]

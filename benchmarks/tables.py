@@ -1,9 +1,9 @@
-"""Time and memory of opening large tables and reading random rows.
+"""Measure time and memory of opening large tables and reading random rows.
 
 pip install -e .[data] && python -m benchmarks.tables --rows 5000000
 
-Each file is opened and read in a separate process. The rows resemble OSV-5M. Files are created first and
-removed at the end, so the page cache is warm, as after a download.
+The rows resemble those of OSV-5M. Each file is written, opened and read twice, each time in a new process, and then
+removed. It is in the page cache while it is read, as after a download.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.source import shuffled
 
 CHUNK = 250_000
-"""Rows per chunk."""
+"""Number of rows that are generated at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class Config:
     rows: int = 5_000_000
     """Rows per table."""
     reads: int = 2000
-    """Rows to read in shuffled order."""
+    """Number of rows to read, in shuffled order."""
     folder: Path | None = None
-    """Parent of the temporary folder. Default: the system's."""
+    """Where to create the temporary folder. Default: the system's folder for temporary files."""
     measure: str | None = None
-    """Measure only this file and print JSON; used by the script itself."""
+    """Measure only this file and print JSON; the script calls itself with this option."""
 
 
 def main() -> None:
@@ -58,7 +58,10 @@ def main() -> None:
 
 
 def measure_files(folder: Path, rows: int, reads: int) -> Shown:
-    """Write each file, open it twice, and tabulate the results."""
+    """Write and measure each file, and tabulate the results.
+
+    The second measurement shows opening with a warm cache; memory and times of rows are from it.
+    """
     os.environ["VLMGYM_CACHE"] = str(folder / "cache")
     shown = Shown("file", "MB", "opened in s", "again in s", "added memory in MB", "of it mapped", "ms per row", "p99")
     shown.title = f"{rows} rows, {reads} read in shuffled order"
@@ -73,7 +76,13 @@ def measure_files(folder: Path, rows: int, reads: int) -> Shown:
 
 
 def measure(path: str, reads: int) -> dict[str, float]:
-    """Open a table and read rows; memory is the increase in MB."""
+    """Open a table and read rows.
+
+    Returns:
+        Seconds to open the table (`opened`); mean and 99th percentile of the milliseconds to read a row (`mean`,
+        `p99`); and memory in MB: the increase in resident memory (`resident`), the increase in resident pages of mapped
+        files (`mapped`), and the peak resident memory of the process (`peak`).
+    """
     before, mapped_before = memory()
     started = time.perf_counter()
     table = open_table(path)
@@ -96,7 +105,7 @@ def measure(path: str, reads: int) -> dict[str, float]:
 
 
 def memory() -> tuple[float, float]:
-    """Return the resident memory of this process in MB, and the part of mapped files."""
+    """Return the resident memory of this process, and how much of that is pages of mapped files, both in MB."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return tuple(int(status[name].split()[0]) / 1e3 for name in ("VmRSS", "RssFile"))  # type: ignore[return-value]
 
@@ -111,7 +120,7 @@ def in_new_process(path: Path, reads: int) -> dict[str, float]:
 
 
 def chunks_of(rows: int) -> Iterator[pa.Table]:
-    """Yield chunks of rows similar to OSV-5M."""
+    """Yield `rows` generated rows that resemble OSV-5M, in chunks."""
     rng = np.random.default_rng(0)
     countries, cities = np.array(["FR", "DE", "US", "BR"]), np.array(["Saint-Étienne", "Ulm", 'The "Hague"', "Rio, RJ"])
     for start in range(0, rows, CHUNK):

@@ -1,20 +1,20 @@
-"""Environment steps per second of vlmgym and Gymnasium, compared with memory bandwidth; also image encoding.
+"""Compare environment steps per second of vlmgym, Gymnasium and copying memory; also measure image encoding.
 
 python -m benchmarks.throughput --json throughput.json
 python -m benchmarks.throughput --parts steps --rounds 3 --seconds 0.5
 
-Candidates take turns in rounds; tables show the median, slowest and fastest round. All candidates play the same
-actions: random legal ones in Shisen-Sho and Swap, uniformly random ones in 2048 (where gymnasium-2048 draws different
-tiles). When the actions are used up, they start again after an untimed reset. In the part `environments`, which times
-a few steps of thousands of environments, actions are legal in 2048 too, and environments start after different numbers
-of moves.
+Candidates take turns in rounds; tables show the median, slowest and fastest round. All candidates of a game play the
+same actions: random legal ones in Shisen-Sho and Swap, uniformly random ones in 2048, where legal actions would differ
+because gymnasium-2048 draws different tiles. After the last action, environments are reset, which is not timed, and the
+same actions are played again. The part `environments` times a few steps of thousands of environments. There, actions
+are legal in 2048, too, and environments start after different numbers of moves.
 
-gymnasium-2048 renders 640 x 640 images with Gymnasium's wrappers `AddRenderObservation` and `ResizeObservation` (with
-OpenCV, much faster than Pillow, pygame and NumPy); `pip install -e .[bench]` installs them. The limit is `np.copyto`
-of one frame per environment step into preallocated memory, with 64 sources and destinations so that no frame stays in
-the cache.
+gymnasium-2048 renders 640 x 640 images with Gymnasium's wrappers `AddRenderObservation` and `ResizeObservation`, which
+use OpenCV, much faster than Pillow, pygame or NumPy. `pip install -e .[bench]` installs them. The limit is the speed of
+`np.copyto` for one frame per environment step into preallocated memory, with a source and a destination for each
+environment, so that no frame stays in the processor's cache.
 
-The part `encoding` is `encoding.py`. It and OpenCV are imported on use, as worker processes import this script.
+The part `encoding` runs `encoding.py`. It and OpenCV are imported only on use: worker processes import this script.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ WORKERS = (0, 1, 2)
 LIMIT = "limit: one np.copyto of a frame per step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
-"""Approximate number of actions in a script, more than the caches of games hold."""
+"""Approximate number of actions in a script: more than the caches of games can hold."""
 ENCODING = 0.3
-"""Length of a trial in the part `encoding`, relative to other parts."""
+"""Length of a trial in the part `encoding`, relative to that of other parts."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
-"""Moves over which the starts of environments are spread: about one random episode."""
+"""Environments start after fewer than this many moves; about the length of a random episode."""
 ROOM = 1.25
-"""Required free memory relative to the frames."""
+"""Required free memory, relative to the size of all frames."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure, and print tables and goals."""
+    """Measure the selected parts, and print tables and whether goals are reached."""
 
     size: int = 640
     """Image size in pixels."""
@@ -104,7 +104,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal with its measurement."""
+    """A goal, the measured value, and whether the goal is reached."""
 
     description: str
     measured: str
@@ -123,7 +123,7 @@ def own_sync_name(game: str) -> str:
 
 
 def gymnasium_2048(size: int) -> gymnasium.Env[Any, Any]:
-    """Create 2048 of the package gymnasium-2048 with image observations."""
+    """Create the environment of the package gymnasium-2048, with images as observations."""
     import cv2
 
     cv2.setNumThreads(1)  # threads slow down such small images
@@ -140,7 +140,7 @@ def make_script(game: Game[Any, Any], num_envs: int) -> Script:
 
 
 def games_at(size: int, console: Console) -> list[str]:
-    """Return the games that can be drawn at a size; say why the others cannot."""
+    """Return the games that can be drawn at a size; print why the others cannot."""
     games = list(GAMES)
     for name in GAMES:
         try:
@@ -152,7 +152,7 @@ def games_at(size: int, console: Console) -> list[str]:
 
 
 def measure_steps(options: Options, names: list[str]) -> dict[str, Rates]:
-    """Measure all candidates with the same number of environments."""
+    """Measure the part `steps`: all candidates with the same number of environments."""
     n, size = options.num_envs, options.size
     games = {name: make_game(name, size=size) for name in names}
     scripts = {name: make_script(game, n) for name, game in games.items()}
@@ -177,7 +177,7 @@ def measure_steps(options: Options, names: list[str]) -> dict[str, Rates]:
 
 
 def measure_environments(options: Options, names: list[str], console: Console) -> dict[str, dict[int, Rates]]:
-    """Measure rates by number of environments, with and without workers."""
+    """Measure the part `environments`: rates by number of environments, with and without workers."""
     found = {}
     scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(names, (0, WORKERS[-1])):
@@ -199,7 +199,7 @@ def measure_environments(options: Options, names: list[str], console: Console) -
 
 
 def measure_memory(options: Options, names: list[str]) -> dict[str, float]:
-    """Measure the bytes that one more environment adds to all processes together."""
+    """Measure the part `memory`: bytes that each additional environment takes, summed over all processes."""
     few, many = options.num_envs, options.num_envs * 5
     found = {}
     for name, workers in itertools.product(names, WORKERS):
@@ -209,7 +209,7 @@ def measure_memory(options: Options, names: list[str]) -> dict[str, float]:
 
 
 def measure_start(options: Options, names: list[str]) -> dict[str, tuple[float, float]]:
-    """Measure CPU seconds per worker, and wall seconds, until all environments have rendered."""
+    """Measure the part `start`: CPU seconds per worker, and wall seconds, until all environments have rendered."""
     return {
         runner_name(name, count, False): in_new_process(start_seconds, name, options.start_envs, count, options.size)
         for name, count in itertools.product(names, WORKERS)
@@ -217,13 +217,13 @@ def measure_start(options: Options, names: list[str]) -> dict[str, tuple[float, 
 
 
 def in_new_process(work: Callable[..., Any], *args: Any) -> Any:
-    """Call a function in a new process, without caches."""
+    """Call a function in a new process, whose caches are empty, and return the result."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args).result()
 
 
 def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> int:
-    """Measure the proportional set size (PSS) of this process and its children after some steps."""
+    """Return the proportional set size (PSS) of this process and its children after some steps, in bytes."""
     game = make_game(name, size=size)
     script = legal_script(game, num_envs, 40)
     with closing(make_vec(game, num_envs, workers, copy=False)) as env:
@@ -237,16 +237,16 @@ def proportional_memory(name: str, num_envs: int, workers: int, size: int) -> in
 
 
 def start_seconds(name: str, num_envs: int, workers: int, size: int) -> tuple[float, float]:
-    """Measure CPU seconds per worker (or of this process) up to the first frames, and wall seconds."""
+    """Return CPU seconds per worker (without workers, of this process) and wall seconds up to the first frames."""
     make_game(name, size=128)  # loads plugins, which should not be timed
-    # Touch the memory first: a virtual machine gets it from the host only then.
+    # Touch as much memory first, because a virtual machine gets memory from its host only on first use.
     np.zeros((num_envs, size, size, 3), np.uint8).fill(1)
     whose = resource.RUSAGE_CHILDREN if workers else resource.RUSAGE_SELF
     before, start = cpu_seconds(whose), time.perf_counter()
     with closing(make_vec(make_game(name, size=size), num_envs, workers, copy=False)) as env:
         env.reset(seed=0)
         wall = time.perf_counter() - start
-    # CPU time of children is available after they have ended.
+    # The CPU time of children is available only after they have ended.
     return (cpu_seconds(whose) - before) / max(1, workers), wall
 
 
@@ -330,7 +330,7 @@ def goals_table(goals: Iterable[Goal]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine and versions."""
+    """Describe the machine and the versions of libraries."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

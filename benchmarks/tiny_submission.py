@@ -1,11 +1,12 @@
-"""Submission of a tiny model for the leaderboard.
+"""Make the submission of a tiny model to the leaderboard.
 
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0 --runs "G1, GRPO"
     .venv-train/bin/python -m benchmarks.tiny_submission
 
-Continues the tiny model that learned 2048 with demonstrations on the images of the suite, plays the suite, and packs
-the run. The processor shrinks images to the size that the model knows. The chat template replaces the text of every
-prompt with the one sentence that it was trained on, so in other games it still answers as in 2048.
+Continues the training of a tiny model that has learned 2048, with demonstrations on images like those of the suite;
+then plays the suite and packs the run. The image processor shrinks images to the size that the model was trained on.
+The chat template replaces the text of every prompt by the one sentence that the model was trained on, so that it plays
+all games as if they were 2048.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from vlmgym.policies.transformers import TransformersOptions
 NAME = "vlmgym-tiny-2048"
 SUBMISSION = Path("docs/leaderboard") / NAME
 PIXELS = 128**2
-"""Pixels per image that the model was trained on."""
+"""Number of pixels per image that the model was trained on."""
 TRAINING = (
     *("--preset", "tiny", "--games", "2048", "--seed", "1000", "--size", "640"),
     *("--config", "theme=light", "similarity=0.1", "--sft.lr", "1e-3", "--sft.steps", "400"),
     *("--steps", "0", "--record-interval", "0", "--evaluation.states", "0", "--evaluation.episodes", "0"),
 )
-"""Options of training: what the suite's level of 2048 sets, with a seed whose demonstrations are new to the model."""
+"""Options of training: images as at the suite's level of 2048, and a seed with demonstrations new to the model."""
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -57,15 +58,15 @@ class Config:
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
     model: Path = Path("logs/miniature/2048-0-g1-grpo/model")
-    """Model to continue."""
+    """Model to continue training."""
     output_dir: Path = Path("logs/tiny_submission")
-    """Folder of training and run."""
+    """Folder of the training run and of the evaluation."""
     submission: Path = SUBMISSION
     """New folder for the submission."""
 
 
 def submit(config: Config) -> None:
-    """Train, play and pack."""
+    """Train the model, play the suite, and pack the submission."""
     start, trained = config.output_dir / "start", config.output_dir / "training"
     checkpoint, run = config.output_dir / NAME, config.output_dir / "run"
     if not start.exists():

@@ -1,10 +1,11 @@
-"""Duration of a GRPO step in one and two processes, compared with TRL's GRPOTrainer, and peak memory.
+"""Measure the duration of a GRPO step in one and two processes, compared with TRL's GRPOTrainer, and peak memory.
 
     .venv-train/bin/python -m benchmarks.train_speed
 
-All have the same model, states, groups and response lengths, take turns, score with `vlmgym.sandbox.core.reward` and
-update once on all responses; TRL samples its own tokens. All responses have the same length, because the model is
-untrained and may not stop before the limit. Peak memory is VmHWM, added up over the processes of a short training run.
+All candidates have the same model, states, groups and response lengths, score with `vlmgym.sandbox.core.reward`, and
+update once on all responses of a step; TRL samples its own tokens. All responses have the maximum length, because the
+model is untrained and must not stop earlier. Candidates take turns. Peak memory is VmHWM, summed over the processes of
+a short training run.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console
 
 LIMIT = 0.5
-"""Maximum time relative to TRL."""
+"""Goal: maximum time of a step with one process, relative to TRL."""
 OURS = ("vlmgym, 1 process", "vlmgym, 2 processes")
 TRL = "TRL's GRPOTrainer"
 SECONDS = list[tuple[float, float]]
-"""Wall and CPU seconds of each step."""
+"""Wall-clock and CPU seconds of each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure and print a table."""
+    """Measure the duration and memory of training steps, and print tables."""
 
     rounds: int = 5
     """Trials per trainer."""
     steps: int = 4
-    """Steps per trial; the first is not counted."""
+    """Steps per trial. The first one is not counted."""
     tokens: int = 52
     """Tokens per response."""
 
@@ -67,7 +68,7 @@ class Options:
 
 
 class Clock(TrainerCallback):
-    """Records wall and CPU seconds of TRL's steps."""
+    """Records the wall-clock and CPU seconds of TRL's steps."""
 
     def __init__(self) -> None:
         self.start = (0.0, 0.0)
@@ -83,20 +84,20 @@ class Clock(TrainerCallback):
 
 
 def cpu_seconds() -> float:
-    """Add up the CPU time of this process and its children."""
+    """Return the sum of the CPU seconds of this process and its children."""
     found = [child.cpu_times() for child in psutil.Process().children()]
     return float(time.process_time() + sum(each.user + each.system for each in found))
 
 
 def make_trainer(*args: Any, **options: Any) -> Trainer:
-    """Create a trainer whose responses never end before the limit, as with TRL."""
+    """Create a trainer whose responses never end before the token limit, like those of TRL here."""
     trainer = Trainer(*args, **options)
     trainer.actor.ends = set()
     return trainer
 
 
 def our_steps(config: TrainConfig, run: TrainingRun, steps: int) -> tuple[SECONDS, list[dict[str, float]]]:
-    """Return the time of each step, and its metrics."""
+    """Return the times and the metrics of training steps by vlmgym."""
     times, rows, processes = [], [], Processes(size=config.num_processes)
     trainer = make_trainer(config, run, processes=processes)
     with processes.running(partial(make_trainer, config, run, trainer.curriculum)):
@@ -108,7 +109,7 @@ def our_steps(config: TrainConfig, run: TrainingRun, steps: int) -> tuple[SECOND
 
 
 def peak_memory(args: list[str], processes: int, folder: Path) -> float:
-    """Return the sum of the peak memory of the processes of a training run, in GB."""
+    """Return the peak memory of a training run in GB, summed over its processes."""
     args = [*args, "--sft.steps", "20", "--sft.gate", "0", "--steps", "3", "--evaluation.episodes", "0"]
     args += ["--processes", str(processes), "--output-dir", str(folder)]
     command = [sys.executable, "-m", "training.local.train", *args]
@@ -128,7 +129,7 @@ def peak_memory(args: list[str], processes: int, folder: Path) -> float:
 
 
 def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> SECONDS:
-    """Return the time of TRL's steps on the same states."""
+    """Return the times of training steps by TRL on the same states."""
     curriculum = config.make_curriculum()
     rows = range(config.prompts * options.steps)
     picks = curriculum.picks(curriculum.begin(), config.seed, rows)
