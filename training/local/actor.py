@@ -96,7 +96,7 @@ class Actor(nn.Module):
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
         self._recomputes = config.gradient_checkpointing
-        """With gradient checkpointing, layers in training mode keep no cache, so samples cannot share a prompt's."""
+        """With gradient checkpointing, layers in training mode keep no cache that samples of a prompt could share."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.suppressed = image_token_ids(model.config)

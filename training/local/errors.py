@@ -14,4 +14,4 @@ class DivergedError(TrainingError):
 
 
 class SftError(VlmgymError):
-    """Supervised fine-tuning failed its gate."""
+    """Supervised fine-tuning missed its gate, the minimum accuracy to start reinforcement learning."""

@@ -29,7 +29,7 @@ immediately."""
 
 
 class LostProcessError(TrainingError):
-    """Another process ended."""
+    """Another process of the run ended."""
 
 
 class Processes:
@@ -46,7 +46,10 @@ class Processes:
 
     @contextmanager
     def running(self, make_trainer: Callable[..., Any]) -> Iterator[None]:
-        """Run the other processes; `make_trainer` must be picklable and accept the argument `processes`."""
+        """Run the other processes while the block runs.
+
+        Each of them calls `make_trainer`, which must be picklable and accept the argument `processes`.
+        """
         with ExitStack() as stack:
             folder = stack.enter_context(TemporaryDirectory())
             stack.callback(self._workers.clear)

@@ -89,9 +89,9 @@ def validate(
 def check_gate(
     actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
 ) -> ValidationResult:
-    """Validate on other states than those of validation, to decide whether supervised fine-tuning has succeeded.
+    """Measure the model on states other than the validation states, to decide if supervised fine-tuning has succeeded.
 
-    These states are drawn separately from those of training, too; but questions of a finite dataset are training
+    These states are drawn separately from training states as well. However, questions of a finite dataset are training
     questions, because all others are kept for validation.
     """
     episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)

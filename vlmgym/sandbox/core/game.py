@@ -183,7 +183,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill `prompt_template` with the config, `fields`, and `form`: the format with these contents of sections."""
+        """Fill in `prompt_template`: the config, `fields`, and `form`, the response format with these contents."""
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 

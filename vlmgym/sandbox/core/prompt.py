@@ -39,9 +39,9 @@ class PromptConfig:
     chat: bool = False
     """Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message."""
     history: int | None = None
-    """Number of earlier turns in each prompt. None means all with chat, else what the game needs, usually 0."""
+    """Number of past turns in each prompt. None means all with chat, else as many as the game needs, usually 0."""
     history_images: int | None = None
-    """Number of those turns with images (or, without any images, descriptions). None means what the game needs."""
+    """Number of past turns with images (with descriptions if there are no images). None means what the game needs."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):

@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 1 << 26
 MAX_PIXELS = 64_000_000
 """Maximum number of pixels, checked before decoding. Pillow itself only warns, above 89 million pixels."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Excludes formats that run other programs, such as EPS."""
+"""Accepted image formats. Formats whose decoders run other programs, such as EPS, are excluded."""
 LOCALHOST = "localhost"
 MARGIN = (128, 128, 128)
 """Colour of the margin that makes an image square."""
