@@ -12,7 +12,7 @@ ThemeName = Literal["light", "dark"]
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of everything except tiles."""
+    """Colours of page, board, empty cells, plain tiles and coordinate labels."""
 
     page: Colour
     board: Colour

@@ -64,10 +64,10 @@ class EnvSettings:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Snapshot of an environment.
+    """Everything needed to restore an environment.
 
     Attributes:
-        snapshot: Snapshot of its episode.
+        snapshot: Snapshot of the running episode.
         seeder: State of the generator that draws the seeds of later episodes.
         over: True if the episode is over and the next step resets.
     """
