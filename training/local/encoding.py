@@ -22,6 +22,8 @@ from vlmgym.sandbox.core.prompt import Message, chat_messages
 
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token that stands for each of its merged patches."""
+PATCHES_AT_ONCE = 128
+"""Patches that are normalised at once, few enough to fit into the cache of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,11 @@ class Encoder:
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
         """Normalise `EncodedPrompt.patches` to float32, on the same device."""
-        channels = len(self._levels)
-        levels, split = self._levels.to(patches.device), patches.view(len(patches), channels, -1).int()
-        return torch.stack([levels[channel][split[:, channel]] for channel in range(channels)], 1).view(patches.shape)
+        channels, count = self._levels.shape
+        levels = self._levels.flatten().to(patches.device)
+        first = count * torch.arange(channels, dtype=torch.int32, device=patches.device)[:, None]
+        split = patches.view(len(patches), channels, -1).split(PATCHES_AT_ONCE)
+        return torch.cat([levels.index_select(0, (part + first).flatten()) for part in split]).view(patches.shape)
 
     def _patches(self, images: list[Image.Image], **options: bool) -> Any:
         return self.image_processor(images=images, return_tensors="np", **options)
