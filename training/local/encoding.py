@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ class Encoder:
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
         self._levels = self._normalised_levels()
+        self._token_ids = lru_cache(maxsize=256)(self._tokenize)  # many prompts differ only in their images
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> EncodedPrompt:
         """Encode a prompt in the chat format of the model; raise `UsageError` if its text contains the image token."""
@@ -117,10 +119,14 @@ class Encoder:
         expanded = start + "".join(
             IMAGE * (int(grid.prod()) // merge_size**2) + part for grid, part in zip(grids, rest)
         )
-        ids = self.tokenizer(expanded, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
+        ids = self._token_ids(expanded)
         sides = sum(int(grid[1:].max()) // merge_size for grid in grids)
         next_position = int((ids != self.image_token).sum()) + sides
         return EncodedPrompt(ids, patches, torch.from_numpy(grids.astype(np.int64)), next_position)
+
+    def _tokenize(self, chat: str) -> torch.Tensor:
+        ids: torch.Tensor = self.tokenizer(chat, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
+        return ids
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
         """Normalise `EncodedPrompt.patches` to float32, on the same device."""
