@@ -188,7 +188,7 @@ def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[
 
 
 def city_line(city: Mapping[str, Any], regions: Mapping[str, str]) -> str:
-    """Format name, country, region code (may be empty), latitude, longitude and population."""
+    """Return the line of a city: name, country, region code (may be empty), latitude, longitude and population."""
     own = city["admin1code"] if f"{city['countrycode']}.{city['admin1code']}" in regions else ""
     place = f"{city['latitude']:.4f}\t{city['longitude']:.4f}"
     return f"{city['name']}\t{city['countrycode']}\t{own}\t{place}\t{city['population']}"

@@ -113,6 +113,7 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
     assert not (tmp_path / "none.html").exists()
 
 
+@pytest.mark.slow
 def test_poster_has_a_column_per_image_and_a_row_per_level(tmp_path):
     path = tmp_path / "poster.png"
     main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])

@@ -51,7 +51,10 @@ class TemplateReader:
 
 
 def margin_haze(reader: TemplateReader) -> float:
-    """Return the standard deviation of noise with which 10% of a median kind are read as the most similar kind."""
+    """Return the standard deviation of noise with which 10% of a kind's crops are mistaken for its most similar kind.
+
+    This holds for a kind at the median distance from its most similar kind.
+    """
     means = reader.means
     distances = np.sqrt(((means[:, None] - means[None]) ** 2).sum(axis=2))
     np.fill_diagonal(distances, np.inf)

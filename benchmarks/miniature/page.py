@@ -28,7 +28,7 @@ PAGE = """\
 Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
 A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. *G1* and *G0* are
-named after the two recipes of the [G1 paper](../g1.md), which trains larger models. *{start}* train by supervised
+named after the two recipes of the [G1 paper](../g1.md), which trains larger models. The run *{start}* is supervised
 fine-tuning (SFT): the model imitates a player, writing the board, the reasons and a move. The player follows a simple
 rule, but in 2048 and Shisen-Sho it makes a quarter of its moves at random. The other runs are:
 
@@ -104,7 +104,7 @@ def write_page(results: Path) -> Path:
         if cell not in found:
             missing.setdefault((GAMES[cell.game].title, cell.run), []).append(str(cell.seed))
     text = PAGE.format(
-        start=DEMONSTRATIONS.capitalize(),
+        start=DEMONSTRATIONS,
         episodes=" or ".join(
             str(count) for count in sorted({len(result["true"]["score"]) for result in found.values()})
         ),

@@ -177,7 +177,7 @@ class Trainer:
     def fill_in_logprobs(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
     ) -> list[float]:
-        """Fill in log-probabilities and values of the samples, grouped by episode; return a bootstrap value of each."""
+        """Fill in log-probabilities and values of the samples of each episode; return a bootstrap value per episode."""
         flat, ppo = list(chain.from_iterable(samples)), self.config.algorithm == "ppo"
         if ppo or self.config.method.epochs * self.config.method.minibatches > 1:
             logprobs, values = self._infer(self.actor, flat)

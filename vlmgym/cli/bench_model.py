@@ -105,7 +105,7 @@ class BenchModelConfig(GameOptions):
             raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 
     def server(self) -> OpenAIOptions:
-        """Server options: greedy sampling and no request limit."""
+        """Server options: greedy decoding, with as many concurrent requests as the highest level of concurrency."""
         asked = OpenAIOptions(
             base_url=self.base_url,
             model=self.model,

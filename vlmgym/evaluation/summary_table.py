@@ -85,7 +85,7 @@ class PageTable:
 
 
 def suite_table(name: str, suite: SuiteSummary) -> PageTable:
-    """Make a table of normalised scores with one row per game and skill, and for the mean."""
+    """Make a table of normalised scores: a row for each game, then one for each skill, then the mean of all games."""
     rows = []
     for game, result in suite.games.items():
         numbers = (f"{value:,.4g}" for value in (result.score_mean, result.random, result.oracle))

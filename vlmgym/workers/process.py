@@ -158,7 +158,8 @@ def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple
 def block_sigint() -> Iterator[None]:
     """Make processes that are started in this block ignore Ctrl-C from the beginning.
 
-    The processes must call `exit_with_parent`. The parent receives a Ctrl-C at the end of the block.
+    The processes must call `exit_with_parent`. A Ctrl-C during the block reaches the parent when the block
+    ends.
     """
     resource_tracker.ensure_running()  # starting the tracker with the first process would unblock the signal
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -40,7 +40,8 @@ def join_cluster() -> Any:
     """Connect to a cluster and return the module `ray`.
 
     Raises:
-        UsageError: Ray is not installed, no cluster responds, or a machine has no or another version of vlmgym.
+        UsageError: Ray is not installed, no cluster responds, or a machine lacks vlmgym or has a
+            different version.
     """
     try:
         import ray

@@ -173,7 +173,7 @@ class LiveEnvs:
         return running
 
     def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
-        """Take an environment up to `NEAR` actions before a state; also return how many actions it has played."""
+        """Take the nearest environment at most `NEAR` actions before a state, or None; also return its action count."""
         length = self._actions.code_length
         count = len(text) // length
         moves = [Moves(text[: max(0, count - NEAR) * length])]

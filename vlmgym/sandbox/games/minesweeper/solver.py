@@ -156,7 +156,8 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
     Cached because the episodes of a group start from the same seed.
 
     Raises:
-        GenerationError: No board was found that can be solved by comparing `compared` numbers; 0 accepts all boards.
+        GenerationError: No board was found that can be solved by comparing at most `compared` numbers; 0 accepts
+            boards that cannot be solved.
     """
     rng, near = np.random.default_rng(seed), neighbours(rows, columns)
     attempts = MAX_DEALS * 100 // max(100, len(near))

@@ -41,7 +41,7 @@ class Question(NamedTuple):
 
 
 def counting(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Count objects with given attributes, or in a direction from an object."""
+    """Ask for the number of objects with given attributes, or in a direction from an object."""
     if relations and rng.random() < 0.5:
         return _counting_in_direction(rng, config)
     vocabulary, total = config.vocabulary, config.random_count(rng)
