@@ -135,7 +135,7 @@ class _Search:
         return np.where(np.append(self.lengths, 0) + length <= self.limit, reward, 0.0)
 
     def climb(self, chosen: list[int]) -> list[int]:
-        """Add, remove or replace one word at a time, as long as that improves the reward."""
+        """Add, remove or replace one word at a time, while that improves the reward."""
         best = self.rewards(chosen)[-1]
         while True:
             fewer = [chosen, *([other for other in chosen if other != word] for word in chosen)]

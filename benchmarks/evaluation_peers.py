@@ -3,7 +3,7 @@
 bash setup.sh --integrations && pip install -e .[bench,openai] && python -m benchmarks.evaluation_peers
 
 The command of each tool plays episodes of 2048, all concurrently, with a model server of fixed latency
-(`benchmarks/concurrency.py`). Times include starting the command and writing its records. CPU times are those of all
+(`benchmarks/concurrency.py`). Times include starting the command and writing its records. CPU times include all
 processes of the command.
 """
 
@@ -58,7 +58,7 @@ class Run:
 
 
 def command(tool: Tool, options: Options, url: str, folder: Path) -> list[str]:
-    """Return the command by which a tool evaluates the model at `url` and writes its results to `folder`."""
+    """Return the command with which a tool evaluates the model at `url` and writes its results to `folder`."""
     count, turns, size = map(str, (options.episodes, options.max_turns, options.size))
     if tool == "vlmgym":
         arguments = f"eval 2048 --policy openai --model none --size {size} --episodes {count} --max-turns {turns}"

@@ -2,8 +2,8 @@
 
 python -m benchmarks.leaderboard
 
-Plays the policies and packs their runs into submissions. Adds the submissions of models, by default that of a tiny
-model (`benchmarks/tiny_submission.py`). Writes `docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
+Plays the policies and packs their runs into submissions. Adds the submissions of models, by default a tiny model's
+(`benchmarks/tiny_submission.py`). Writes `docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Options(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Results of one episode. `seconds` is the CPU time of all its moves, `slowest` that of the slowest move."""
+    """Results of one episode. `seconds` and `slowest` are the CPU times of all its moves and of the slowest."""
 
     end: str
     score: float

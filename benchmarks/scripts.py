@@ -1,4 +1,4 @@
-"""Scripts of actions and timed trials for benchmarks, besides those of `vlmgym bench`."""
+"""Scripts of actions and timed trials for benchmarks, in addition to `vlmgym bench`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 
 
 
 def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:
-    """Return a state for each environment: that of environment i comes after i % spread random legal moves.
+    """Return a state for each environment; environment i gets a state after i % spread random legal moves.
 
     A few steps of many environments then cover the same stages of episodes as many steps of a few environments.
     """

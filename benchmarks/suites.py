@@ -62,7 +62,7 @@ class FreezeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreezeConfig:
-    """Freeze all suites again with their current settings, as long as they are not published."""
+    """Freeze all suites again with their current settings, while they are not published."""
 
     changed: bool = False
     """Measure baselines only of games whose hash has changed, which takes seconds instead of minutes."""

@@ -2,7 +2,7 @@
 
 pip install -e .[data] && python -m benchmarks.tables --rows 5000000
 
-The rows resemble those of OSV-5M. Each file is written, opened and read twice, each time in a new process, and then
+The rows resemble OSV-5M. Each file is written, opened and read twice, each time in a new process, and then
 removed. It is in the page cache while it is read, as after a download.
 """
 

@@ -64,7 +64,7 @@ ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
 """Approximate number of actions in a script: more than the caches of games can hold."""
 ENCODING = 0.3
-"""Length of a trial in the part `encoding`, relative to that of other parts."""
+"""Length of a trial in the part `encoding`, relative to other parts."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}
 """Environments start after fewer than this many moves; about the length of a random episode."""
 ROOM = 1.25

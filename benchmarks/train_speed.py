@@ -90,7 +90,7 @@ def cpu_seconds() -> float:
 
 
 def make_trainer(*args: Any, **options: Any) -> Trainer:
-    """Create a trainer whose responses never end before the token limit, like those of TRL here."""
+    """Create a trainer whose responses never end before the token limit, as with TRL here."""
     trainer = Trainer(*args, **options)
     trainer.actor.ends = set()
     return trainer

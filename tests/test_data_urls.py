@@ -206,7 +206,7 @@ NOT_PUBLIC_6 = [
 
 
 def spellings(ip):
-    """Return spellings of an IPv4 address, each of which some resolver accepts."""
+    """Return spellings of an IPv4 address that some resolvers accept."""
     number, (a, b, c, d) = int(ip), ip.packed
     inside = [f"::ffff:{ip}", f"::ffff:{number >> 16:x}:{number & 0xFFFF:x}", f"64:ff9b::{ip}", f"::{ip}",
               f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1", IPv6Address(f"::ffff:{ip}").exploded]  # fmt: skip

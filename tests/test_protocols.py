@@ -1,4 +1,4 @@
-"""benchmarks/protocols.py, with few episodes and a page of its own."""
+"""benchmarks/protocols.py, with few episodes and a separate page."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Vector environments, compared with those of Gymnasium; other tests are in test_vector_*.py."""
+"""Vector environments, compared with Gymnasium's; other tests are in test_vector_*.py."""
 
 import gc
 import math
@@ -31,7 +31,7 @@ def legal_actions(envs, rng):
 
 @pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
 def test_environments_match_single_ones(make_envs, game, workers):
-    """Results are identical to those of Gymnasium's `SyncVectorEnv`, also after resets."""
+    """Results equal those from Gymnasium's `SyncVectorEnv`, also after resets."""
     overrides = SMALL | ({"size": 224} if game == "swap" else {})
     envs = make_envs(game, 3, workers, **overrides, max_episode_steps=7)
     peer = gymnasium.vector.SyncVectorEnv(
@@ -147,7 +147,7 @@ def test_results_and_infos_match_gymnasium(make_envs):
 
 
 def compare_infos(ours, theirs):
-    """Check that infos equal those of Gymnasium in fields, masks, types and values, except for the added outcome."""
+    """Check that infos equal Gymnasium's in fields, masks, types and values, except for the added outcome."""
     assert set(ours) - set(theirs) <= {"outcome", "_outcome"}
     for name, value in theirs.items():
         if isinstance(value, dict):

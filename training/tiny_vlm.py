@@ -2,7 +2,7 @@
 
     python -m training.tiny_vlm qwen3_vl checkpoints/tiny
 
-Architecture, special tokens and chat format are those of the real models; only the sizes differ. The JSON files are
+Architecture, special tokens and chat format equal the real models'; only the sizes differ. The JSON files are
 written by this module, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 can all read
 them.
 """
@@ -92,7 +92,7 @@ def make_tiny_vlm(
     """Write a checkpoint, overwriting existing files; `kind` is its `model_type` in transformers.
 
     The weights are determined by the seed and the versions of torch and transformers. The tokenizer is trained on
-    `texts`, by default those of `game_texts`. Raises `UsageError` if the vocabulary is too small.
+    `texts`, by default `game_texts()`. Raises `UsageError` if the vocabulary is too small.
     """
     size = size or TinySize()
     tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary, size.words)

@@ -15,7 +15,7 @@ LEVEL = 0.95
 RESAMPLES = 9999
 SEED = 0
 _BATCH = 2_000_000
-"""Maximum number of values resampled at once, to bound memory with thousands of pairs."""
+"""Maximum number of values resampled together, to bound memory with thousands of pairs."""
 
 
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:

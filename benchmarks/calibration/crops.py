@@ -20,7 +20,8 @@ WIDEST = 2048
 """Maximum width of a strip of crops that is resized in one call."""
 
 SEEDS, MOVES = 5, 60
-"""Number of episodes of random play and of oracle play, and of turns of each, in which kinds of cells are collected."""
+"""Number of episodes of random play and of oracle play, and of turns of each, from which kinds of cells are
+collected."""
 
 CORNERED = 16
 """Number of pictures in `picture_corners`."""

@@ -21,7 +21,7 @@ Measures = Mapping[str, Estimate]
 EVERY = 10
 """Turns between two counts of the oracle's effort; not every turn, because counting repeats the search."""
 CHANCE = 1
-"""Seed stream of random players, separate from that of the episode."""
+"""Seed stream of random players, separate from the stream of the episode."""
 
 
 def play(spec: Spec, game: AnyGame, player: CalibrationPlayer, episodes: int, seed: int = 0) -> Measures:

@@ -86,7 +86,7 @@ class Spec:
         turns: Maximum number of turns by player.
         naive: The naive player, if any.
         facts: Numbers about an initial state, measured as the player `questions`.
-        oracle_share: Number of episodes of the oracle relative to that of the other players.
+        oracle_share: Number of episodes of the oracle, relative to the other players.
         notes: Markdown notes for the page.
     """
 

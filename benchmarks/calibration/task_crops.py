@@ -19,7 +19,7 @@ DEGREES = 12.0
 CITIES = 2000
 """Config field `cities` at all levels, equal to its default at level 3."""
 PARTS = 3
-"""Rows and columns into which a crop is divided; readers name those of the mark."""
+"""Rows and columns into which a crop is divided; readers name the row and column of the mark."""
 QUARTERS = 2
 """Rows and columns of crops of a photograph."""
 

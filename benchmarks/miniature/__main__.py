@@ -6,7 +6,7 @@
 Every arm takes the same number of steps after its start. G0 starts from demonstrations on grey images, the others from
 demonstrations of play. All models play whole games on the same held-out seeds. Each result is a small file in
 `--results`. A run with a result is neither trained nor played again, on any machine, so the command can be stopped and
-continued. Every core runs one game with one seed, in a process of its own. Writes a page and its images next to the
+continued. Every core runs one game with one seed, in a separate process. Writes a page and its images next to the
 folder of results, by default docs/learning/whole_games.md.
 """
 

@@ -265,7 +265,7 @@ def test_model_size(checkpoint: Path) -> None:
     ],
 )
 def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
-    """The checkpoint is that of a run on four GPUs."""
+    """The checkpoint is from a run on four GPUs."""
     curriculum = SECTION.make_curriculum()
     folder = tmp_path / "global_step_25"
     save_parts(folder, "actor", "critic")

@@ -1,4 +1,4 @@
-"""Expectimax for 2048: values equal those of a recursive reference, and it plays well."""
+"""Expectimax for 2048: it finds the same values as a recursive reference, and plays well."""
 
 from __future__ import annotations
 

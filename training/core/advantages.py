@@ -85,7 +85,7 @@ def gae_over_turns(
 ) -> tuple[list[Floats], list[Floats]]:
     """Estimate advantages and returns of an episode, with one GAE step per turn.
 
-    Takes the reward of each turn and the values of its response tokens, of which only the first is used.
+    Takes the reward of each turn and the values of its response tokens; only the first value is used.
     `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
     have the same advantage; the return of a token is NaN unless the token is the first of its response.
     """

@@ -3,7 +3,7 @@
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml trainer.n_gpus_per_node=4
     python -m training.easyr1 training/configs/base.yaml training/configs/2048.yaml --check
 
-Arguments are YAML files, of which later ones override earlier ones, and individual settings. --check only reports
+Arguments are YAML files and individual settings; later files override earlier ones. --check only reports
 problems.
 """
 

@@ -61,7 +61,7 @@ def check_model(model: str | None) -> None:
 
 
 class _Rows:
-    """A dataset in which the index of a row is the row itself."""
+    """A dataset whose rows are their own indices."""
 
     def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
         return dict(row)

@@ -174,7 +174,7 @@ class VlmgymTrainer(RayPPOTrainer):
     ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
         """Play all episodes to the end; yield the requests, responses and results of each turn.
 
-        `sampling` has sampling parameters that differ from those of training.
+        `sampling` has sampling parameters that differ from training.
         """
         while requests:
             responses = group_size if requests[0].sample_idx is None else 1

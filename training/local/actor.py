@@ -34,8 +34,8 @@ T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
 """Gives token sampling a random stream separate from the sampling of states."""
 _LOADING = threading.Lock()
-"""Held while a model loads: when two threads load models at once, transformers mistakes some weights for missing and
-initialises them at random."""
+"""Held while a model loads: when two threads load models simultaneously, transformers mistakes some weights for
+missing and initialises them at random."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class UpdateConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(Options):
-    """Evaluation before and after training, on states and episodes drawn separately from those of training."""
+    """Evaluation before and after training, on states and episodes drawn separately from training."""
 
     states: NonNegativeInt = 256
     """Number of validation states. The model responds once to each."""

@@ -24,7 +24,7 @@ from vlmgym.sandbox.core.prompt import Message, chat_messages
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token that stands for each of its merged patches."""
 PATCHES_AT_ONCE = 128
-"""Patches that are normalised at once, few enough to fit into the cache of a CPU."""
+"""Patches that are normalised together, few enough to fit into the cache of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TrainSample:
         prompt: The prompt.
         response: Tokens, including the end token unless the response was cut off.
         advantages: Advantages. Supervised fine-tuning uses neither these nor the following attributes.
-        old_logprobs: Log-probabilities before the step. None if a step is a single update, in which they would equal
+        old_logprobs: Log-probabilities before the step. None if a step is a single update, because they would equal
             the log-probabilities computed for the loss.
         ref_logprobs: Log-probabilities under the reference model; None without one.
         old_values: Values before the step; None without a critic.

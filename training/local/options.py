@@ -18,7 +18,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 def read_config(args: Sequence[str]) -> TrainConfig:
-    """Parse a command line, whose options override those of its preset; raise `UsageError` if one is invalid."""
+    """Parse a command line, whose options override its preset; raise `UsageError` if one is invalid."""
     known = _parse_known(args)
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)

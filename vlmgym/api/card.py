@@ -44,7 +44,7 @@ SOURCES = """
 def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: States = None) -> str:
     """Return the text of a dataset card (README.md): licence, games, versions, and the arguments of `make_dataset`.
 
-    The licence is that of vlmgym, or `other`, with a list of image sources, if vlmgym did not generate all images.
+    The licence is vlmgym's, or `other`, with a list of image sources, if vlmgym did not generate all images.
 
     Args:
         rows: Rows of each split, in the order of `make_dataset`.

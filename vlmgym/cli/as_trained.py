@@ -20,7 +20,7 @@ MODEL_FOLDERS = ("", "model")
 
 
 def with_trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
-    """Insert the options of a checkpoint before those of the command line, which override them.
+    """Insert the options of a checkpoint before the options of the command line, which override them.
 
     Sampling options and the model are only inserted if the policy has such options.
 

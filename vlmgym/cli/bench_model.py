@@ -80,7 +80,7 @@ class BenchModelConfig(GameOptions):
     device: str | None = None
     """Device for transformers, such as cuda:1. None means a GPU if available."""
     dtype: DType = "auto"
-    """Data type for transformers, which should match the server's; auto uses that of the checkpoint."""
+    """Data type for transformers, which should match the server's; auto uses the checkpoint's."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up.
     A server that caches prompts reads it only once."""

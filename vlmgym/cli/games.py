@@ -15,7 +15,7 @@ from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
-"""Kinds of config fields: those of each difficulty, and settings, which no difficulty affects."""
+"""Kinds of config fields: fields of each difficulty, and settings, which no difficulty affects."""
 
 
 @dataclass(frozen=True, kw_only=True)

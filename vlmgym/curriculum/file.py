@@ -41,10 +41,10 @@ class StageFile(StrictModel):
         name: Name in records. Default: the number of the stage, counted from 1.
         steps: Duration in training steps, with `by = "step"`; the last stage has none.
         episodes: Duration in episodes of the entry, with `by = "episode"`; the last stage has none.
-        at_least: Success threshold. Default: that of the entry.
-        perception: Perceptual difficulty level, 1 to 5. Default: that of the entry.
-        reasoning: Reasoning difficulty level, 1 to 5. Default: that of the entry.
-        overrides: Config fields of the game, merged over those of the entry.
+        at_least: Success threshold. Default: the entry's.
+        perception: Perceptual difficulty level, 1 to 5. Default: the entry's.
+        reasoning: Reasoning difficulty level, 1 to 5. Default: the entry's.
+        overrides: Config fields of the game, merged over the entry's.
     """
 
     name: str | None = Field(None, max_length=80)
@@ -125,7 +125,7 @@ class EntryFile(StrictModel):
         return self
 
     def _check_reachable(self) -> None:
-        """Check that thresholds can be reached, except those of scores and rewards, whose range is unknown here."""
+        """Check that thresholds can be reached, except for scores and rewards, whose range is unknown here."""
         least = [self.at_least if stage.at_least is None else stage.at_least for stage in self.stages]
         given = [value for value in least if value is not None]
         if given and len(given) < len(least):

@@ -188,7 +188,7 @@ class Curriculum:
     def picks(self, progress: Progress, seed: int, indices: Iterable[int]) -> dict[int, Pick]:
         """Return the picks of a batch, by index, before any of the batch's results are known.
 
-        The first index must be that of the first episode after `progress`. Stages that advance by episode can change
+        The first index must be the first episode after `progress`. Stages that advance by episode can change
         within the batch; stages that advance by step or by success do not.
         """
         picks = {}

@@ -63,7 +63,7 @@ class GameComparison(BaseModel):
         wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
         losses: Pairs with a lower score in the first run.
-        metrics: Difference of each metric, by name, over the pairs in which both runs have the metric.
+        metrics: Difference of each metric, by name, over the pairs where both runs have the metric.
     """
 
     model_config = ConfigDict(frozen=True)

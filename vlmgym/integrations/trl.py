@@ -16,7 +16,7 @@ INSTRUCTIONS = (
     "Once the tool says that the episode has ended, do not call it again."
 )
 FEEDBACK_TOKENS = 16
-"""Number of tokens by which the longest feedback exceeds the feedback on an empty response."""
+"""Difference in tokens between the longest feedback and the feedback on an empty response."""
 
 
 class GameEnvironment:

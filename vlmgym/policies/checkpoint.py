@@ -22,7 +22,7 @@ class CheckpointOptions(SamplingOptions):
     model: str = ""
     """Checkpoint folder, or name on the Hugging Face Hub."""
     dtype: DType = "auto"
-    """Data type of weights and activations; auto uses that of the checkpoint, but vLLM reduces 32 bits to 16."""
+    """Data type of weights and activations; auto uses the checkpoint's, but vLLM reduces 32 bits to 16."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -48,7 +48,7 @@ class LocalModel:
     def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
         """Load a checkpoint onto a device, by default a GPU if there is one.
 
-        `dtype` is the data type of weights and activations; `auto` uses that of the checkpoint.
+        `dtype` is the data type of weights and activations; `auto` uses the checkpoint's.
         """
         try:
             self.processor = AutoProcessor.from_pretrained(checkpoint)

@@ -256,7 +256,7 @@ def _cause(error: BaseException) -> str:
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """HTTP client that rejects bodies over `MAX_BODY`, also those of error responses.
+    """HTTP client that rejects bodies over `MAX_BODY`, also in error responses.
 
     Uses aiohttp instead of httpx, which halves the cost of a request with 64 concurrent requests: httpx scans all its
     connections for each request.

@@ -39,7 +39,7 @@ class VLLMOptions(CheckpointOptions):
     operational: ClassVar[frozenset[str]] = frozenset({"gpu_memory_utilization", "tensor_parallel_size"})
 
     max_model_len: int | None = None
-    """Context length in tokens. None means that of the model, which may need much memory."""
+    """Context length in tokens. None means the model's, which may need much memory."""
     gpu_memory_utilization: float | None = None
     """Fraction of GPU memory for weights and KV cache, above 0 and at most 1.
     On a CPU, the fraction of memory that must be free.

@@ -263,7 +263,7 @@ class DifficultyRecord(_Record):
     Attributes:
         perception: Perceptual difficulty level.
         reasoning: Reasoning difficulty level.
-        overrides: Config fields that differ from those of the levels, by game id.
+        overrides: Config fields that differ from the levels', by game id.
     """
 
     perception: int

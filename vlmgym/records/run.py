@@ -45,7 +45,7 @@ class RunRecord(_Record):
         versions: Versions of Python and packages, as in `EpisodeRecord`.
         games: Games with their configurations. A curriculum has one for each stage, so ids may repeat.
         suite: Name of the suite, if any.
-        difficulty: Difficulty levels; None for a curriculum, whose stages have levels of their own.
+        difficulty: Difficulty levels; None for a curriculum, whose stages set the levels.
         curriculum: The curriculum, if any.
         policy: The policy.
         reward: Weights and shaping.

@@ -96,8 +96,8 @@ def evaluate(
         collect: Keep the records in memory and return them. If False, only `hooks` receive the records.
 
     Returns:
-        The latest record of each episode, including those of `resume`; empty if not `collect`. If the run stops early
-        (budget, model unreachable), episodes may be missing, and interrupted episodes have no score.
+        The latest record of each episode, including episodes of `resume`; empty if not `collect`. If the run stops
+        early (budget, model unreachable), episodes may be missing, and interrupted episodes have no score.
 
     Raises:
         UsageError: An argument is invalid.

@@ -102,7 +102,7 @@ def _estimate(value: Estimate | None, bar: str = "") -> str:
 
 
 def _cell(key: object, shown: str, bar: str = "") -> str:
-    """Return a table cell with a text, the key by which it is sorted, and a bar."""
+    """Return a table cell with a text, its sorting key, and a bar."""
     kind = "number" if isinstance(key, int | float) else "text"
     return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 

@@ -243,7 +243,7 @@ def turn_messages(
     past: Sequence[PastTurn[StateT]],
     config: PromptConfig,
 ) -> tuple[Message, ...]:
-    """Build the messages of a turn; `turn` counts from 1. Their images are those of `turn_images`, in order."""
+    """Build the messages of a turn; `turn` counts from 1. Their images come from `turn_images`, in order."""
     system = None
     if config.chat:
         system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)

@@ -141,7 +141,7 @@ class Table(ABC):
     """A sequence of rows, read on access. Safe to share between threads and forked processes.
 
     Attributes:
-        columns: Column names. Rows of JSON may have different keys; the columns are those of the first rows.
+        columns: Column names. Rows of JSON may have different keys; the columns come from the first rows.
         folder: Folder that image paths are relative to and must stay inside; None if paths are not allowed.
         stem: Name of the file without its suffix, such as `test`; empty if the table was not read from a single file.
     """

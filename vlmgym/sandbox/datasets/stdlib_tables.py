@@ -135,5 +135,5 @@ class JsonTable(Table):
 
 
 def file_version(stat: os.stat_result) -> tuple[int, int, int]:
-    """Return inode, size and modification time (ns) of a file, at least one of which changes with its content."""
+    """Return inode, size and modification time (ns) of a file; at least one changes with its content."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -14,7 +14,7 @@ from typing import NamedTuple
 WIN = 1_000_000
 """Value of a win by the last move that is searched; a win n moves earlier is worth n more."""
 DEEPER = 4
-"""Assumed minimum factor by which the number of positions grows with each additional move."""
+"""Assumed minimum growth factor of the number of positions per additional move."""
 
 
 class Choice(NamedTuple):

@@ -102,7 +102,7 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """Draw the window, the image that a model sees beside the panel, and set `scale` to the scale of the image.
+        """Draw the window: the image that a model sees, next to the panel; set `scale` to the scale of the image.
 
         Returns:
             uint8 of shape (height, width, 3).
@@ -153,7 +153,7 @@ class Player:
 
 
 def magnification(image: ImageArray) -> float:
-    """Return the factor by which an image is scaled for display."""
+    """Return the scale at which an image is displayed."""
     height, width, _ = image.shape
     longer, shorter = max(height, width), min(height, width)
     if longer > LARGEST_SHOWN:

@@ -157,7 +157,7 @@ class FrameEnv(GameEnv):
         self.over = checkpoint.over
 
     def keep_frame(self, out: Sequence[ImageArray]) -> None:
-        """Copy the current images to `out`, before those of the next episode replace them."""
+        """Copy the current images to `out`, before the next episode replaces them."""
         for target, frame in zip(out, self.frames.images if self.frames else (), strict=True):
             target[:] = frame
 

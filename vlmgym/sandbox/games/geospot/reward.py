@@ -74,10 +74,10 @@ class Comparison:
 def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
     """Compare an answer with the truth field by field.
 
-    Names match if the gazetteer has them, in any language, for the same place. Otherwise their distance is that of the
-    two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true coordinates.
-    Names that are not in the gazetteer match if they differ only in case, accents and punctuation; for regions and
-    cities, the answer must not name another country.
+    Names match if the gazetteer has them, in any language, for the same place. Otherwise their distance is the distance
+    of the two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true
+    coordinates. Names that are not in the gazetteer match if they differ only in case, accents and punctuation; for
+    regions and cities, the answer must not name another country.
 
     A name that several cities share refers to the true city, unless this contradicts the country or region of the
     answer; then it refers to the city that `Gazetteer.city` returns. The truth must have coordinates.

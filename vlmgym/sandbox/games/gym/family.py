@@ -27,7 +27,7 @@ class Words(BaseModel):
     """Texts and settings of the environments whose ids match one of the patterns `ids`, such as `MiniGrid-*`.
 
     Attributes:
-        actions: Names of the values of each dimension of an action; by default those of the environment, or numbers.
+        actions: Names of the values of each dimension of an action; by default the environment's, or numbers.
         rules: Rules for the prompt; `{name}` inserts an attribute of the environment listed in `attributes`, and
             `{env}` the name of the environment.
         attributes: Attributes of the unwrapped environment that `rules` inserts.
@@ -95,7 +95,7 @@ def import_module_of(family: Family, env_id: str) -> None:
 
 @cache
 def _families() -> tuple[Family, ...]:
-    """Read the files in the folder `families` and those of installed packages."""
+    """Read the files in the folder `families` and in installed packages."""
     return tuple(read_family(where, text) for where, text in _files())
 
 

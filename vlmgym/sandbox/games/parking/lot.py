@@ -133,7 +133,7 @@ def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tupl
 
 
 def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
-    """Estimate the moves to a solution, those of blocking vehicles included; 0 if the red car's way is free."""
+    """Estimate the moves to a solution, including moves of blocking vehicles; 0 if the red car's way is free."""
     row, end = lot.vehicles[0].line, offsets[0] + lot.vehicles[0].length
     total = 0
     for vehicle, masks, offset in zip(lot.vehicles, lot.masks, offsets):

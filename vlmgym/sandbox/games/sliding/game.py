@@ -58,8 +58,8 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     Description:
         A move slides a tile into the empty cell next to it. A board is made from the solved board by `shuffle` random
-        moves, none of which undoes the previous move, so it can always be solved. If these moves lead back to the
-        solved board, one more follows.
+        moves that never undo the previous one, so it can always be solved. If these moves lead back to the solved
+        board, one more follows.
 
     Observation:
         The board as an RGB image.

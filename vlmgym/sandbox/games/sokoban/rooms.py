@@ -50,7 +50,7 @@ def reachable(player: int, free: int, columns: int) -> int:
 
 
 def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
-    """Make a random room in which no box is on a target."""
+    """Make a random room without a box on a target."""
     for _ in range(MAX_ROOMS):
         floor = _floor(rows, columns, rng)
         cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]

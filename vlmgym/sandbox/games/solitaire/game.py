@@ -196,7 +196,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
 
     def _solution(self, rng: np.random.Generator) -> list[str]:
-        """Draw the base card and a sequence of cards, each of which can be played on the one before."""
+        """Draw the base card and a sequence of cards; each card can be played on the one before."""
         for _ in range(MAX_DEALS):
             deck = rng.permutation(DECK).tolist()
             left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
