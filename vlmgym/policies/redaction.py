@@ -31,7 +31,7 @@ class Redactor:
 
 
 def _encoded(secret: str) -> Iterator[str]:
-    """Yield a secret in hex, and the base64 characters shared by all texts that contain it, such as `user:SECRET`.
+    """Yield a secret in hex, and the base64 characters that encode it inside a longer text, such as `user:SECRET`.
 
     A base64 character encodes 6 bits, so which characters depend on the secret alone is determined by the number of
     bytes before the secret, modulo 3.
