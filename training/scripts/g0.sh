@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# G0 of the G1 paper: reinforcement learning from the base model. docs/g1.md describes it.
+# G0 of the G1 paper: reinforcement learning without a cold start. docs/g1.md describes it.
 #
 #     bash training/scripts/g0.sh 2048 --dry-run    # print what would run
 #     bash training/scripts/g0.sh 2048 --check      # report problems in seconds, without training

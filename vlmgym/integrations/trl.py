@@ -35,7 +35,7 @@ class GameEnvironment:
         self.turns: list[Scored[Any, Any]] = []
 
     def reset(self, snapshot: str | None = None, **columns: Any) -> str:
-        """Start the episode of a row; the trainer shows the images of the row.
+        """Start the episode of a row; return text only, because the trainer's prompt already has the images of the row.
 
         Raises:
             UsageError: The dataset has no snapshots.

@@ -19,7 +19,8 @@ NAME = "vlmgym"
 
 @register(NAME)
 class GameAgentLoop(AgentLoopBase):
-    """Plays an episode as one conversation: each turn adds a response and the next turn with its images.
+    """Plays an episode as one conversation: each turn appends the model's response, then the next user message with its
+    images.
 
     Args:
         response_tokens: Maximum number of tokens per response. Default: what is left of `data.max_response_length`.

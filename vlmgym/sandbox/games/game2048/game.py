@@ -133,7 +133,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return search(state.board, self.config.four_probability, self.config.goal).action
 
     def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Report the largest tile as a string, so that the summary counts the episodes that reached each tile."""
+        """Report the largest tile as a string, so that the summary counts episodes by their largest tile."""
         return {"largest tile": str(max(map(max, state.board)))}
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:

@@ -206,7 +206,7 @@ class Rotation(ChoiceTask[RotationState]):
         return [(size / 2, side / 2), *((size / columns * (c + 0.5), side * (r + 1.5)) for r, c in rows)]
 
     def _label(self, number: int) -> tuple[float, float]:
-        """Centre of the number of a choice."""
+        """Position (x, y) of the centre of the number drawn next to a choice."""
         x, y = self._centres[number]
         inset = self.config.size / 22
         return x - self.config.size / self._columns / 2 + inset, y - self._side / 2 + inset
