@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 def once(path: Path, find: Callable[[], Any]) -> Any:
     """Return the value in a JSON file, or compute the value and write it to the file."""
     if not path.exists():
-        path.write_text(json.dumps(find()))
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(find()))
+        part.replace(path)  # so that no other process reads half of it
     return json.loads(path.read_text())
 
 

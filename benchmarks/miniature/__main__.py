@@ -12,10 +12,11 @@ folder of results, by default docs/learning/whole_games.md.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from vlmgym.errors import UsageError
 from vlmgym.terminal import make_console
 from vlmgym.workers.limits import available_cores
 
-from .cells import Cell, cells, measure_cells, measure_policies
+from .cells import cells, measure_policies
 from .games import GAMES
 from .page import write_page
 
@@ -77,28 +78,47 @@ def main(args: Sequence[str] | None = None) -> None:
     ]
     if not chosen:
         raise UsageError("none of these --games has these --runs with these --seeds")
+    torch.set_num_threads(1)
+    console = make_console()
     for folder in (options.output_dir, options.results):
         folder.mkdir(parents=True, exist_ok=True)
     for game in options.games:
         measure_policies(game, options.results, options.episodes)
-    groups: dict[tuple[str, int], list[Cell]] = {}
-    for cell in chosen:
-        groups.setdefault((cell.game, cell.seed), []).append(cell)
-    longest_first = sorted(groups.values(), key=lambda group: -GAMES[group[0].game].batches * len(group))
-    failures = []
-    jobs = options.jobs or available_cores()
-    pool = ProcessPoolExecutor(min(jobs, len(groups)), get_context("spawn"), torch.set_num_threads, (1,))
-    try:
-        arguments = (options.output_dir.resolve(), options.results, options.episodes)
-        for measured in as_completed([pool.submit(measure_cells, group, *arguments) for group in longest_first]):
+    groups = dict.fromkeys((cell.game, cell.seed) for cell in chosen)
+    if len(groups) > 1 and (jobs := options.jobs or available_cores()) > 1:
+        longest_first = sorted(groups, key=lambda group: -GAMES[group[0]].batches)
+        measure_in_parallel(longest_first, options, jobs)
+    else:
+        for cell in chosen:
+            console.print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
+            cell.measure(options.output_dir.resolve(), options.results, options.episodes)
             write_page(options.results)
-            if (error := measured.exception()) is not None:
-                make_console(stderr=True).print(f"{error}; the other games continue", soft_wrap=True)
-                failures.append(error)
+    write_page(options.results)
+
+
+def measure_in_parallel(groups: Sequence[tuple[str, int]], options: Options, jobs: int) -> None:
+    """Run this command for each game with each seed, in up to `jobs` processes; raise `UsageError` if any fails."""
+    runs = [] if options.runs is None else ["--runs", *options.runs]
+    folders = ["--output-dir", str(options.output_dir), "--results", str(options.results)]
+    command = [sys.executable, "-m", "benchmarks.miniature", *runs, *folders, "--episodes", str(options.episodes)]
+    waiting, running, failed = [*groups], dict[subprocess.Popen[bytes], str](), list[str]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                game, seed = waiting.pop(0)
+                process = subprocess.Popen([*command, "--games", game, "--seeds", str(seed)])
+                running[process] = f"{game} with seed {seed}"
+            time.sleep(0.2)
+            for process in [each for each in running if each.poll() is not None]:
+                name = running.pop(process)
+                failed += [name] if process.returncode else []
     finally:
-        pool.shutdown(cancel_futures=True)
-    for error in failures:
-        raise error
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+    if failed:
+        raise UsageError(f"failed, as stated above: {', '.join(failed)}; run the command again to continue")
 
 
 if __name__ == "__main__":

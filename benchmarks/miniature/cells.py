@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from training.local.actor import Actor
 from training.local.options import read_config
 from training.local.validation import Images
 from vlmgym.errors import UsageError
-from vlmgym.terminal import make_console
 
 from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args
 from .play import play_games, play_policy
@@ -47,12 +45,16 @@ class Cell:
         return train(runs / self.name, *run_args(self.game, self.seed, self.run), *more)
 
     def measure(self, runs: Path, results: Path, episodes: int) -> None:
-        """Train and play whole games, unless there is a result file; raise `UsageError` if that has other options."""
-        args = run_args(self.game, self.seed, self.run)
+        """Train and play whole games, unless there is a result file.
+
+        Raises:
+            UsageError: The training failed, or the result file has other options or another number of games.
+        """
+        args = self._all_args()
 
         def find() -> dict[str, Any]:
             minutes = self.train(runs)
-            config = read_config(args)
+            config = read_config(args[0])
             actor = Actor(runs / self.name / "model", config.model)
             images: tuple[Images, ...] = ("true", "blank", "shuffled") if self == CONTROLLED else ("true",)
             rows = read_curve(runs / self.name / ("sft_curve.jsonl" if config.sft.steps else "curve.jsonl"))
@@ -64,8 +66,15 @@ class Cell:
             }
 
         path = results / f"{self.name}.json"
-        if once(path, find)["args"] != args:
+        found = once(path, find)
+        if found.get("args") != args or len(found["true"]["score"]) != episodes:
             raise UsageError(f"{path} was measured with other options: remove it to measure again")
+
+    def _all_args(self) -> list[list[str]]:
+        """Options of its training, then of the training that it continues."""
+        start = GAMES[self.game].runs[self.run].start
+        names = [self.run] if start is None else [self.run, start]
+        return [run_args(self.game, self.seed, name) for name in names]
 
     def result(self, results: Path) -> dict[str, Any] | None:
         """Read the result file, if any."""
@@ -78,7 +87,7 @@ CONTROLLED = Cell("2048", 0, G1)
 
 
 def cells() -> list[Cell]:
-    """List all cells, seed by seed, so that every run has a first result early."""
+    """List all cells, seed by seed."""
     found = [
         Cell(name, seed, run)
         for name, game in GAMES.items()
@@ -87,13 +96,6 @@ def cells() -> list[Cell]:
         for seed in (game.seeds if one.every_seed else game.seeds[:1])
     ]
     return sorted(found, key=lambda cell: cell.seed)
-
-
-def measure_cells(chosen: Sequence[Cell], runs: Path, results: Path, episodes: int) -> None:
-    """Measure cells one after the other."""
-    for cell in chosen:
-        make_console().print(f"{cell.game}, seed {cell.seed}: {cell.run}", soft_wrap=True)
-        cell.measure(runs, results, episodes)
 
 
 def measure_policies(game: str, results: Path, episodes: int) -> None:

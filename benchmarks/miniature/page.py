@@ -34,15 +34,15 @@ rule, but in 2048 and Shisen-Sho it makes a quarter of its moves at random. The 
 
 | run | starts from | continues with |
 |---|---|---|
-| *G1* | {start_lower} | reinforcement learning (RL) with GRPO or PPO |
-| *SFT only* | {start_lower} | more demonstrations |
-| *SFT only, perfect player* | {start_lower} | demonstrations without random moves |
+| *G1* | {start} | reinforcement learning (RL) with GRPO or PPO |
+| *SFT only* | {start} | more demonstrations |
+| *SFT only, perfect player* | {start} | demonstrations without random moves |
 | *G0* | 300 updates on demonstrations with grey images | the RL of *G1* |
 
 Demonstrations with grey images cannot teach perception. They are meant to teach the response format, but do not always
 suffice for it. The lengths of the runs are:
 
-| game | updates of {start_lower} | steps of every other run |
+| game | updates of {start} | steps of every other run |
 |---|---|---|
 {steps}
 
@@ -108,7 +108,6 @@ def write_page(results: Path) -> Path:
         episodes=" or ".join(
             str(count) for count in sorted({len(result["true"]["score"]) for result in found.values()})
         ),
-        start_lower=DEMONSTRATIONS,
         steps="\n".join(f"| {game.title} | {game.batches:,} | {game.steps} |" for game in GAMES.values()),
         turns=TURNS,
         name=NAME,

@@ -35,11 +35,13 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
     settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)
     games = [LiveEpisode(settings, FIRST_VALIDATION_SEED + number) for number in range(count)]
     played: list[list[TurnRecord]] = [[] for _ in games]
+    latest = [live.observation.images for live in games]
     while running := [number for number, live in enumerate(games) if live.observation.end is None]:
-        shown = [games[number].observation.images for number in running]
-        if images == "shuffled":
-            last = shown[0] if len(running) > 1 else games[running[0] - 1].observation.images
-            shown = [*shown[1:], last]
+        for number in running:
+            latest[number] = games[number].observation.images
+        # If a game runs alone, it shows the last images of another one.
+        others = [*running[1:], running[0] if len(running) > 1 else running[0] - 1]
+        shown = [latest[number] for number in (others if images == "shuffled" else running)]
         prompts = [actor.encoder.encode(games[number].observation.prompt, seen) for number, seen in zip(running, shown)]
         seeds = [_token_seed(number, len(played[number])) for number in running]
         responses = actor.generate(prompts, range(len(prompts)), seeds, config.rollout.max_tokens, 1.0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,9 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state
 from vlmgym.sandbox.core.episode import Episode
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "learning" / "whole_games"
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -58,9 +64,65 @@ def test_states_of_games_that_follow_the_rule() -> None:
 
 def test_results_measured_with_other_options_are_not_reused(tmp_path: Path) -> None:
     cell = Cell("2048", 0, "SFT only")
-    (tmp_path / f"{cell.name}.json").write_text(json.dumps({"args": run_args("2048", 1, "SFT only"), "minutes": 1}))
+    shutil.copy(RESULTS / f"{cell.name}.json", tmp_path)
+    cell.measure(tmp_path / "runs", tmp_path, 200)
     with pytest.raises(UsageError, match="other options"):
-        cell.measure(tmp_path / "runs", tmp_path, 2)
+        cell.measure(tmp_path / "runs", tmp_path, 100)
+    other = Cell("2048", 1, "SFT only")
+    shutil.copy(RESULTS / f"{cell.name}.json", tmp_path / f"{other.name}.json")
+    with pytest.raises(UsageError, match="other options"):
+        other.measure(tmp_path / "runs", tmp_path, 200)
+
+
+def test_games_run_in_parallel_and_failures_name_the_game(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(RESULTS, results)
+    command = [sys.executable, "-m", "benchmarks.miniature", "--games", "2048", "swap", "--seeds", "0", "--jobs", "2"]
+    command += ["--results", str(results), "--output-dir", str(tmp_path / "runs")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "swap, seed 0: G1, GRPO" in done.stdout
+    assert "2048, seed 0: G1, PPO" in done.stdout
+    assert (tmp_path / "whole_games.md").read_text().startswith("# A tiny model")
+    shutil.copy(results / "2048-0-sft-only.json", results / "swap-0-sft-only.json")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "swap-0-sft-only.json was measured with other options" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: failed, as stated above: swap with seed 0")
+
+
+def test_a_game_alone_shows_the_last_images_of_another_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor, config = make_actor(model), read_config([*QUICK, *SMALL, "--model", str(model)])
+    (game,) = config.make_curriculum().games
+    first, second = (game.draw(Episode(game, FIRST_VALIDATION_SEED + seed).state) for seed in (0, 1))
+    shown: list[Any] = []
+    encode = actor.encoder.encode
+
+    def recording(text: str, images: Any) -> Any:
+        shown.append(images)
+        return encode(text, images)
+
+    ended = type(game).ended
+    start = Episode(game, FIRST_VALIDATION_SEED + 1).state
+    legal = game.format(game.legal_actions(start)[0])
+    running: list[int] = []
+
+    def ended_early(self: Any, state: Any) -> str | None:
+        moved = state.variation_seed == start.variation_seed and state.board != start.board
+        return "over" if moved else ended(self, state)
+
+    def generate(self: Actor, prompts: Any, *_: Any) -> list[list[int]]:
+        running.append(len(prompts))
+        return [self.encoder.tokens(text) for text in ("nonsense", f"<answer>{legal}</answer>")[: len(prompts)]]
+
+    monkeypatch.setattr(actor.encoder, "encode", recording)
+    monkeypatch.setattr(Actor, "generate", generate)
+    monkeypatch.setattr(type(game), "ended", ended_early)
+    play_games(actor, config, 3, 2, "shuffled")
+    assert running == [2, 1, 1]
+    assert all(
+        np.array_equal(one, other) for one, other in zip(shown, [[second], [first], [second], [second]], strict=True)
+    )
 
 
 def test_whole_games_show_the_images_of_a_control(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from vlmgym.sandbox.core.prompt import Message, chat_messages
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token that stands for each of its merged patches."""
 PATCHES_AT_ONCE = 128
-"""Patches that are normalised together, few enough to fit into the cache of a CPU."""
+"""Patches that a CPU normalises together, few enough to fit into its cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,9 @@ class Encoder:
         """Normalise `EncodedPrompt.patches` to float32, on the same device."""
         channels, count = self._levels.shape
         levels = self._levels.flatten().to(patches.device)
+        size = PATCHES_AT_ONCE if patches.device.type == "cpu" else len(patches)
         first = count * torch.arange(channels, dtype=torch.int32, device=patches.device)[:, None]
-        split = patches.view(len(patches), channels, -1).split(PATCHES_AT_ONCE)
+        split = patches.view(len(patches), channels, -1).split(size)
         return torch.cat([levels.index_select(0, (part + first).flatten()) for part in split]).view(patches.shape)
 
     def _patches(self, images: list[Image.Image], **options: bool) -> Any:

@@ -75,11 +75,12 @@ class Processes:
                 worker.send(worker.pack(method, *args))
         try:
             yield
-        except LostProcessError:
-            self.leave()  # so that all others notice
-            for worker in self._workers:
-                with suppress(LostProcessError):  # this worker only noticed that another one ended
-                    _receive(worker)
+        except BaseException as error:
+            self.leave()  # so that all others notice, and no later call receives results of this one
+            if isinstance(error, LostProcessError):
+                for worker in self._workers:
+                    with suppress(LostProcessError):  # this worker only noticed that another one ended
+                        _receive(worker)
             raise
         for worker in self._workers:
             _receive(worker)

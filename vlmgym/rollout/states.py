@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import GenerationError, UsageError
+from vlmgym.errors import GenerationError, IllegalAction, UsageError
 from vlmgym.policies.baselines import random_legal_action
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
@@ -137,7 +137,10 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
             action = game.best_action(state) if mover == "oracle" else game.rule_action(state)
         if action is None:
             return
-        step = game.step(state, action, episode.rng)
+        try:
+            step = game.step(state, action, episode.rng)
+        except IllegalAction as error:
+            raise UsageError(f"the mover {mover} of {game.name} chose an illegal action: {error}") from None
         if step.terminated:
             return
         episode.state = step.state
