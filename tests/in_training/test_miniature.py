@@ -104,7 +104,7 @@ def test_a_game_alone_shows_the_last_images_of_another_one(model: Path, monkeypa
 
     ended = type(game).ended
     start = Episode(game, FIRST_VALIDATION_SEED + 1).state
-    legal = game.format(game.legal_actions(start)[0])
+    legal = game.format(game.best_action(start))
     running: list[int] = []
 
     def ended_early(self: Any, state: Any) -> str | None:
