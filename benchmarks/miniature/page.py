@@ -61,7 +61,8 @@ Red lines are goals that were set beforehand.
 Invalid turns: share of turns with an illegal or unparsable answer. Such an answer changes nothing, and no other move is
 substituted. A model often repeats an illegal move on the unchanged board, up to the end of the game. Perception: share
 of cells read correctly. Format: share of responses in the exact format. Minutes: wall-clock time of a run, without the
-one it starts from, on two cores shared with other work; {hours:.1f} hours for all runs in the tables.
+one it starts from, on two cores shared with other work, and with different versions of the code; {hours:.1f} hours for
+all runs in the tables.
 
 The next table compares *G1* with GRPO to the runs without RL, by score in 2048, turns in Shisen-Sho and legal swaps in
 Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, negative differences
