@@ -35,7 +35,7 @@ from vlmgym.sandbox.games.geospot.reward import CURRICULA
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Measure the speed of rewards, or find constant answers, and print a table."""
+    """Measure the speed of rewards, or find the best constant answer of each stage, and print a table."""
 
     answers: int = 10_000
     """Answers per round."""

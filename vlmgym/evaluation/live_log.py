@@ -43,7 +43,7 @@ class LiveLog:
     """
 
     def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
-        """Start after the episodes of earlier sessions, whose records are consumed only if there is a logger."""
+        """Continue the steps and statistics of earlier sessions; `earlier` is consumed only if there is a logger."""
         self._loggers, self._console = dict(loggers), console
         self._games: dict[str, _RunningGame] = {}
         self._step = 0
