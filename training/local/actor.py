@@ -206,7 +206,7 @@ class Actor(nn.Module):
         if len(prompts) < len(samples) and not self._recomputes:
             hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
         else:
-            hidden, image = self._forward_whole([sample.prompt for sample in samples], tokens, mask)
+            hidden, image = self._forward_whole(samples, tokens.shape[1])
         distributions = self._logits(hidden).div_(temperature).log_softmax(-1)
         mask = mask.bool()
         logprobs = distributions.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -246,17 +246,15 @@ class Actor(nn.Module):
             hidden = torch.cat([hidden, rest], dim=1)
         return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
 
-    def _forward_whole(
-        self, prompts: Sequence[EncodedPrompt], tokens: torch.Tensor, mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward_whole(self, samples: Sequence[TrainSample], steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Run prompts and responses through the model in one pass; same return values as `_forward_cached`."""
-        batch = self._inputs(prompts)
-        ids = batch["input_ids"]
-        tails = {"input_ids": tokens, "attention_mask": mask, "mm_token_type_ids": torch.zeros_like(tokens)}
-        joined = {name: torch.cat([batch[name], tail], dim=1) for name, tail in tails.items() if name in batch}
-        hidden = self.model.model(**{**batch, **joined}, use_cache=False).last_hidden_state
-        length = ids.shape[1]
-        return hidden[:, length - 1 : -1], self._image_mean(hidden[:, :length], ids)
+        batch = self._inputs([sample.prompt for sample in samples], [sample.response for sample in samples])
+        hidden = self.model.model(**batch, use_cache=False).last_hidden_state
+        rows, length, width = hidden.shape
+        starts = torch.tensor([length * row + len(sample.prompt.ids) - 1 for row, sample in enumerate(samples)])
+        index = (starts[:, None] + torch.arange(steps)).clamp(max=rows * length - 1)  # beyond a response: any row
+        before = hidden.view(-1, width).index_select(0, index.flatten().to(self.device)).view(rows, steps, width)
+        return before, self._image_mean(hidden, batch["input_ids"])
 
     def _forward_text(self, ids: torch.Tensor, mask: Any, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Append tokens `ids` to cached sequences and return the hidden states of these tokens."""
@@ -304,8 +302,10 @@ class Actor(nn.Module):
         else:
             load_adapters(self.adapters, folder / ADAPTER)
 
-    def _inputs(self, prompts: Sequence[EncodedPrompt]) -> dict[str, Any]:
-        batch = self.encoder.collate_prompts(prompts, self.device, self.model.dtype)
+    def _inputs(
+        self, prompts: Sequence[EncodedPrompt], responses: Sequence[Sequence[int]] | None = None
+    ) -> dict[str, Any]:
+        batch = self.encoder.collate(prompts, responses, self.device, self.model.dtype)
         if not self._takes_types:
             del batch["mm_token_type_ids"]
         return batch

@@ -163,17 +163,27 @@ class Encoder:
         decoded: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return decoded
 
-    def collate_prompts(
-        self, prompts: Sequence[EncodedPrompt], device: torch.device, dtype: torch.dtype
+    def collate(
+        self,
+        prompts: Sequence[EncodedPrompt],
+        responses: Sequence[Sequence[int]] | None,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> dict[str, Any]:
-        """Batch prompts as model inputs, padded on the left.
+        """Batch prompts as model inputs, padded on the left; or prompts with responses, padded on the right.
+
+        Padding on the right is not masked, because causal attention hides it from all other tokens; without masked
+        tokens, attention is faster.
 
         Returns:
-            input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, tokens of the longest prompt); and,
-            if there are images, pixel_values and image_grid_thw of all images.
+            input_ids, attention_mask and mm_token_type_ids, int64, shape (prompts, tokens of the longest sequence);
+            and, if there are images, pixel_values and image_grid_thw of all images.
         """
-        ids = pad_sequence([prompt.ids for prompt in prompts], True, self.pad, "left")
-        mask = pad_sequence([torch.ones_like(prompt.ids) for prompt in prompts], True, 0, "left")
+        rows, side = [prompt.ids for prompt in prompts], "left"
+        if responses is not None:
+            rows, side = [torch.cat([ids, torch.tensor(more)]) for ids, more in zip(rows, responses)], "right"
+        ids = pad_sequence(rows, True, self.pad, side)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], True, int(side == "right"), side)
         inputs = {
             "input_ids": ids.to(device),
             "attention_mask": mask.to(device),
