@@ -210,7 +210,7 @@ def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, what
 
 
 def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[str, Encoded]]:
-    """Measure all encoders; return their results by kind of image and name."""
+    """Measure all encoders; return their results by kind of image, then by name of the encoder."""
     cv2.setNumThreads(1)
     return {
         f"boards at perception {perception} ({kind}), {size} x {size}": measure_encoders(

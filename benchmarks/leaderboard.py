@@ -81,7 +81,7 @@ def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
         "# Leaderboard",
         f"Scores in [{suite}](suites.md), verified by replaying every response. Scores are normalised per game, so "
         "that the random policy has 0 and the oracle 1; the tables show means with standard errors. [The interactive "
-        f"page]({page.as_posix()}) opens from disk, sorts by every column, and also shows intervals, invalid "
+        f"page]({page.as_posix()}) opens from disk, can be sorted by any column, and also shows intervals, invalid "
         "responses, tokens and cost. [Submit results](submitting.md) to add a model.",
         table(
             ["model", "prompt", "score"],

@@ -217,7 +217,7 @@ def main() -> None:
 def print_tables(
     times: dict[str, SECONDS], memory: dict[str, float], rows: list[dict[str, float]], tokens: int
 ) -> None:
-    """Print the time of a step and its parts, and the peak memory."""
+    """Print step times compared with TRL, the share of each part of a step in one process, and peak memory."""
     lengths = {row["response_tokens"] for row in rows}
     if lengths != {float(tokens)}:
         raise UsageError(f"responses have {lengths} tokens instead of {tokens}, so the times are not comparable")

@@ -216,7 +216,7 @@ BAD_FILES = {
     ENTRY + 'stages = [{ name = "a\\nb" }]': "entry 1, stage 1, name: a name must be one line",
     '[[entries]]\ngame = "g1/shisensho-6x6"\nreasoning = 2': "is a preset without difficulty levels",
     ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entry 1, stage 2: unknown field 'rows'",
-    ENTRY + "stages = [{}, {}]": ": entry 1: every stage except the last must have episodes",
+    ENTRY + "stages = [{}, {}]": ": entry 1: stage 1: every stage except the last must have episodes",
     ENTRY + "stages = [{ steps = 5 }, {}]": ': entry 1: stage 1 has steps, which need by = "step"',
     SUCCESS.replace("{}, {}", "{ episodes = 5 }, {}"): ': entry 1: stage 1 has episodes, which need by = "episode"',
     ENTRY + "at_least = 5": ': entry 1: at_least needs by = "success"',

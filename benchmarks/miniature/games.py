@@ -117,7 +117,7 @@ TURNS = 100
 
 
 def run_args(name: str, seed: int, run: str) -> list[str]:
-    """Return all options of a run but its folder and the model that it continues."""
+    """Return all options of a run except its folder and the model that it continues."""
     game, one = GAMES[name], GAMES[name].runs[run]
     args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
     args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]

@@ -64,9 +64,9 @@ of cells read correctly. Format: share of responses in the exact format. Minutes
 one it starts from, on two cores shared with other work, and with different versions of the code; {hours:.1f} hours for
 all runs in the tables.
 
-The next table compares *G1* with GRPO to the runs without RL, by score in 2048, turns in Shisen-Sho and legal swaps in
-Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, negative differences
-are better, because fewer turns are.
+The next table compares the run *G1, GRPO* with the runs without RL, by score in 2048, turns in Shisen-Sho and legal
+swaps in Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, negative
+differences are better, because fewer turns are.
 
 {gains}
 

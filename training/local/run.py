@@ -132,7 +132,7 @@ class TrainingRun:
             output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
 
     def withdraw(self) -> None:
-        """Delete the stored options if the run has no results yet, so that its folder can be used with others."""
+        """Delete what `begin` wrote if the run has no results yet, so that the folder accepts other options."""
         if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
             tiny = [self.tiny] if self._created_tiny else []
             self.output.remove(self.options, self.config, self.wandb, *tiny)

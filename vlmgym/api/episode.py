@@ -192,7 +192,7 @@ class Episode:
 
     @property
     def repeats_turns(self) -> bool:
-        """True if prompts repeat earlier turns outside a chat, so that a growing conversation would show them twice."""
+        """True if prompts are no chats but repeat earlier turns, which a growing conversation would show twice."""
         prompts = self._live.config.prompts
         return not prompts.chat and prompts.history != 0
 

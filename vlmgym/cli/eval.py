@@ -171,7 +171,9 @@ def rows_of(played: Games) -> int:
         raise UsageError("--all-rows does not work with --curriculum")
     rows = {}
     for game in played:
-        if not isinstance(game, Task) or game.config.data is None:
+        if not isinstance(game, Task):
+            raise UsageError(f"--all-rows asks about every row of a dataset, which {game.name} does not have")
+        if game.config.data is None:
             raise UsageError(f"--all-rows needs data for {game.name}: add --config data=...")
         rows[game.name] = len(game.source)
     if len(set(rows.values())) > 1:

@@ -108,7 +108,7 @@ class EntryFile(StrictModel):
                 if given is not None and by != self.by:
                     raise ValueError(f'stage {n} has {by}s, which need by = "{by}"')
             if self.by != "success" and (stage.duration is None) != (n == len(self.stages)):
-                raise ValueError(f"every stage except the last must have {self.by}s")
+                raise ValueError(f"stage {n}: every stage except the last must have {self.by}s, and the last must not")
         needed = {"measure": self.measure, "window": self.window, "up": self.up}
         limits = {name: value for name, value in {**needed, "down": self.down}.items() if value is not None}
         if self.by == "success":

@@ -172,8 +172,9 @@ class Curriculum:
                 or len(state.recent) > min(window, state.episodes)
             ):
                 raise UsageError(
-                    f"the progress of entry {n} (stage {state.stage + 1}, {state.episodes} episodes, window of "
-                    f"{len(state.recent)}) does not fit its stages and window in this curriculum"
+                    f"the progress is from another curriculum: entry {n} ({state.game}) cannot be in stage "
+                    f"{state.stage + 1} with {len(state.recent)} recent results after {count} "
+                    f"{'steps' if entry.by == 'step' else 'episodes'} of this one"
                 )
 
     def pick(self, progress: Progress, seed: int, index: int) -> Pick:

@@ -89,8 +89,10 @@ class ExportConfig(WorkerOptions):
         for_results = self.format in get_args(ResultFormat)
         if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
             raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
-        if (self.dataset is None) == (self.format == "eval-results"):
-            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark; other formats reject it")
+        if self.format == "eval-results" and self.dataset is None:
+            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark")
+        if self.format != "eval-results" and self.dataset is not None:
+            raise UsageError("only eval-results accepts --dataset")
         if self.dataset is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
             raise UsageError(f"dataset must be a name on the Hub such as my-org/my-benchmark, got {self.dataset!r}")
         if self.source_url is not None and self.format != "eval-results":

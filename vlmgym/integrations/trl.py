@@ -100,7 +100,10 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
     for row in rows:
         episode = Episode.restore(row["snapshot"])
         if episode.repeats_turns:
-            raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
+            raise UsageError(
+                "prompts repeat earlier turns, which the conversation already has: set history=0 or chat=True in "
+                "make_dataset"
+            )
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:

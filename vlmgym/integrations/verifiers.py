@@ -127,7 +127,7 @@ class GameEnv(vf.Env[GameEnvConfig]):
     """Plays an episode; its reward is the sum of `Scored.total` over its turns."""
 
     async def run(self, task: GameTask, agents: vf.Agents) -> None:
-        """Play until the episode or the run ends. A failed run gets no reward."""
+        """Play until the episode ends or verifiers stops the agent. If the agent failed, no reward is recorded."""
         episode, turns = vlmgym.Episode.restore(task.data.snapshot), []
         async with agents.player.interaction(task) as interaction:
             while not episode.done:

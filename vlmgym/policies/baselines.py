@@ -18,7 +18,7 @@ class RandomPolicy(StatePolicy):
     name = "random"
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """Return an answer without perception and reasoning."""
+        """Return a response that consists of an answer, without perception or reasoning."""
         return answer_only(game.format(game.random_action(rng)))
 
 
@@ -36,7 +36,7 @@ class RandomLegalPolicy(StatePolicy):
     name = "random-legal"
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """Return an answer without perception and reasoning."""
+        """Return a response that consists of an answer, without perception or reasoning."""
         return answer_only(game.format(random_legal_action(game, state, rng)))
 
 

@@ -48,7 +48,7 @@ def _utc(text: str) -> str:
     except (ValueError, OverflowError):
         same = False
     if not same:
-        raise ValueError(f"must be a time such as 2026-01-31T12:00:00+00:00, got {short_repr(text)}")
+        raise ValueError(f"must be a UTC time in seconds such as 2026-01-31T12:00:00+00:00, got {short_repr(text)}")
     return text
 
 

@@ -62,7 +62,7 @@ class OutputFolder:
                             self.folder.rmdir()
 
     def check_own(self) -> None:
-        """Check that the folder is new, is empty, or has a list."""
+        """Raise `UsageError` if the folder has files, but no list of those that vlmgym wrote."""
         with writing(self.folder):
             if not self._exists() or self.list.id is not None:
                 return

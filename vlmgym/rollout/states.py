@@ -64,10 +64,11 @@ class QuestionSplit(NamedTuple):
 
 @lru_cache(maxsize=64)
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
-    """Split the questions of a finite dataset; return None if questions are generated.
+    """Split the questions of a finite dataset into validation and training; return None if questions are generated.
 
-    With N questions, the first N x fraction seeds from 1,000,000 on select the validation questions, so
-    `vlmgym eval --seed 1000000` asks the same questions. The split depends only on N and the order of the rows.
+    Each of the N seeds from 1,000,000 on selects another question. The first N x fraction are for validation, so
+    `vlmgym eval --seed 1000000` begins with them, and the others are for training. Seeds with unusable rows at the end
+    of either part are dropped. Nothing is random, so the same data always give the same split.
 
     Raises:
         UsageError: A split would be empty, or the data cannot be opened.

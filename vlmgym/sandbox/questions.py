@@ -76,8 +76,8 @@ class Questions(LineTask[QuestionState]):
     Description:
         The state is reached by random legal moves. Kinds of questions: `cell` (what is in a cell), `count` (how many
         moves are legal), `legal` (whether a move is legal), `after` (what is in a cell after a move that has no random
-        effects), `best` (which move is best; accepts the oracle's move and moves known to be as good, so that other
-        equally good moves may be rejected).
+        effects), `best` (which move is best; the oracle's move and moves known to be equally good are accepted, but
+        other equally good moves may be rejected).
 
     Observation:
         The images of the game.

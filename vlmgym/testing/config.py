@@ -1,4 +1,4 @@
-"""Checks of the class: id, docstring, config fields and difficulty levels."""
+"""Checks of a game class: id, docstring, config fields and difficulty levels."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ class Game(ABC, Generic[StateT, ActionT]):
             raise StateError(f"invalid state of {self.name}: {describe_validation_error(error)}") from None
 
     def require_valid(self, state: StateT) -> StateT:
-        """Return a state after `check_state`; if that raises, add the name of the game to the error."""
+        """Return the state if `check_state` accepts it; otherwise raise `StateError` with the name of the game."""
         try:
             self.check_state(state)
         except StateError as error:

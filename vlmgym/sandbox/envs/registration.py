@@ -1,4 +1,4 @@
-"""Register games with `gymnasium.make`."""
+"""Register games for `gymnasium.make`."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
 
 
 def _stroke(image: Pixels, start: Point, end: Point, thickness: int, colour: Colour) -> None:
-    """Draw a straight anti-aliased stroke in place; all lengths are in `UNIT`."""
+    """Draw a straight anti-aliased stroke in place; coordinates and thickness are in 1/`UNIT` pixels."""
     (x0, y0), (x1, y1) = start, end
     if abs(y1 - y0) > abs(x1 - x0):  # step along the longer axis
         image, (x0, y0), (x1, y1) = image.swapaxes(0, 1), (y0, x0), (y1, x1)

@@ -69,10 +69,10 @@ class FallingBlocksConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class FallingBlocksState:
-    """A well, rows from top to bottom, and the next piece.
+    """A well and the next piece.
 
     Attributes:
-        well: Rows of characters: a digit for the colour of a block, `.` for a free cell.
+        well: Rows from top to bottom, as strings: a digit for the colour of a block, `.` for a free cell.
         piece: Index of the next piece.
         variation_seed: Seed of the rotation, noise and clutter of tiles.
     """

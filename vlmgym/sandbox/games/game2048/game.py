@@ -153,7 +153,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
 
     def rule_action(self, state: State2048) -> int | None:
-        """Merge as many pairs as possible; a checksum of the board breaks ties, so that all directions are common."""
+        """Merge as many pairs as possible; a checksum of the board breaks ties, so that no direction is favoured."""
         if self._reached_goal(state.board):
             return None
         rows, columns = _prospects(state.board), _prospects(zip(*state.board))

@@ -120,7 +120,7 @@ def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.G
 
 
 def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tuple[int, Offsets]]:
-    """Try random moves; after every `EVERY` of them, yield the value of `blocked` and the offsets."""
+    """Try random moves; after the first and every `EVERY` more, yield the value of `blocked` and the offsets."""
     now, taken, count = list(offsets), lot.occupied(offsets), len(offsets)
     for step, (number, side) in enumerate(rng.integers(0, (count, 2), (WALK * count, 2)).tolist()):
         masks, offset = lot.masks[number], now[number]

@@ -235,7 +235,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         self.check_board_size(state.board)
         c = self.config
         if (state.images is None) != (c.tiles == "shapes"):
-            raise StateError(f"the images do not fit tiles={c.tiles}")
+            raise StateError(f"with tiles={c.tiles}, a state must {'not ' * (c.tiles == 'shapes')}have images")
         if state.images is not None:
             self.tile_images.check(state.board, state.images, self._side)
             return

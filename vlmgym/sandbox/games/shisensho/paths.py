@@ -81,11 +81,11 @@ class PathFinder:
         }
 
     def square(self, cell: Cell) -> Square:
-        """Return the square of a cell."""
+        """Return the bit index of a cell."""
         return (cell[0] + 1) * self._stride + cell[1] + 1
 
     def cell(self, square: Square) -> Cell:
-        """Return the cell of a square."""
+        """Return the row and column of a bit index."""
         return square // self._stride - 1, square % self._stride - 1
 
     def groups(self, board: Board) -> Groups:

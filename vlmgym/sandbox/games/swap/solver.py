@@ -28,7 +28,12 @@ ROUNDS = 6
 
 
 class SearchResult(NamedTuple):
-    """Index of the best swap in `SwapRules.actions`, None if no swap is legal, and number of simulated cascades."""
+    """Result of a search.
+
+    Attributes:
+        swap: Index of the best swap in `SwapRules.actions`; None if no swap is legal.
+        nodes: Number of simulated cascades.
+    """
 
     swap: int | None
     nodes: int
