@@ -281,5 +281,5 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
 
 
 def test_progress_by_step_of_another_step() -> None:
-    with pytest.raises(UsageError, match="does not fit"):
+    with pytest.raises(UsageError, match="after 2 steps"):
         MIXED.check(MIXED.at_step(MIXED.begin(), 3).model_copy(update={"steps": 2}))
