@@ -146,4 +146,4 @@ fi
 printf '\n%s\n' "Play 2048:      .venv/bin/python vlmgym/test/eval_2048.py"
 if [ $device = gpu ] && [ "$fingerprint" != "without EasyR1" ]; then script=rl_2048.sh; else script=local_2048.sh; fi
 if [ $train = yes ]; then echo "Train:          bash training/scripts/$script"; fi
-if [ $extra = dev ]; then echo "Run the tests:  .venv/bin/python -m pytest -n 2 --dist loadgroup"; fi
+if [ $extra = dev ]; then echo 'Run the tests:  .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"'; fi
