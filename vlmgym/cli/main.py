@@ -61,7 +61,7 @@ SUMMARIES = {
     "submit": "Make a submission from a run of a suite, or check one.",
     "gallery": "Render every game at every level into one page, with prompts and scored responses.",
     "data": "Check the data of a task for bad rows, or download a dataset.",
-    "games": "List the installed games and published settings, or show the rules and config fields of one.",
+    "games": "List the installed games and published settings, or show the rules and config fields of some.",
     "doctor": "Print the versions that results depend on, the machine, and the extras with their missing packages.",
 }
 """First line of the help of each command, repeated here so that the list of commands imports no module."""
