@@ -33,8 +33,9 @@ class EncodedPrompt:
 
     Attributes:
         ids: Tokens, with the image token repeated for each merged patch; int64, shape (tokens,).
-        patches: Pixels of all images before normalisation, uint8, shape (patches, values per patch). They take a
-            quarter of the memory of the model's input, which matters because all prompts of a step are kept.
+        patches: Pixels of all images before normalisation, uint8, shape (patches, channels, pixels per patch). They
+            take an eighth of the memory of the model's input, because they are not repeated for the second frame that
+            the model expects; this matters because all prompts of a step are kept.
         grids: Number of patches of each image along time, height and width; int64, shape (images, 3).
         next_position: Position id of the token after the prompt. A text token advances position ids by one, an image by
             the number of merged patches along its longer side.
@@ -111,7 +112,8 @@ class Encoder:
         grids, patches = np.empty((0, 3), np.int64), torch.empty(0, dtype=torch.uint8)
         if images:
             features = self._patches([Image.fromarray(image) for image in images], do_rescale=False, do_normalize=False)
-            grids, patches = features["image_grid_thw"], torch.from_numpy(features["pixel_values"].astype(np.uint8))
+            grids, frames = features["image_grid_thw"], self._split_frames(features["pixel_values"])
+            patches = torch.from_numpy(frames[:, :, 0].astype(np.uint8))
         start, *rest = chat.split(IMAGE)
         if len(rest) != len(grids):
             raise UsageError(f"the prompt contains {IMAGE}, which is reserved for images")
@@ -129,13 +131,20 @@ class Encoder:
         return ids
 
     def pixel_values(self, patches: torch.Tensor) -> torch.Tensor:
-        """Normalise `EncodedPrompt.patches` to float32, on the same device."""
-        channels, count = self._levels.shape
+        """Normalise `EncodedPrompt.patches` to float32, shape (patches, values per patch), on the same device."""
+        count = self._levels.shape[1]
         levels = self._levels.flatten().to(patches.device)
+        offsets = count * torch.arange(len(self._levels), dtype=torch.int32, device=patches.device)[:, None]
+        shape = (len(patches), len(self._levels), self.image_processor.temporal_patch_size, patches.shape[-1])
+        values = torch.empty(shape, device=patches.device)
         size = PATCHES_AT_ONCE if patches.device.type == "cpu" else len(patches)
-        first = count * torch.arange(channels, dtype=torch.int32, device=patches.device)[:, None]
-        split = patches.view(len(patches), channels, -1).split(size)
-        return torch.cat([levels.index_select(0, (part + first).flatten()) for part in split]).view(patches.shape)
+        for part, found in zip(patches.split(size), values.split(size)):
+            found.copy_(levels.index_select(0, (part + offsets).flatten()).view(part.shape).unsqueeze(2))
+        return values.flatten(1)
+
+    def _split_frames(self, patches: Any) -> Any:
+        """Reshape patches to (patches, channels, frames, pixels); all frames of an image are equal."""
+        return patches.reshape(len(patches), len(self._levels), self.image_processor.temporal_patch_size, -1)
 
     def _patches(self, images: list[Image.Image], **options: bool) -> Any:
         return self.image_processor(images=images, return_tensors="np", **options)

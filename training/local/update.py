@@ -66,8 +66,8 @@ def token_weights(
 def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
     """Group samples of similar lengths into forward passes, those with the same prompt together; return their indices.
 
-    Samples are sorted by the length of the prompt, then of the response, longest first, because shared prompts and their
-    responses are padded separately.
+    Samples are sorted by the length of the prompt, then of the response, longest first, because shared prompts and
+    their responses are padded separately.
     """
     _, prompts = deduplicate([sample.prompt for sample in samples])
     lengths = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
