@@ -83,7 +83,10 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         return int(key) if key in map(str, self.accepted(state)) else None
 
     def part(self, words: str, x: float, y: float, radius: float, image: int = 0) -> Part:
-        """Make a part around a point; `x`, `y` and `radius` are in pixels before the image is cropped and scaled."""
+        """Return the square around a point as a `Part`.
+
+        `x`, `y` and `radius` are in pixels before the image is cropped and scaled.
+        """
         c, half = self.config, self.config.size / 2
         zoom = c.scale / (1 - c.crop)
         edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]

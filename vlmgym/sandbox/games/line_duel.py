@@ -20,7 +20,7 @@ OWN, OTHER, FREE = "X", "O", "."
 """Marks of the player's, the opponent's and free cells."""
 REWARDS: Mapping[str | None, float] = {"won": 1.0, "drawn": 0.5}
 ORACLE_NODES = 20_000
-"""Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
+"""Approximate maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
 
 class LineConfig(BoardConfig):
@@ -34,7 +34,7 @@ class LineConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class LineState:
-    """A board, rows from top to bottom, of `X` for the player, `O` for the opponent and `.` for free cells."""
+    """A board as rows from top to bottom: `X` for the player, `O` for the opponent, `.` for a free cell."""
 
     board: tuple[str, ...]
     variation_seed: int = 0
@@ -89,7 +89,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return None if any(FREE in row for row in state.board) else "drawn"
 
     def best_action(self, state: LineState) -> ActionT | None:
-        """Return the best move found by a search of up to `ORACLE_NODES` positions."""
+        """Return the best move found by a search of about `ORACLE_NODES` positions at most."""
         if self.ended(state) is not None:
             return None
         return self.action_at(*self._cell(search(self.rules, *self._pieces(state), ORACLE_NODES).moves[0]))
@@ -133,7 +133,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return line_rules(self.config.rows, self.config.columns, self.length, self.gravity)
 
     def _pieces(self, state: LineState) -> tuple[int, int]:
-        """Squares of the player and of the opponent."""
+        """Sets of the squares of the player and of the opponent, as in `line_search`."""
         text = "".join(["".join(column) for column in zip(*reversed(state.board))])[::-1]
         own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
         return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)

@@ -18,7 +18,13 @@ DEEPER = 4
 
 
 class Choice(NamedTuple):
-    """Best moves, as squares, their value for the player to move, and the number of positions searched."""
+    """Result of a search.
+
+    Attributes:
+        moves: The best moves, as squares.
+        value: Value of these moves for the player to move.
+        nodes: Number of positions searched.
+    """
 
     moves: tuple[int, ...]
     value: int
@@ -44,7 +50,7 @@ class LineRules:
         self._falls = [(self.square(0, column), self.columns[column]) for column in middle]
 
     def square(self, height: int, column: int) -> int:
-        """Return the square of a column at a height above the bottom row, as a set."""
+        """Return the square of a column at a height above the bottom row, as a set with one element."""
         return 1 << (column * self.rows + height)
 
     def moves(self, taken: int) -> list[int]:
@@ -92,7 +98,7 @@ def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
 
 
 def search(rules: LineRules, own: int, other: int, nodes: int) -> Choice:
-    """Search deeper and deeper until the result is certain or the next search is likely to exceed `nodes`."""
+    """Search deeper and deeper until the result is certain or the next search would likely exceed `nodes` in total."""
     searched, left = 0, len(rules.weights) - (own | other).bit_count()
     for depth in range(1, left + 1):
         found = best_moves(rules, own, other, depth)

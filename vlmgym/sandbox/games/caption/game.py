@@ -66,7 +66,15 @@ class CaptionState(TaskState):
 
 
 class _Score(NamedTuple):
-    """The keywords that a caption names, the unmatched words, and the resulting reward."""
+    """Score of a caption.
+
+    Attributes:
+        named: For each keyword, whether the caption names it.
+        unmatched: Words that lower the precision.
+        coverage: Fraction of the required keywords that are named.
+        precision: Number of named keywords / (named keywords + unmatched words).
+        reward: The coverage, reduced if the precision is too low.
+    """
 
     named: tuple[bool, ...]
     unmatched: tuple[str, ...]

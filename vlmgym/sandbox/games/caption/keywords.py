@@ -49,7 +49,10 @@ def _plain_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _without_accents(char: str) -> str:
-    """Normalise one character, because NFKD of a whole text takes quadratic time for runs of combining characters."""
+    """Return a character in lower case, without accents.
+
+    Works on single characters because NFKD of a whole text takes quadratic time for runs of combining characters.
+    """
     decomposed = unicodedata.normalize("NFKD", char).casefold()
     return "".join(part for part in decomposed if not unicodedata.combining(part))
 
@@ -89,7 +92,7 @@ def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tup
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List the distinct words of the first `limit` that are neither part of a keyword nor `FUNCTION_WORDS`."""
+    """List the distinct words among the first `limit` that are neither in `FUNCTION_WORDS` nor in a named synonym."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:
@@ -109,8 +112,8 @@ def keywords_from_captions(captions: Sequence[str]) -> tuple[Keyword, ...]:
     """Extract keywords from reference captions of an image.
 
     A keyword is a word that occurs in at least half of the captions, and in at least two if there are several;
-    `FUNCTION_WORDS` are excluded. Keywords are sorted by the number of captions that contain them, then by their first
-    occurrence, from which they also take their spelling.
+    `FUNCTION_WORDS` are excluded. Keywords that are in more captions come first; on a tie, those that occur earlier.
+    Each takes its form, such as the plural, from its first occurrence.
     """
     counts: Counter[str] = Counter()
     written: dict[str, str] = {}

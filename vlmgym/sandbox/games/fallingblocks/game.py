@@ -225,7 +225,11 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return str(piece % len(COLOUR_NAMES))
 
     def _rotated(self, state: FallingBlocksState, action: object) -> Shape:
-        """Return the next piece, rotated; raise `IllegalAction` if it would not be within the columns of the well."""
+        """Return the next piece, rotated as in the action.
+
+        Raises:
+            IllegalAction: `action` is not an action, or the piece would not be within the columns of the well.
+        """
         if not (isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: column and quarter turns, each an int")
         column, turns = action

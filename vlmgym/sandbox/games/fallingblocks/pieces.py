@@ -55,7 +55,7 @@ def _moved(shape: Shape) -> Shape:
 
 
 def _flat(shape: Shape) -> Shape:
-    """Rotate a shape to its smallest height, with as many cells as possible at the bottom."""
+    """Rotate a shape to its smallest height; of several such rotations, choose one with the lowest centre of mass."""
     return min(
         (rotation(shape, turns) for turns in range(4)),
         key=lambda turned: (height_of(turned), -sum(row for row, _ in turned), turned),

@@ -6,7 +6,7 @@ cost of a move: the search is deep on crowded boards, where depth matters, and s
 deterministic.
 
 Leaves are evaluated row by row and column by column with the features of nneonneo's 2048-ai: empty cells and equal
-neighbours raise the value; lines that are not monotonic and many medium tiles lower it.
+neighbours raise the value; lines that are not monotonic lower it, and so do tiles, larger ones more.
 
 On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, and takes a mean of 3.2 ms of CPU time per move:
 
@@ -68,7 +68,7 @@ def search(
 
 
 class _Tree:
-    """Parameters and node counts of one search."""
+    """One search: its parameters, and the depth and number of nodes that it has reached."""
 
     def __init__(self, four_probability: float, goal: int | None, budget: int) -> None:
         self._new_tiles = [(e, p) for e, p in ((1, 1 - four_probability), (2, four_probability)) if p > 0]

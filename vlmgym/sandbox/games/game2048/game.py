@@ -190,7 +190,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
 def slide(board: Board, action: int) -> tuple[Board, int]:
     """Slide a board in a direction; return the board before a new tile appears, and the sum of the merged tiles.
 
-    Equivalent to `TwentyFortyEightEnv.apply_action` of gymnasium-2048, whose results are cached by row.
+    Each line slides by `TwentyFortyEightEnv.apply_action` of gymnasium-2048; the results are cached.
     """
     vertical, reverse = action in (0, 2), action in (1, 2)
     lines = zip(*board) if vertical else board
@@ -203,14 +203,23 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
 
 
 def _can_move(board: Board) -> bool:
-    """True if a slide can change a board, which must have a tile: there is an empty cell or an equal adjacent pair."""
+    """Return whether a slide can change a board, which must have a tile.
+
+    It can if there is an empty cell or an equal adjacent pair.
+    """
     if any(0 in row for row in board):
         return True
     return any(a == b for line in (*board, *zip(*board)) for a, b in pairwise(line))
 
 
 class _Prospects(NamedTuple):
-    """Number of pairs that merge if lines slide, and whether any line can slide to its start and to its end."""
+    """What happens if one or more lines slide.
+
+    Attributes:
+        merges: Number of pairs that merge, the same in both directions.
+        to_start: Whether any line changes if it slides to its start.
+        to_end: Whether any line changes if it slides to its end.
+    """
 
     merges: int
     to_start: bool

@@ -76,7 +76,7 @@ class GeospotConfig(TaskConfig):
 
     @property
     def scoring(self) -> tuple[Fields, Fields]:
-        """Weights, and scales in km, already multiplied by `tolerance`."""
+        """Weights, and scales in km; the scales are already multiplied by `tolerance`."""
         stage = CURRICULA[self.preset][self.stage - 1]
         weights = stage.weights if self.weights is None else Fields(*self.weights)
         scales = stage.scales if self.scales is None else Fields(*self.scales)

@@ -115,7 +115,10 @@ def project(
 
 @lru_cache(maxsize=2**16)
 def _light(population: int) -> tuple[float, Colour]:
-    """Return a city's radius, relative to the map's side, and colour; larger cities are larger and whiter."""
+    """Return the nominal radius, relative to the map's side, and the colour of a city's light.
+
+    Larger cities have larger and whiter lights.
+    """
     first, digits = int(str(population)[0]), len(str(population))
     size = min(1.0, max(0.0, (digits - 5 + first / 10) / 3))
     return 0.0016 + 0.005 * size * size, blend(LIGHT, BRIGHT, size)
@@ -196,7 +199,10 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Label up to `count` of the largest cities, except the marked city; labels and mark do not overlap."""
+    """Label up to `count` cities, trying the largest first, except the marked one; labels and mark do not overlap.
+
+    Cities whose names are not ASCII, or whose labels do not fit, are skipped.
+    """
     capitals = canvas.width / 50
     x, y, radius = mark
     reach = radius * 2.2

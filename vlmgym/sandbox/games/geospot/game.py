@@ -26,7 +26,10 @@ from vlmgym.sandbox.games.geospot.reward import compare_places, compute_reward
 NAMES = ("city", "region", "country")
 KM_PER_DEGREE = 111.2  # of latitude
 MAX_OFFSET = 0.3
-"""Maximum distance of the mark from the map's centre, relative to the map's side; less if the map is cropped."""
+"""Maximum sampled offset of the mark from the map's centre in x and in y, relative to the map's side.
+
+It is less if cropping would otherwise cut off the mark.
+"""
 GEOSCORE_KM = 1492.7
 """Distance at which the GeoScore falls from 5000 to 5000 / e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
 THRESHOLDS_KM = (25, 200, 750)

@@ -108,7 +108,7 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A state, province or similar of a country (code), located at the population-weighted mean of its cities."""
+    """A state, province or similar, located at the population-weighted mean of its cities; `country` is a code."""
 
     country: str
     code: str

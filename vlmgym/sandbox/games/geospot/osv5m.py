@@ -32,7 +32,10 @@ def open_osv5m(data: str, split: str | None) -> Table:
 
 
 def _image_path(row: DataRow, folder: Path, images: Path, shards: list[Path]) -> DataRow:
-    """Find the image of a row in the numbered folders; return its path relative to `folder`."""
+    """Find the image of a row in the numbered folders; return its path relative to `folder` in the column `image`.
+
+    If there is no such image, the path is that of a file that does not exist.
+    """
     name = text_of(row, "id")
     if not name.isalnum():
         raise BadRow(f"id must be alphanumeric, got {short_repr(name)}")

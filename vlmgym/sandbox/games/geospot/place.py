@@ -121,7 +121,7 @@ def parse_place(text: str) -> Place:
 
 
 def normalise_place(text: str) -> str:
-    """Rewrite any unambiguous spelling of a place for `parse_place`.
+    """Rewrite other unambiguous spellings of a place so that `parse_place` accepts them.
 
     Accepts JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, coordinates with a degree sign and a
     hemisphere (`33.87° S`), and `N/A`, `none` and `null` for `unknown`. Anything else is left unchanged.

@@ -108,7 +108,7 @@ def make_actions(
         values: Number of evenly spaced values of each dimension of a `Box`.
 
     Raises:
-        UsageError: The space is not supported, or the names do not fit it.
+        UsageError: The space is not supported, has more than `MOST_ACTIONS` actions, or the names are not valid for it.
     """
     given = tuple(tuple(map(_clean, each)) for each in names)
     if isinstance(space, spaces.Discrete):

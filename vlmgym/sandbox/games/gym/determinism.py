@@ -14,12 +14,15 @@ from vlmgym.sandbox.games.gym.making import Env, make_env
 STEPS = 40
 """Number of steps over which two environments are compared."""
 RENDERED = (0, 1, STEPS)
-"""Steps after which frames are compared, besides the last one; rendering takes most of the time."""
+"""Steps after which frames are compared (0: the reset); so is the last frame of an episode.
+
+Other frames are not compared, because rendering takes most of the time.
+"""
 
 
 @lru_cache(maxsize=256)
 def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bool:
-    """Return whether a new and a used environment give the same results for the same seed and random actions."""
+    """Return whether a new and a used environment give the same results for the same seed and actions."""
     used, new = make_env(env_id, options, sticky), make_env(env_id, options, sticky)
     if used.spec is not None and used.spec.nondeterministic:
         return False

@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 ENTRY_POINT_GROUP = "vlmgym.gym_families"
-"""Entry point group of packages that contain a file `vlmgym.toml`: `"name" = "package"`."""
+"""Entry point group of packages that contain a file `vlmgym.toml`; an entry is `name = "package"`."""
 
 
 class Words(BaseModel):

@@ -39,7 +39,7 @@ COPIES = 256
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Most recent frames of a state, oldest first, and the facts that `read` returns about the state."""
+    """Most recent frames of a state, oldest first, and the facts that `read` of `LiveEnvs` returns about the state."""
 
     frames: tuple[ImageArray, ...]
     facts: Mapping[str, str]
@@ -79,7 +79,7 @@ class LiveEnvs:
         self._copies: OrderedDict[Key, tuple[Any, tuple[ImageArray, ...]]] = OrderedDict()
 
     def start(self, seed: int) -> None:
-        """Reset an environment with a seed."""
+        """Reset an environment with a seed, unless one is already in the state after this reset."""
         state = GymState(seed)
         with self._lock:
             if state.key not in self._running:
@@ -99,7 +99,8 @@ class LiveEnvs:
         """Return how the episode has ended in a state, or None if it has not ended.
 
         Raises:
-            StateError: The episode ends before the last action, or the environment is not deterministic.
+            StateError: The code of an action is unknown, the episode ends before the last action, or the environment is
+                not deterministic.
         """
         with self._lock:
             return self._at(state).end
@@ -173,7 +174,10 @@ class LiveEnvs:
         return running
 
     def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
-        """Take the nearest environment at most `NEAR` actions before a state, or None; also return its action count."""
+        """Take the running environment that is nearest before a state, and return it with its number of actions.
+
+        Returns None and 0 if no environment is in one of the `NEAR` preceding states.
+        """
         length = self._actions.code_length
         count = len(text) // length
         moves = [Moves(text[: max(0, count - NEAR) * length])]

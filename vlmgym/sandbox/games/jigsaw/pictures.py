@@ -20,7 +20,12 @@ PICTURES = 10_000
 
 
 class Picture(NamedTuple):
-    """Colours of the corners, and circles: centre and radius relative to the side, and colour."""
+    """A picture.
+
+    Attributes:
+        corners: Colours of the corners, row by row.
+        circles: x, y and radius of each circle, relative to the picture's side, and its colour.
+    """
 
     corners: tuple[Colour, ...]
     circles: tuple[tuple[float, float, float, Colour], ...]

@@ -235,7 +235,10 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return replace(state, board=self.in_rows("".join(shown)))
 
     def _risk(self, state: MinesweeperState, proofs: solver.Proofs, cell: Cell) -> float:
-        """Estimate the risk that a cell is a mine from the adjacent numbers, or else from the number of mines."""
+        """Estimate the risk that a cell is a mine from the adjacent numbers, or else from the number of mines.
+
+        Returns 2 for a cell in `proofs`; no such cell is safe when this is called, so all of them are mines.
+        """
         index = self.index_of(cell)
         if index in proofs:
             return 2.0

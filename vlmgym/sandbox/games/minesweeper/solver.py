@@ -26,7 +26,7 @@ class Proof(NamedTuple):
 
     Attributes:
         mine: True if the cell is a mine, False if it is safe.
-        sources: Cells whose numbers are used, or `ALL`.
+        sources: Cells whose numbers are used; `ALL` stands for the total number of mines.
         round: Round of the deduction, from 0.
     """
 
@@ -153,11 +153,11 @@ def solvable(near: tuple[int, ...], mines: int, opened: int, pairs: bool) -> boo
 def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> tuple[int, int]:
     """Deal mines and open a first cell without adjacent mines; return the mines and the open cells.
 
-    Cached because the episodes of a group start from the same seed.
+    The board has cells left to open and, unless `compared` is 0, can be solved by comparing at most `compared` numbers
+    at a time. Cached because the episodes of a group start from the same seed.
 
     Raises:
-        GenerationError: No board was found that can be solved by comparing at most `compared` numbers; 0 accepts
-            boards that cannot be solved.
+        GenerationError: No such board was found.
     """
     rng, near = np.random.default_rng(seed), neighbours(rows, columns)
     attempts = MAX_DEALS * 100 // max(100, len(near))

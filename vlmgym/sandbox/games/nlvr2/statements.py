@@ -1,9 +1,8 @@
 """Statements about two scenes, constructed so that the text alone does not reveal the truth.
 
 First a statement is generated, then a fair coin decides whether it is true, then two matching scenes are generated.
-Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene does not reveal the
-truth either; see `PATTERNS` for the exceptions. Do not change the wording: it is part of the states, which seed the
-noise of images.
+Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene also reveals little
+about the truth; see `PATTERNS`. Do not change the wording: it is part of the states, which seed the noise of images.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def presence(rng: np.random.Generator, config: SceneConfig) -> Statement:
 
 
 def count(rng: np.random.Generator, config: SceneConfig) -> Statement:
-    """State how many objects one image, both images, or both together contain."""
+    """State how many objects one image, each image, or both images together contain."""
     if rng.random() < 0.5:
         return _total(rng, config)
     return _quantified(rng, "count", _count_clause(rng, config), ("left", "right", "both", "one"))
