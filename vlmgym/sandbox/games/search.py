@@ -11,9 +11,9 @@ Plan = Sequence[tuple[NodeT, MoveT]]
 """Each node of a path except the last, with the move to make there."""
 
 MOST_NODES = 500_000
-"""Maximum number of nodes that a search visits."""
+"""Default limit on the nodes that a search finds; see `shortest_path`."""
 CACHED = 100_000
-"""Maximum number of nodes whose moves are cached."""
+"""A cache with more nodes than this is emptied before the next plan is added."""
 
 
 def shortest_path(
@@ -22,10 +22,11 @@ def shortest_path(
     solved: Callable[[NodeT], bool],
     most_nodes: int = MOST_NODES,
 ) -> Plan[NodeT, MoveT] | None:
-    """Search breadth-first for a shortest path to a solved node; None if about `most_nodes` nodes have none.
+    """Search breadth-first for a shortest path to a solved node; return None if none is found.
 
-    If there are several shortest paths, the first in the order of `successors` is returned. A search from a later node
-    of this path therefore returns the rest of it.
+    The search goes no deeper once it has found more than `most_nodes` nodes. If there are several shortest paths, the
+    first in the order of `successors` is returned. A search from a later node of this path therefore returns the rest
+    of it.
     """
     if solved(start):
         return ()

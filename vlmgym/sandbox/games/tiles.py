@@ -27,7 +27,7 @@ def paint_colour_shape(
 ) -> None:
     """Paint a tile of `tile_kinds` onto a square canvas that shows an empty cell; nothing if `kind` is `EMPTY`.
 
-    `angle` rotates the shape, not the tile, in degrees; `similarity` is the fraction of `MIDDLE` in its colour.
+    `angle`, in degrees, rotates the shape but not the tile; `similarity` is the fraction of `MIDDLE` in its colour.
     """
     if kind == EMPTY:
         return

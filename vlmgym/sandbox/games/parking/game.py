@@ -224,7 +224,7 @@ class Parking(BoardGame[ParkingState, Move]):
             taken |= masks[offset]
 
     def _why_not(self, state: ParkingState, action: Move) -> str:
-        """Return why a vehicle cannot make an illegal move, to follow `vehicle` in a sentence."""
+        """Return why a move is illegal, worded to follow `vehicle` in an error message."""
         number, direction = action
         letter = ascii_uppercase[number]
         if state.vehicles[number].horizontal != (direction % 2 == 1):

@@ -17,7 +17,7 @@ from vlmgym.sandbox.games.search import Plan, shortest_path
 
 Offsets = tuple[int, ...]
 Move = tuple[int, int]
-"""A vehicle and its direction: 0 up, 1 right, 2 down, 3 left."""
+"""Number of a vehicle, and the direction to move it: 0 up, 1 right, 2 down, 3 left."""
 
 MAX_LOTS = 1000
 """Maximum number of attempts to make lots; a lot takes a mean of 2 to 8 attempts, depending on the level."""
@@ -28,9 +28,9 @@ WALK = 40
 HORIZONTAL, LONG = 0.4, 0.45
 """Probability that a vehicle stands in a row, and that it is three cells long."""
 EVERY = 8
-"""Number of tried moves between two states of a lot that are compared."""
+"""Interval between the states of a lot that are compared, in tried moves."""
 MOST_NODES = 100_000
-"""Maximum number of states that are searched for a solution."""
+"""Limit on the states that a search for a solution finds; see `shortest_path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,10 @@ def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tupl
 
 
 def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
-    """Estimate the moves to a solution, including moves of blocking vehicles; 0 if the red car's way is free."""
+    """Estimate the moves to a solution, including moves of blocking vehicles.
+
+    Return 0 if the red car's way is free, or if no blocking vehicle could move out of it even on an empty lot.
+    """
     row, end = lot.vehicles[0].line, offsets[0] + lot.vehicles[0].length
     total = 0
     for vehicle, masks, offset in zip(lot.vehicles, lot.masks, offsets):
@@ -152,7 +155,7 @@ def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
 
 
 def _place(rows: int, columns: int, vehicles: int, rng: np.random.Generator) -> tuple[Lot, Offsets] | None:
-    """Place vehicles at random, the first at the exit; None if they do not fit."""
+    """Place vehicles at random, the first at the exit; None if the attempts run out."""
     first = Vehicle(1 + int(rng.integers(rows - 2)), 2, True)
     placed, offsets = [first], [columns - 2]
     taken = masks_of(rows, columns, first)[-1]

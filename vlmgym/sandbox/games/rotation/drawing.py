@@ -20,7 +20,7 @@ Face = tuple[Colour, list[Point]]
 def faces(figure: Figure, angle: int, solid: bool) -> list[Face]:
     """Return the faces of a figure from back to front, centred on the origin, in units of a cube's edge.
 
-    `angle` rotates flat figures, in degrees counter-clockwise.
+    `angle` is the rotation of a flat figure in degrees counter-clockwise; it has no effect on solid figures.
     """
     drawn = _solid_faces(figure) if solid else [_square(x, y, angle) for x, y, _ in figure]
     points = [point for _, face in drawn for point in face]
@@ -30,7 +30,7 @@ def faces(figure: Figure, angle: int, solid: bool) -> list[Face]:
 
 
 def extent(drawn: list[Face]) -> float:
-    """Return the larger of the width and the height of a figure's faces."""
+    """Return the width or the height of a whole figure, whichever is larger, given its centred faces."""
     return max(2 * max(abs(x), abs(y)) for _, face in drawn for x, y in face)
 
 

@@ -16,7 +16,7 @@ Figure = tuple[Cube, ...]
 Matrix = tuple[Cube, Cube, Cube]
 NEIGHBOURS = ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1))
 VISIBLE_TRIANGLES = 2
-"""Minimum number of visible triangles of each cube; the outline of a cube has six."""
+"""Minimum number of visible triangles of each cube; a cube that nothing covers shows six."""
 
 
 def _rotations() -> tuple[Matrix, ...]:
@@ -74,7 +74,7 @@ def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0
 
 
 def vary(rng: np.random.Generator, figure: Figure, solid: bool) -> Figure | None:
-    """Move a random cube elsewhere; return None if the other cubes are not connected."""
+    """Remove a random cube and add one at random; return None if the other cubes are not connected."""
     removed = int(rng.integers(len(figure)))
     rest = figure[:removed] + figure[removed + 1 :]
     return grow(rng, len(figure), solid, rest) if _is_connected(rest) else None
@@ -92,7 +92,10 @@ def _is_connected(figure: Figure) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_clear(figure: Figure) -> bool:
-    """True if an isometric view shows enough of every cube, and moving any single cube would change the view."""
+    """True if an isometric view shows enough of every cube, and moving any single cube would change the view.
+
+    Moves that disconnect the figure are not considered.
+    """
     seen = _view(figure)
     shown = Counter((a, b) for a, b, _ in seen.values())
     if len(shown) < len(figure) or min(shown.values()) < VISIBLE_TRIANGLES:
@@ -108,9 +111,9 @@ def is_clear(figure: Figure) -> bool:
 
 
 def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, int]]:
-    """Return which cube, by its projection, and which of its faces an isometric view shows in each triangle.
+    """Return what each triangle of an isometric view shows: a cube, given by its projection, and one of its faces.
 
-    The view is a lattice of triangles. Cubes are painted from back to front, so the last cube painted owns a triangle.
+    The view is a lattice of triangles. Cubes are painted from back to front, so a triangle shows the last cube there.
     """
     owners: dict[frozenset[tuple[int, int]], tuple[int, int, int]] = {}
     for cube in sorted(figure, key=sum):
@@ -125,7 +128,7 @@ def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, in
 
 
 def _sorted_cubes(figure: Figure, matrices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rotate a figure by each matrix; return the sorted cubes as numbers, int64 (rotations, cubes)."""
+    """Rotate a figure by each matrix; return the sorted cubes as numbers (see `_BASE`), int64 (rotations, cubes)."""
     turned = np.array(figure) @ matrices
     turned -= turned.min(axis=1, keepdims=True)
     return np.sort(turned @ _BASE, axis=1)

@@ -117,7 +117,7 @@ class Rotation(ChoiceTask[RotationState]):
         )
 
     def _turned(self, rng: np.random.Generator, shape: Figure, figure: Figure) -> Figure | None:
-        """Rotate a solid choice so that it is clear and does not look like the figure; None if that is impossible."""
+        """Return a flat shape as it is, or a random clear view of a solid shape other than `figure`, or None."""
         if not self.config.solid:
             return shape
         clear = [view for view in views(shape) if view != figure]

@@ -1,4 +1,4 @@
-"""Config fields shared by the games over generated scenes."""
+"""Config fields shared by the games with generated scenes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SceneConfig(TaskConfig):
         return place_objects(kinds, rng, visible=self.visible, crop=self.crop, rotation=self.rotation, accept=accept)
 
     def check_scene(self, scene: Scene) -> None:
-        """Reject a scene that this configuration cannot generate."""
+        """Raise `StateError` if a scene has no or too many objects, or an attribute that is not in use."""
         vocabulary = self.vocabulary
         if not 1 <= len(scene) <= self.objects:
             raise StateError(f"a scene must have 1 to {self.objects} objects, got {len(scene)}")

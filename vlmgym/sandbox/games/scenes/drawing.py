@@ -15,7 +15,10 @@ from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName,
 from vlmgym.sandbox.rendering.shapes import Outline, turned, unit_outline, widen
 
 RIM = 9
-"""Width of the gap that separates overlapping objects of the same colour, in thousandths of the image's side."""
+"""Width of the gap around each object, in thousandths of the image's side.
+
+It separates overlapping objects of the same colour.
+"""
 
 
 def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
@@ -38,9 +41,15 @@ def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeNa
 
 
 class Figure(NamedTuple):
-    """Outline of an object in an image, outline of the gap around it (`rim`), and bounding box of the rim, in pixels.
+    """An object in an image, in pixels.
 
-    `right` and `bottom` are one past the last column and row.
+    Attributes:
+        outline: Outline of the object.
+        rim: Outline of the gap around the object.
+        left: First column of the bounding box of the rim, within the image.
+        top: First row of the box.
+        right: One past the last column of the box.
+        bottom: One past the last row of the box.
     """
 
     outline: Outline

@@ -20,10 +20,12 @@ VISIBLE, HIDDEN = (255, 255, 255), (0, 0, 0)
 
 
 class Visibility(NamedTuple):
-    """The fraction of an object that is neither covered nor cropped.
+    """How well an object can be seen.
 
-    The visible part is `connected` if it is one piece without a neck narrower than 1% of the image's side, so that it
-    cannot be mistaken for two objects.
+    Attributes:
+        share: Fraction of the object that is neither covered nor cropped.
+        connected: True if the visible part is one piece without a neck narrower than about 1% of the image's side, so
+            that it cannot be mistaken for two objects.
     """
 
     share: float
@@ -62,13 +64,16 @@ def measure_visibility(scene: Scene, crop: float = 0.0) -> Iterator[Visibility]:
 MAX_ATTEMPTS = 3000
 """Maximum number of layouts to try per scene, including repaired ones."""
 MAX_REPAIRS = 25
-"""Maximum number of repairs of a layout; each moves all objects that are not visible enough."""
+"""Maximum number of repairs of a layout; each tries to move every object that is not visible enough."""
 POSITIONS_PER_OBJECT = 100
 """Number of random positions to try for each object of a layout."""
 MARGIN = 12
 """Minimum distance of objects from the edge of the image, in thousandths of its side."""
 EXTENT = 1.1
-"""Maximum distance of an outline from the object's centre, relative to the object's radius."""
+"""Approximate maximum distance of an outline from the object's centre, relative to the object's radius.
+
+Some outlines reach a little further: the corners of a square are at 1.19.
+"""
 DENSITY, DENSITY_OVERLAPPING = 0.45, 0.35
 """Fraction of the area that random placement easily fills with discs, without and with overlapping objects.
 
@@ -113,7 +118,7 @@ def place_objects(
 
 
 def max_objects(visible: float, crop: float) -> int:
-    """Estimate how many objects fit even if most are large; arguments as in `place_objects`."""
+    """Estimate how many objects fit even if all are large; arguments as in `place_objects`."""
     distance = _min_distance("large", "large", visible)
     side = 1000 - 2 * _edge_distance("large", visible, crop) + distance
     density = DENSITY if visible == 1 else DENSITY_OVERLAPPING
@@ -148,7 +153,7 @@ def _random_object(
 def _min_distance(one: Size, other: Size, visible: float) -> float:
     """Return the distance between the centres of two objects at which both are probably visible enough.
 
-    With `visible=1`, not even their rims touch at this distance.
+    With `visible=1`, this distance leaves room for a rim between the objects.
     """
     radii = RADII[one] + RADII[other]
     return EXTENT * radii + RIM if visible == 1 else (0.1 + 0.65 * visible) * radii

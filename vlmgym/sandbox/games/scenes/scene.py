@@ -194,9 +194,9 @@ def random_disjoint_pair(
 def random_distractors(
     rng: np.random.Generator, vocabulary: Vocabulary, avoided: Sequence[Selector], count: int
 ) -> list[Kind]:
-    """Sample kinds that match none of the selectors, about half of them near misses.
+    """Sample kinds that match none of the selectors in `avoided`, about half of them near misses.
 
-    Some kind must match none of the selectors.
+    The vocabulary must have such a kind, or the search does not end.
     """
     found: list[Kind] = []
     while len(found) < count:

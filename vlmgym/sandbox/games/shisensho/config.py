@@ -49,7 +49,10 @@ class ShisenShoConfig(BoardConfig):
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")
 
     def model_post_init(self, context: object) -> None:
-        """Check the number of cells and of kinds, and that `data` and `split` are given only where they apply."""
+        """Check the number of cells and of kinds, and that `data` and `split` are given only where they apply.
+
+        With `tiles=folder`, `data` must be given.
+        """
         cells = self.rows * self.columns
         if cells % 2:
             raise ValueError(f"rows x columns must be even, got {self.rows} x {self.columns}")
@@ -66,7 +69,7 @@ class ShisenShoConfig(BoardConfig):
 
     @property
     def kinds(self) -> int:
-        """Number of kinds of tile on a board."""
+        """Number of kinds of tile that a board needs."""
         return -(-self.rows * self.columns // self.copies)
 
     @property

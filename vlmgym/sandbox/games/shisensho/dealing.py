@@ -15,7 +15,10 @@ MAX_DEALS = 1000
 
 
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:
-    """Deal a full board with at least one legal move; `tiles` are the names of its tiles, equal tiles in pairs."""
+    """Deal a full board with at least one legal move.
+
+    `tiles` has the name of each tile; `tiles[2 * n]` and `tiles[2 * n + 1]` are equal for each n.
+    """
     deal_once = _deal_solvable if solvable else _deal_random
     for _ in range(MAX_DEALS):
         if (board := deal_once(finder, tiles, rng)) is not None:

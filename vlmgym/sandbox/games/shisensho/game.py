@@ -71,7 +71,7 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class ShisenShoState:
-    """Names of the tiles, or classes of their images, rows x columns, and `empty` for cells without a tile."""
+    """Name of the tile in each cell, rows x columns: the class if tiles show images; `empty` if there is no tile."""
 
     board: Board
     variation_seed: int = 0
@@ -269,7 +269,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return path
 
     def _pair_in_words(self, state: ShisenShoState, start: Square, end: Square, tiles: Bitboard) -> str:
-        """Describe two equal tiles and the turns of their path, such as `red circle, (0, 1) (2, 1) 2`, or `none`."""
+        """Describe two equal tiles and the turns of their path, such as `red circle, (0, 1) (2, 1) 2`.
+
+        If no path connects them, `none` replaces the number of turns.
+        """
         first, second = map(self._finder.cell, (start, end))
         path = self._finder.path(start, end, tiles)
         turns = "none" if path is None else len(path) - 2

@@ -51,7 +51,7 @@ class DealtImages:
 
 
 class TileImages:
-    """Labelled images from any table with the columns image and label; `classes` are their sorted names."""
+    """Labelled images from any table with the columns image and label; `classes` has the sorted class names."""
 
     def __init__(self, table: Table, data: str) -> None:
         """Group the rows of a table by class; `data` is the name of the table in errors."""

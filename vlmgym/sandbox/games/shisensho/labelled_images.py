@@ -59,7 +59,7 @@ def open_digits() -> LabelledImages:
 
 
 def open_cifar10(path: Path, split: str) -> LabelledImages:
-    """Load a split, `test` or `train`, of CIFAR-10 from the archive, its folder, or the folder it was extracted to.
+    """Load a split of CIFAR-10, `test` or `train`, from its archive, its folder of batches, or the parent of either.
 
     The images are by Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
     """
@@ -76,7 +76,11 @@ def open_cifar10(path: Path, split: str) -> LabelledImages:
 
 
 def is_cifar10(path: Path) -> bool:
-    """True for the binary archive, a folder that contains it, or the folder of its batches."""
+    """True for a tar archive, the folder of CIFAR-10's batches, or a folder that contains its archive or that folder.
+
+    Raises:
+        UsageError: The path is or contains CIFAR-10 as Python pickles.
+    """
     names = {path.name, *(entry.name for entry in path.iterdir())} if path.is_dir() else {path.name}
     if names.intersection(PYTHON_VERSION):
         raise UsageError(f"{path} is CIFAR-10 as Python pickles, which are not safe to read: download {ARCHIVE}")

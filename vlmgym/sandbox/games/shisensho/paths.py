@@ -1,6 +1,6 @@
 """Paths between tiles, and the legal moves and the end of a game that follow from them.
 
-Boards are bitboards: sets of cells as the bits of an int, so that one operation covers whole lines of cells.
+Paths are found on bitboards: sets of cells as the bits of an int, so that one operation covers whole lines of cells.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bitboard = int
 """Set of squares."""
 
 Groups = list[list[Square]]
-"""One list per kind of tile, sorted by its name, of the squares with this tile in reading order."""
+"""The squares of each kind of tile in reading order; kinds are sorted by name."""
 
 
 @lru_cache(maxsize=64)

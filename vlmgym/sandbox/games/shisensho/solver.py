@@ -2,9 +2,10 @@
 
 Removing tiles only opens paths, so removing the last tiles of a kind never hurts: the last two, or the last four in two
 moves. Such moves are safe and need no search. The search decides which two of four equal tiles to remove first, and
-plays all safe moves in between. It prunes visited states, and states where some tiles could not be removed even if each
-tile could be paired more than once. The order of moves depends only on the state, so searching again from a later
-state of a plan that clears the board expands no more nodes and finds the rest of that plan.
+plays all safe moves in between. It prunes visited states and, while it tries to clear the board, states where some
+tiles could not be removed even if each tile could be paired more than once. The order of moves depends only on the
+state, so searching again from a later state of a plan that clears the board expands no more nodes and finds the rest of
+that plan.
 
 With 4 copies, the solver clears all 500 solvable boards tested for each of these settings: 6 x 6 and 8 x 8 with 0, 1 or
 2 turns, and 10 x 10 with 2 turns. Boards with 2 copies need no search.
@@ -101,7 +102,7 @@ class _Solver:
     def _search(self, tiles: Bitboard, ceiling: int, limit: int) -> bool:
         """Search depth-first; return True if the board is cleared or the budget is spent.
 
-        States that leave at least `ceiling` tiles, or no fewer than the best line so far, are pruned.
+        States that must leave at least `ceiling` tiles, or no fewer than the best line so far, are pruned.
         """
         children: list[tuple[int, Bitboard, SquarePair]] = []
         for pair in self._finder.pairs(tiles, (self._remaining(tiles, group) for group in self._groups)):
@@ -129,8 +130,8 @@ class _Solver:
     def _lower_bound(self, tiles: Bitboard) -> int:
         """Return a lower bound on the number of tiles that remain.
 
-        Here, a removed tile can still be paired with others of its kind, so that all tiles that can be removed in the
-        game are removed here too.
+        Here, a removed tile can still be paired with others of its kind, so all tiles that can be removed in the game
+        are removed here too.
         """
         groups = [self._remaining(tiles, group) for group in self._groups]
         before = -1

@@ -196,7 +196,7 @@ def _slid(tiles: Tiles, source: int) -> Tiles:
 
 
 def _parity(tiles: Tiles, columns: int) -> int:
-    """Parity of the number of inversions, plus the row of the gap if the number of columns is even.
+    """Parity of a sum: the number of inversions and, if the number of columns is even, the row of the gap.
 
     No move changes this parity, so it tells whether the tiles can be put in order.
     """

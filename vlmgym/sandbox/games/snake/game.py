@@ -122,7 +122,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return "all food is eaten" if len(state.body) - LENGTH >= self.config.food else None
 
     def best_action(self, state: SnakeState) -> int | None:
-        """Step towards the food if the snake can still reach its tail afterwards, or else keep the tail reachable."""
+        """Step towards the food if the snake can still reach its tail after eating; else try to keep it reachable."""
         if self.ended(state) is not None:
             return None
         best = best_step(state.body, state.food, self.config.rows, self.config.columns)

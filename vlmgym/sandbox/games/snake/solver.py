@@ -1,7 +1,8 @@
 """Strategy for Snake: follow a shortest path to the food if it is safe, or else make a safe step.
 
 A path or step is safe if the head can still reach the tail afterwards, because the snake can then follow its tail. Of
-several safe steps, the one after which the shortest path to the tail is longest is made.
+several safe steps, the one after which the shortest path to the tail is longest is made; if no step is safe, the first
+one that does not end the game.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
     """Return the action of the strategy, or None if every action ends the game."""
 
     def path(body: Body, goal: Cell) -> list[int] | None:
-        """Return a shortest path of the head to a cell, through cells that the body leaves in time."""
+        """Find a path of the head to a cell, through cells that the body leaves in time; None if none is found.
+
+        Every cell on the path is reached as early as possible, so paths that must wait for the body can be missed.
+        """
         blocked = {cell: len(body) - 1 - index for index, cell in enumerate(body)}
 
         def successors(node: tuple[Cell, int]) -> Iterator[tuple[int, tuple[Cell, int]]]:

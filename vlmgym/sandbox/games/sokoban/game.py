@@ -59,7 +59,10 @@ class SokobanConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SokobanState:
-    """Rows of a room in the usual notation: wall `#`, target `.`, box `$` or `*` (on target), player `@` or `+`."""
+    """Rows of a room in the usual notation.
+
+    Wall `#`, target `.`, box `$`, box on a target `*`, player `@`, player on a target `+`.
+    """
 
     board: Board
     variation_seed: int = 0

@@ -80,7 +80,7 @@ def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:
 
 
 def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng: np.random.Generator) -> Room | None:
-    """Pull boxes away from the targets at random; None if one stays on a target or they stay closer than `APART`."""
+    """Pull boxes at random; return the last room that has no box on a target and satisfies `APART`, or None."""
     moves = steps(columns)
     boxes, found = targets, None
     drawn = rng.integers(0, (count, 4, REACH), (PULLS * count, 3)).tolist()

@@ -168,7 +168,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         return self.fill_prompt(_PERCEPTION, "(row, column)", example=self.format((self.config.rows - 1, 1)))
 
     def explain(self, state: SolitaireState, action: Cell) -> str:
-        """State the cards that can be played and what follows."""
+        """State which cards can be played, and how many more can follow the chosen one."""
         cards = self.cells(state)
         legal = [
             f"{card_words(cards[row][column])} at {self.where((row, column))}"

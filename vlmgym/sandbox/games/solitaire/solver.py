@@ -10,7 +10,13 @@ RANK_COUNT = 13
 
 
 class LongestPlan(NamedTuple):
-    """Columns to play from, in order, and the number of positions searched; `exact` if no longer plan exists."""
+    """Result of a search.
+
+    Attributes:
+        columns: Columns to play from, in order.
+        nodes: Number of positions searched.
+        exact: True if the search has shown that no longer plan exists.
+    """
 
     columns: tuple[int, ...]
     nodes: int

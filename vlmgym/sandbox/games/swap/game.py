@@ -160,7 +160,10 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make the first swap that `_search` finds; a checksum of the board decides if rows or columns come first."""
+        """Make the first swap that `_search` shows to be legal, or else any legal swap.
+
+        A checksum of the board decides if rows or columns come first.
+        """
         tiles = _tiles(state.board)
         vertical = bool(crc32(bytes(tiles)) & 1)
         compared = chain(self._search(tiles, vertical), self._search(tiles, not vertical))
@@ -202,11 +205,13 @@ class Swap(BoardGame[SwapState, Pair]):
         return f"{search} Swapping {self._both(action)} lines up {runs}."
 
     def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
-        """Yield for each row or column a list of swaps with the previous one, each with two tiles to compare.
+        """Yield for each row, or column if `vertical`, a list of its swaps with the previous line.
 
-        A swap is legal if its two tiles are equal. The first half of the list has each tile of this line, and the tile
-        that would complete three at the same place of the previous line. The second half has the tile that would
-        complete three at each place of this line, and the tile at the same place of the previous line.
+        Each swap comes with two tiles to compare. A swap is legal if the two tiles to compare are equal and not None.
+        In the first half of the list, these are the tile in this line, and the tile that would complete three at the
+        same place of the previous line. In the second half, they are the tile that would complete three in this line,
+        and the tile at the same place of the previous line. None means that no tile would complete three there, or that
+        there is no previous line.
         """
         lines = self.rules.lines(vertical)
         before: Sequence[int | None] = [None] * len(lines[0])

@@ -26,7 +26,13 @@ Window = tuple[int, int, int]
 
 
 class Cascade(NamedTuple):
-    """Number of tiles cleared, number of rounds, and `settled`: False if runs are left on the board."""
+    """Result of a cascade.
+
+    Attributes:
+        cleared: Number of tiles cleared.
+        rounds: Number of rounds.
+        settled: False if runs are left on the board.
+    """
 
     cleared: int
     rounds: int
@@ -93,7 +99,7 @@ class SwapRules:
         return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
     def needed(self, line: Sequence[int]) -> list[int | None]:
-        """Return for each place in a line the first tile that would complete a run there, or None."""
+        """Return for each place in a line a tile that would complete a run there, or None."""
         found: list[int | None] = []
         for place in range(len(line)):
             pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
@@ -129,8 +135,8 @@ class SwapRules:
     def cascade(self, tiles: Tiles, changed: Iterable[int], new: Callable[[int], Tiles], max_rounds: int) -> Cascade:
         """Clear runs and let tiles fall, in place, until no runs are left or `max_rounds` is reached.
 
-        `changed` are the cells that changed since the board had no runs, so every run includes one of them. `new`
-        generates a number of new tiles.
+        `changed` are the cells that changed since the board had no runs, so every run includes one of them.
+        `new(n)` generates n new tiles.
         """
         cleared = rounds = 0
         windows = [window for cell in changed for window in self._windows_at[cell]]

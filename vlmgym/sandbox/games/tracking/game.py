@@ -32,7 +32,7 @@ Answer with the number.
 
 COUNT = "How many balls are on the other side of the vertical line in the last image than in the first?"
 REDRAWS = 20
-"""Maximum number of redraws to get a randomly chosen count; otherwise, few balls would change sides."""
+"""Maximum number of redraws to get a randomly chosen count; without redraws, few balls would change sides."""
 
 FOLLOW = (
     "One ball is red in the first image; later it looks like the others. Which number does it have in the last image?"

@@ -20,9 +20,12 @@ APART = 150
 FROM_LINE = 30
 """Minimum distance of a centre from the vertical line in the middle, so that the ball's side is clear."""
 CLEARER = 1.5
-"""Minimum ratio of distances from a ball's new position: to any other ball's previous position, and to its own."""
+"""Minimum ratio of two distances from a ball's new position: to any other ball's previous position, and to its own."""
 SLOWEST = 0.7
-"""Minimum speed relative to the maximum. As CLEARER x SLOWEST > 1, no other ball comes closer to its old position."""
+"""Minimum speed relative to the maximum.
+
+As CLEARER x SLOWEST > 1, the ball nearest to a ball's previous position in the next frame is this ball itself.
+"""
 TRIES, RESTARTS = 200, 200
 
 

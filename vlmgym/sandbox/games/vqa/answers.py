@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"(?<![\w.,:])(?=\.?[0-9])([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0
 _UNIT = re.compile(r"\s*([%°$€£¥<>=≤≥≈≠~¬±\u00d7\u00f7/^&@#|])\s*")
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[,;_](?=[^\W\d_])")
 _FINAL = re.compile(r"(?<=[^\s\d.?!,;:…])[.?!,;:…]+(?!\S) | (?<=[\d!])[.?,;:…]+(?!\S)", re.VERBOSE)
-"""Punctuation after a word or a number; after a number, `!` may be a factorial."""
+"""Punctuation after a word or a number, except `!` after a number, which may be a factorial."""
 _ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2}))")
 
 
@@ -62,10 +62,11 @@ def normalise(answer: str) -> str:
     """Normalise an answer for comparison.
 
     The result is in lower case, with straight quotes and plain hyphens. Paired quotation marks, brackets and Markdown
-    emphasis are removed, as are thousands separators, trailing zeros, punctuation after words and articles before
-    words. Number words up to ninety-nine become digits. For example, `The Red one!` becomes `red 1`, `twenty one`
-    becomes `21`, `None` becomes `0`, `1,000.0` becomes `1000` and `.5` becomes `0.5`; nothing is removed from `-3`,
-    `<3`, `3%`, `1/2`, `3!` and `vitamin A`.
+    emphasis are removed, as are thousands separators, trailing zeros of decimals, punctuation after words and numbers,
+    and articles before words. Commas, semicolons and underscores between letters become spaces, and number words up to
+    ninety-nine become digits. For example, `The Red one!` becomes `red 1`, `twenty one` becomes `21`, `None` becomes
+    `0`, `1,000.0` becomes `1000` and `.5` becomes `0.5`; nothing is removed from `-3`, `<3`, `3%`, `1/2`, `3!` and
+    `vitamin A`.
     """
     previous, text = None, answer
     while text != previous:

@@ -1,4 +1,4 @@
-"""Questions about a scene whose answers cannot be guessed from the question.
+"""Questions about a scene, with answers that cannot be guessed from the question.
 
 First a question is generated, then its answer is sampled uniformly from all possible answers, then a scene is generated
 that makes this answer correct. Hence all answers to the same question are equally likely.
@@ -69,7 +69,7 @@ def _counting_in_direction(rng: np.random.Generator, config: SceneConfig) -> Que
 
 
 def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Ask for an attribute of an object given by its other attributes, or by its position."""
+    """Ask for an attribute of an object that is given by other attributes, or by these and its position."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     asked = pick(rng, ATTRIBUTES)
     others = [name for name in ATTRIBUTES if name != asked]
