@@ -21,7 +21,7 @@ class ArrowTable(Table):
     """Rows of a `pyarrow.Table`, which is usually mapped from a file.
 
     Class labels are replaced by their names, because a number alone is ambiguous: 0 is "True" in the Hub's NLVR2.
-    A number without a name, such as -1 for unlabelled rows, becomes None.
+    A label without a name, such as -1 for unlabelled rows, becomes None.
     """
 
     def __init__(self, table: Any, folder: Path | None, data: object) -> None:
@@ -76,7 +76,7 @@ class _ArrowRow(Mapping[str, Any]):
 
 
 def open_parquet(paths: Sequence[Path], folder: Path | None) -> Table:
-    """Open Parquet files with the same columns as one table.
+    """Open Parquet files, which must have the same columns, as one table.
 
     Parquet can only be decoded in whole row groups. Each file is therefore converted once to a cached Arrow file, which
     is memory-mapped and gives access to single rows.

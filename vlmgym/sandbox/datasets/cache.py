@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder(purpose: str) -> Path:
-    """Create and return a subfolder of `$VLMGYM_CACHE`, else `$XDG_CACHE_HOME/vlmgym` or `~/.cache/vlmgym`."""
+    """Create and return folder `purpose` in `$VLMGYM_CACHE`, else `$XDG_CACHE_HOME/vlmgym`, else `~/.cache/vlmgym`."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlmgym"
     folder = Path(os.environ.get("VLMGYM_CACHE") or default) / purpose
     folder.mkdir(parents=True, exist_ok=True)

@@ -118,7 +118,7 @@ def _get(url: str, hosts: Collection[str], deadline: float) -> Iterator[HTTPResp
 
 
 def _connect(host: str, port: int, allowed: bool, deadline: float) -> socket.socket:
-    """Check all addresses of a host, then connect to the first one that answers."""
+    """Connect to the first address of a host that answers; unless `allowed`, all addresses must be public."""
     addresses = [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     private = [address for address in addresses if not is_public(address)]
     if private and not allowed:

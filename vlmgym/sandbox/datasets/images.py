@@ -24,7 +24,7 @@ from vlmgym.sandbox.datasets.rows import BadRow, is_empty
 
 MAX_FILE_BYTES = 1 << 26
 MAX_PIXELS = 64_000_000
-"""Maximum number of pixels, checked before decoding. Pillow itself only warns, above 89 million pixels."""
+"""Maximum number of pixels, checked before decoding. Pillow itself warns above 89 and fails above 179 million."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Accepted image formats. Formats whose decoders run other programs, such as EPS, are excluded."""
 LOCALHOST = "localhost"

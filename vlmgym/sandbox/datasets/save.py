@@ -25,7 +25,7 @@ ROWS = "rows.jsonl"
 IMAGES = "images"
 PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 BATCH = 1000
-"""Rows per batch."""
+"""Number of rows of a DataFrame or Dataset that are converted at a time."""
 
 
 def save_table(table: Any, folder: str | Path | None = None, paths: Collection[str] = ()) -> str:

@@ -24,7 +24,7 @@ MAX_COMPARED = 200_000
 
 @dataclass(frozen=True)
 class Example:
-    """The fields and decoded RGB images of a row, and a hash of both. A field without a column is None."""
+    """Fields and decoded RGB images of a row, and a hash of its fields and encoded images. A missing field is None."""
 
     fields: DataRow
     images: tuple[Image.Image, ...]
