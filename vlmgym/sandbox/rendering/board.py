@@ -28,7 +28,7 @@ CACHED_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class BoardGeometry:
-    """Board layout in pixels. Cells have side `cell` and are `pitch` apart; the first is at (`left`, `top`)."""
+    """Board layout in pixels. Cells have side `cell`; one starts every `pitch` pixels, the first at (`left`, `top`)."""
 
     rows: int
     columns: int

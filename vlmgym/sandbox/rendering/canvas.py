@@ -41,7 +41,7 @@ class Canvas:
         self._surface.fill(background)
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, radius: float = 0) -> None:
-        """Draw a filled rectangle with rounded corners."""
+        """Draw a filled rectangle; its corners are rounded by `radius`."""
         import pygame
 
         left, top, right, bottom = (round(v * SUPERSAMPLE) for v in (x, y, x + width, y + height))
@@ -61,7 +61,7 @@ class Canvas:
         pygame.draw.circle(self._surface, colour, self._sample(x, y), round(radius * SUPERSAMPLE))
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
-        """Draw a straight line with square ends."""
+        """Draw a straight line with flat ends, exactly from `start` to `end`."""
         length = math.hypot(end[0] - start[0], end[1] - start[1]) or 1.0
         dx, dy = (end[1] - start[1]) / length * width / 2, (start[0] - end[0]) / length * width / 2
         (x0, y0), (x1, y1) = start, end

@@ -41,7 +41,7 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
     """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
     Args:
-        image: The image; it is not modified, but returned itself if nothing changes.
+        image: The image. It is not modified; if no effect applies, it is returned without a copy.
         how: Strengths of the effects.
         seed: Seed of strokes and noise.
         index: Index of the image in its question, which gives each image its own strokes and noise.
@@ -66,7 +66,7 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
 
 
 def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
-    """Add uniform noise; its amplitude `noise` is a fraction of full scale. Return the image itself if that is 0."""
+    """Add uniform noise with amplitude `noise`, a fraction of full scale; return the image itself if it rounds to 0."""
     if amplitude := round(noise * 255):
         drawn = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
         image = np.clip(drawn + image, 0, 255).astype(np.uint8)

@@ -43,7 +43,7 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
 def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
     """Encode a uint8 RGB image as JPEG without chroma subsampling; `quality` is 1 to 95.
 
-    The result is smaller than a PNG only for noisy images.
+    For drawn images, the result is smaller than a PNG only if they are noisy.
     """
     _check(image)
     if not 1 <= quality <= 95:

@@ -87,7 +87,7 @@ def turned(outline: Outline, x: float, y: float, radius: float, angle: float) ->
 
 
 STEP = math.radians(12)
-"""Maximum angle between two points of a rounded corner, in radians; corners that turn by less are not rounded."""
+"""Maximum angle in radians between successive points of a rounded corner; corners that turn by less stay sharp."""
 TOLERANCE = 0.02
 """Relative error allowed in the distance of a widened outline's points from the shape."""
 
@@ -96,8 +96,8 @@ def widen(outline: Outline, distance: float) -> Outline:
     """Return the outline of all points within `distance` of a shape; convex corners are rounded.
 
     Every edge is moved outwards and joined to its neighbours. Points that end up too close to another edge, as in a
-    notch narrower than twice the distance, are replaced by the intersection of the remaining edges. The distance must
-    be small enough that the widened shape has no hole.
+    notch narrower than twice the distance, are replaced by the intersection of the edges on either side. The distance
+    must be small enough that the widened shape has no hole.
     """
     corners = outline if _area(outline) > 0 else outline[::-1]
     moved = [

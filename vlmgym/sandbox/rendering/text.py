@@ -36,8 +36,8 @@ def wrap(text: str, height: float, width: float) -> list[str]:
 def fit(text: str, width: float, height: float, largest: float, smallest: float) -> tuple[list[str], float]:
     """Wrap text to fit a box of `width` x `height` pixels; return the lines and their cap height.
 
-    The cap height is the largest that fits, between `smallest` and `largest`. Text that does not fit at the smallest
-    is truncated and ends with an ellipsis.
+    The cap height is the largest that fits, from `largest` down to `smallest` in steps of half a pixel. Text that does
+    not fit at the smallest is cut after a whole line, and a line with an ellipsis follows.
     """
     capitals = largest
     while True:
