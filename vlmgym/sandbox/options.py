@@ -36,7 +36,7 @@ class GameOptions:
         """Return the config fields set by `--config`, for use with a curriculum, which accepts only data settings.
 
         Raises:
-            UsageError: Another option of this class is given.
+            UsageError: Another option of this class has a value other than its default.
         """
         names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
         if any(getattr(self, name) != getattr(GameOptions, name) for name in names):
@@ -45,7 +45,7 @@ class GameOptions:
         return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
-        """Make a game with these options; `preset` has config fields that `--config` overrides."""
+        """Make a game with these options; config fields in `preset` override the levels, but not the other options."""
         overrides = parse_config_fields(itertools.chain.from_iterable(self.overrides))
         for difficulty in DIFFICULTIES:
             if difficulty in overrides:

@@ -27,7 +27,7 @@ Kind = Literal["cell", "count", "legal", "after", "best"]
 COMPARED = 20
 """Number of states compared to find out whether the number of legal actions varies."""
 ATTEMPTS = 100
-"""Maximum number of states drawn to find one about which a question can be asked."""
+"""Maximum number of states drawn to find one that a question fits, and of actions drawn to find an illegal one."""
 
 PROMPT_V1 = """\
 {rules}
@@ -49,7 +49,7 @@ class QuestionsConfig(TaskConfig):
 
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
-        """Values of the game's level only: images of the game are not degraded further."""
+        """Return only the values of the level of the game asked about: its images are not degraded further."""
         return {f"game_{difficulty}": super().level_values(difficulty)[f"game_{difficulty}"]}
 
 
@@ -256,9 +256,10 @@ class Questions(LineTask[QuestionState]):
         return float(correct), {"correct": correct, "truth": state.answer}
 
     def _is_best(self, state: QuestionState, answer: str) -> bool:
-        """Return True for a move with the same effect as the oracle's.
+        """Return True if an answer is a move with the same effect as the oracle's.
 
-        If rewards reveal the best moves, also for one with at least the positive reward of the oracle's move.
+        If rewards reveal the best moves and the oracle's move earns a positive reward, any move that earns at least as
+        much is also accepted.
         """
         inner = self.game.from_json(state.state)
         try:
@@ -283,7 +284,7 @@ class Questions(LineTask[QuestionState]):
 
     def prompt(self, state: QuestionState) -> str:
         own = self.game.prompt(self.game.from_json(state.state))
-        rules, _, form = own.partition(INSTRUCTIONS_V1.partition("\n")[0])  # another package may write its own form
+        rules, _, form = own.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
         perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
         return self.fill_prompt(perception, "answer", rules=rules.strip(), question=state.question)
 

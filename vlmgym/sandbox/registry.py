@@ -166,7 +166,8 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     """Make one or more games, each given as an id, a name or a `Game`. A `Game` is returned unchanged.
 
     Raises:
-        UsageError: See `make_game`; or there are no games, or levels or config fields for `Game` objects only.
+        UsageError: See `make_game`. Also raised if `games` is empty or of another type, or if all games are `Game`
+            objects but levels or config fields are given.
     """
     listed = [games] if isinstance(games, str | Game) else games
     if not isinstance(listed, Sequence) or isinstance(listed, bytes):
@@ -198,7 +199,7 @@ def _sources() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _entry_points() -> EntryPoints:
-    """Entry points of all installed packages; cached because reading them is slow."""
+    """Entry points of games in all installed packages; cached because reading them is slow."""
     return entry_points(group=ENTRY_POINT_GROUP)
 
 

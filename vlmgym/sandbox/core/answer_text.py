@@ -26,8 +26,8 @@ _COMMAND = re.compile(
 """LaTeX commands that only frame their content or set its font, unlike `\\cancel`."""
 _LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE)
 _OBJECT = re.compile(r"""\{\s*(["'])(?:answer|action|move)\1\s*:(.*)\}""", re.IGNORECASE | re.DOTALL)
-"""A JSON object with one field. An object with more fields also matches, but its value then has text that no parser
-accepts."""
+"""A JSON object whose only field is `answer`, `action` or `move`. An object with more fields also matches, but its
+other fields are then part of the answer, which no parser accepts."""
 _END = re.compile(r"(?<![.!?\s])\s*\.$|(?<![.!?0-9\s])\s*!$")
 """A final full stop or exclamation mark, but not an ellipsis or a factorial."""
 _INVISIBLE = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
@@ -44,7 +44,7 @@ _WIDTHS = {
 
 
 def unwrap(text: str) -> str:
-    """Strip enclosing whitespace, invisible characters, quotes, emphasis, code and LaTeX."""
+    """Strip whitespace, invisible characters, quotes, and marks of emphasis, code and LaTeX that enclose a text."""
     before = None
     while text != before:
         before = text = text.strip(_BLANKS)

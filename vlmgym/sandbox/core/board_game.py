@@ -1,4 +1,4 @@
-"""Base class of grid games: shared perceptual config fields, and image and description derived from `cells`."""
+"""Base class of grid games: shared config fields, and image and description derived from `cells`."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class BoardGame(Game[StateT, ActionT]):
             raise IllegalAction(f"the game is over: {reason}")
 
     def action_cells(self, action: object) -> list[Cell]:
-        """Return the cells of an action; raise `IllegalAction` unless they are ints on the board. For use in `step`."""
+        """Return the cells of an action for `step`; raise `IllegalAction` if it is invalid or off the board."""
         c, numbers = self.config, self._cell_numbers(action, IllegalAction)
         cells = list(zip(numbers[::2], numbers[1::2]))
         for cell in cells:
@@ -149,7 +149,7 @@ class BoardGame(Game[StateT, ActionT]):
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
     def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
-        """Return the row and column of each cell in an action; raise `error` unless they are ints."""
+        """Return the row and column of each cell in an action; raise `error` unless it is a tuple of these ints."""
         if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
             return action
         form = f"{2 * self.cells_in_action} ints, row and column of each cell"

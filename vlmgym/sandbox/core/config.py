@@ -21,19 +21,20 @@ PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None":
 
 
 CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questions"]
-"""Scripted player of benchmarks/calibration; `questions` only counts facts about initial states."""
+"""Scripted player of benchmarks/calibration; `questions` does not play, but measures initial states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """Measure of scripted play that should fall from each reasoning level to the next, harder one.
+    """Measure of scripted play that should fall, or rise if `rises`, from each reasoning level to the next, harder one.
 
     Attributes:
         player: Player to measure.
-        measure: `score`, `turns`, `ended` (share of episodes that end), `share legal` (share of actions that are legal)
-            or the name of one of the game's metrics.
+        measure: `score`, `turns`, `ended` (share of episodes that end within the limit of turns), `legal actions`
+            (number per state), `share legal` (their share of all actions), `effort` (of the oracle's search), or the
+            name of a metric of the game or, for `questions`, of a fact.
         log: Compare levels by ratios instead of differences.
-        rises: The measure should rise with the level instead of falling.
+        rises: The measure should rise with the level.
         label: Name on the calibration page. Default: the measure and the player.
         why: Definition that follows `label` in a sentence. Default: derived from measure and player.
     """
@@ -47,10 +48,10 @@ class Criterion:
 
 
 def config_field(difficulty: Difficulty, value: Any, description: str, **bounds: Any) -> Any:
-    """Declare a `GameConfig` field that makes images harder to read (`perception`) or the game harder to solve.
+    """Declare a `GameConfig` field that affects perceptual or reasoning difficulty.
 
     Args:
-        difficulty: Difficulty whose levels set the field.
+        difficulty: Difficulty that the field affects.
         value: One value for all levels, or a list of the values at levels 1 to 5, of which the third is the default.
         description: Sentence for users.
         bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
@@ -64,7 +65,7 @@ def config_field(difficulty: Difficulty, value: Any, description: str, **bounds:
 
 
 def setting(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a `GameConfig` field that does not affect difficulty, such as a data path; arguments: `config_field`."""
+    """Declare a `GameConfig` field that does not affect difficulty, such as a data path; see `config_field`."""
     return Field(default=default, description=description, json_schema_extra={"difficulty": None}, **bounds)
 
 

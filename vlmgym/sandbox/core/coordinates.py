@@ -46,10 +46,10 @@ def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
 
 
 def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
-    """Rewrite any unambiguous spelling of coordinates into one that `parse_cells` reads; strip markup of other text.
+    """Rewrite common spellings of coordinates into the one that `parse_cells` reads; normalise other text by `plain`.
 
-    Accepts unsigned numbers with or without brackets, optionally after one of `verbs`: `[[0, 1], [2, 3]]`,
-    `(0,1) -> (2,3)`, `0,1,2,3`, `row 0, column 1 and row 2, column 3`.
+    Accepts unsigned numbers with or without brackets, such as `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3` or
+    `row 0, column 1 and row 2, column 3`, optionally after one of `verbs`.
     """
     text = plain(text)
     verb, _, rest = text.partition(" ")

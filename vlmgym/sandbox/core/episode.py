@@ -123,7 +123,7 @@ class Episode(Generic[StateT, ActionT]):
 
 
 _ANY_SEED = np.random.SeedSequence(0)
-"""Reused because seeding a generator from an int is twice as slow."""
+"""Seed of generators whose state is then replaced; reused because seeding from an int takes twice as long."""
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:

@@ -78,7 +78,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     reward_is_hint: bool = False
     """True if rewards reveal the best actions: prompts omit rewards, `qa/` accepts any move with the best reward."""
     replayed: ClassVar[bool] = False
-    """True if states contain all actions so far; records then store only `to_record`, and replay actions to restore."""
+    """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]
     """Template that `fill_prompt` fills in."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -90,7 +90,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Config fields that select other kinds of images, keyed by a word; the gallery shows each as "TITLE with WORD"."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
-    """Measure of reasoning levels, unless benchmarks/calibration has a spec. Default: the oracle needs more turns."""
+    """Measure of reasoning levels; a spec in benchmarks/calibration may replace it. Default: turns of the oracle."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -150,7 +150,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Episode metrics for the summary. Numbers are averaged over episodes, strings are counted.
 
-        `infos` has the `Step.info` of each turn in order; empty for invalid turns.
+        `infos` has the `Step.info` of each turn in order; those of invalid turns, from `on_invalid`, are usually empty.
         """
         return {}
 
@@ -183,7 +183,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill in `prompt_template`: the config, `fields`, and `form`, the response format with these contents."""
+        """Fill in `prompt_template` with config, `fields` and `form`, the response format for this content."""
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 
@@ -209,7 +209,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
 
     def format(self, action: ActionT) -> str:
-        """Format an action as text, the inverse of `parse_answer`: its name, or the action itself if it is text."""
+        """Format an action as text that `parse_answer` reads: its name, or `str(action)` without `action_names`."""
         if not self.action_names:
             return str(action)
         names = dict(enumerate(self.action_names))
@@ -227,7 +227,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def parts(self, state: StateT) -> Sequence[Part]:
-        """Labelled parts of the images, such as cells, for the readers of benchmarks/calibration; empty if unknown."""
+        """Labelled parts of the images, such as cells, for image readers in benchmarks/calibration; empty if none."""
         return ()
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
@@ -316,7 +316,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return UsageError(f"an action of {self.name} must be in {self.action_space}, got {short_repr(value)}")
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
-        """Sample uniformly from the whole action space, including illegal actions."""
+        """Sample from the whole action space by `sample_value`, including illegal actions."""
         return cast(ActionT, self.to_action(sample_value(self.action_space, rng)))
 
     # States as JSON -------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Raise `StateError` if states cannot be restored from JSON."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only class and config; unpickling returns one shared instance per process, with its cached sprites."""
+        """Pickle only class and config; a process unpickles equal games as one instance, with its cached sprites."""
         return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:

@@ -83,7 +83,7 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if `history_images` exceeds the history for a game, or it rules out text observations."""
+        """Raise `UsageError` if a game forbids this observation or `history_images` exceeds the history for it."""
         self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
@@ -232,7 +232,7 @@ _DESCRIPTION = {
     False: "Instead of an image, this text shows the current state",
     True: "Description of the current image",
 }
-"""Introduces a description, without and with images."""
+"""Introductions of a description, keyed by whether the prompt also has images."""
 
 
 def turn_messages(

@@ -23,7 +23,7 @@ Give exactly one <answer>."""
 """Version 1 of the format instructions; games fill in the contents of `<perception>` and `<answer>`."""
 
 MOST_TAGS = 10_000
-"""Maximum number of tags and comment ends; a response with more has no answer."""
+"""Maximum number of tags, including starts and ends of comments; a response with more has no answer."""
 
 _TAG = re.compile(
     r"<(?=/?[aciprst][cehno]|!-|\|)"  # rejects most text early
@@ -38,7 +38,7 @@ Kimi."""
 _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
 _OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
-"""Thoughts that open within the response; any other may already have been opened by the chat template."""
+"""Thoughts that begin where the response opens them; any other may already have been opened by the chat template."""
 _EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 Tag = re.Match[str]

@@ -122,7 +122,7 @@ def score_action(
     form: float = 0.0,
     seen: Perception | None = None,
 ) -> Scored[StateT, ActionT]:
-    """Play and score a native action; `form` and `seen` are the format and perception of its response, if any."""
+    """Play and score a native action; `form` and `seen` are format and perception scores of its response, if any."""
     try:
         step = game.step(state, action, rng)
     except IllegalAction as error:

@@ -22,7 +22,7 @@ def value_ranges(space: spaces.Space[Any]) -> tuple[range, ...]:
 
 
 def sample_value(space: spaces.Space[Any], rng: np.random.Generator) -> Any:
-    """Sample uniformly from a space without changing its random generator."""
+    """Sample from a space, uniformly if it is discrete, without changing the space's own random generator."""
     if isinstance(space, spaces.Discrete):
         return space.start + rng.integers(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -37,7 +37,7 @@ _REFUSED = ("Cc", "Cs")
 
 
 class ImageSpace(spaces.Box):
-    """`Box(0, 255, shape, uint8)` with broadcast bounds, so that batched spaces take no memory."""
+    """`Box(0, 255, shape, uint8)` whose bounds are broadcast from one number, so that they take no memory."""
 
     def __init__(self, shape: tuple[int, ...], seed: int | np.random.Generator | None = None) -> None:
         super().__init__(0, 255, (1,), np.uint8, seed)

@@ -26,9 +26,9 @@ from vlmgym.sandbox.rendering.degrade import degrade
 
 ANSWERED = "answered"
 MOST_SKIPPED = 100
-"""Maximum number of consecutive bad rows before an error is raised."""
+"""Number of consecutive bad rows after which an error is raised."""
 IMAGES_KEPT = 8
-"""Number of last rows whose decoded images are cached, so that validating and then drawing a row decodes them once."""
+"""Number of rows whose decoded images are cached, so that reading and then drawing a row decodes them once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Task(Game[TaskStateT, ActionT]):
         return [degrade(image, self.config, seed, index) for index, image in enumerate(images)]
 
     def draw_into(self, state: TaskStateT, out: Sequence[ImageArray], shown: TaskStateT | None = None) -> None:
-        """Render a state, except if it differs from `shown` only in being answered: the images are then the same."""
+        """Render a state, unless it equals `shown` apart from being answered: the images are then the same."""
         if shown is None or replace(shown, answered=state.answered) != state:
             super().draw_into(state, out)
 
