@@ -22,8 +22,8 @@ from vlmgym.sandbox.rendering.canvas import Colour
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
-"""Limits in pixels. An image is shrunk if its longer side exceeds the second, and otherwise enlarged by the largest
-integer factor that keeps its shorter side within the first."""
+"""Limits in pixels. If the longer side of an image exceeds the second, the image is shrunk to it. Otherwise it is
+enlarged by the largest integer factor that keeps its shorter side within the first, or not at all."""
 SHORTEST_PANEL = 620
 ARROWS = ("up", "right", "down", "left")
 LONGEST_TYPED = 4000
@@ -102,7 +102,9 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """Draw the window: the image that a model sees, next to the panel; set `scale` to the scale of the image.
+        """Draw the window: the image for a model, scaled and with the selected cells framed, next to the panel.
+
+        Sets `scale` to the scale of the image.
 
         Returns:
             uint8 of shape (height, width, 3).

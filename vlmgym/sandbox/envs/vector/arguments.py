@@ -112,7 +112,7 @@ def read_actions(
         resets: Bool array, shape (len(ids),): True where the step resets the environment. Its action is ignored and
             replaced by None.
         games: Games of all environments of the vector environment.
-        space: See `plain_action_space`.
+        space: Result of `plain_action_space`.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
         given: Sequence[Any] = actions.tolist()
@@ -135,7 +135,7 @@ def read_actions(
 
 
 def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
-    """Return actions as an array, if they are an array or a sequence of ints or of int tuples; otherwise None."""
+    """Return actions as an array if they are one, or a sequence of ints or int tuples (as in `space`); else None."""
     if isinstance(actions, np.ndarray):
         return actions
     values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions

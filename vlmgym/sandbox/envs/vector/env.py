@@ -193,8 +193,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             states: One snapshot per environment, in the order of `env_ids`.
             env_ids: Indices of environments. Default: all.
-            seed: Seeds of new randomness, in the forms of `reset`. Default: each episode continues with the randomness
-                of its snapshot.
+            seed: Seeds of new randomness, in the forms of `reset`; a sequence has one per environment, not per state.
+                Default: each episode continues with the randomness of its snapshot.
 
         Raises:
             UsageError: The number of states is wrong, or a state belongs to another game or config.
@@ -251,7 +251,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return tuple(self.image(i) for i in range(self.num_envs)) if self.draws else self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of each environment, or get its value if it is not a method; see `GameEnv` for both.
+        """Call a method of each environment, or get an attribute that is not a method; see `GameEnv` for both.
 
         Raises:
             UsageError: The attribute is unknown or would bypass the vector environment, or an argument or result is

@@ -69,7 +69,7 @@ class Checkpoint:
     Attributes:
         snapshot: Snapshot of the running episode.
         seeder: State of the generator that draws the seeds of later episodes.
-        over: True if the episode is over and the next step resets.
+        over: True if the episode is over, so that the next step resets the environment unless autoreset is disabled.
     """
 
     snapshot: Snapshot

@@ -40,8 +40,9 @@ def make_vec(
     Args:
         game: Id, name or `Game`, or a sequence of these, which are assigned to the environments in turn.
         num_envs: Number of environments.
-        num_workers: Number of worker processes, among which the environments are divided; 0 to run in this process. At
-            most 8 per core and one per environment. Default: one per core (with `ray`, one per CPU of the cluster).
+        num_workers: Number of worker processes, among which the environments are divided; no more than one per
+            environment is started. With backend `process`: at most 8 per core, by default one per core, and 0 to run in
+            this process. With `ray`: at least 1, and at most one per CPU of the cluster, which is the default.
         perception: Perceptual difficulty, 1 to 5, of games given by name.
         reasoning: Reasoning difficulty, 1 to 5, of games given by name.
         reward: Reward weights and shaping. Default: the games' own rewards.

@@ -17,11 +17,11 @@ from vlmgym.workers.ray import RayWorker
 
 
 class Written(NamedTuple):
-    """Result of a step on another machine: the worker's reply, and a copy of what it wrote to its buffers.
+    """Result of a step or reset in the cluster: the worker's reply, and a copy of what it wrote to its buffers.
 
     Attributes:
         reply: Reply of the worker.
-        ids: Indices of the stepped environments in the vector environment.
+        ids: Indices, in the vector environment, of the environments that were stepped or reset.
         numbers: Numeric results of these environments, `STEP_DTYPE`, shape (len(ids),).
         frames: For each image of the game, the frames of these environments.
         ended: Indices, in the vector environment, of environments whose episode ended and which were reset.

@@ -16,16 +16,17 @@ from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 Infos = dict[str, Any]
 AddInfo = Callable[[Infos, Infos, int], Infos]
-"""Adds the info of one environment at its index in a batch to the infos of the others; see `VectorEnv._add_info`."""
+"""Function of (infos, info, index) that adds the info of the environment at an index in a batch to the infos of the
+batch; see `VectorEnv._add_info`."""
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
 """Outcomes by their number in `STEP_DTYPE`, as objects, like Gymnasium stores strings in infos; None for a reset."""
 
 
 class Results:
-    """Reads the results of steps in the format of Gymnasium.
+    """Converts the results of steps and resets to the format of Gymnasium.
 
     Attributes:
-        numbers: Numeric results of the last step of each environment, `STEP_DTYPE`.
+        numbers: Numeric results of the last step or reset of each environment, `STEP_DTYPE`.
         frames: For each image of the game, the frames of all environments.
     """
 

@@ -38,7 +38,7 @@ class PrivateArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def array(self) -> NDArray[Any]:
-        """Return a view of the array; the memory is freed after the last view in any process."""
+        """Return a view of the array; the memory is freed once no process has this object or a view of it."""
         return np.frombuffer(self._buffer, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
 
     def _reserve(self, size: int) -> Any:

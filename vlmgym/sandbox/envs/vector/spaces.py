@@ -27,7 +27,7 @@ def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
 
 
 def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
-    """Return the action space that all games share, or None, and the space of a batch of actions."""
+    """Return the action space that all games share (None if theirs differ), and the space of a batch of actions."""
     each = [game.action_space for game in games]
     first = each[0]
     if all(space == first for space in each):

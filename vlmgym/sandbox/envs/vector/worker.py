@@ -18,8 +18,8 @@ from vlmgym.sandbox.envs.vector.frame_env import EnvSettings, FrameBuffer, Frame
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
 
 CHECKPOINT_INTERVAL = 32
-"""Environment steps of a worker from one checkpoint, of one environment, to the next. After a crash, at most this many
-steps per environment have to be repeated on average."""
+"""Number of environment steps of a worker after which it saves a checkpoint of one environment. After a crash, at most
+about this many steps per environment, on average over the environments, have to be repeated."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""All workers of a vector environment, and calls that wait for their replies."""
+"""The workers of a vector environment as a group, which sends them calls and collects their replies."""
 
 from __future__ import annotations
 

@@ -207,8 +207,8 @@ class RestartingWorker:
         if name == "step":
             self._steps.append(_Step(self._number, *args))
             self._kept += len(args[0])
-            while self._kept > (CHECKPOINT_INTERVAL + 1) * len(self._saved):  # its environments have newer checkpoints
-                self._kept -= len(self._steps.popleft().ids)
+            while self._kept > (CHECKPOINT_INTERVAL + 1) * len(self._saved):
+                self._kept -= len(self._steps.popleft().ids)  # the environments of this step have newer checkpoints
         for i, checkpoint in value.checkpoints.items():
             self._checkpoints[i], self._saved[i] = checkpoint, self._number
 
