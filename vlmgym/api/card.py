@@ -52,7 +52,8 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         states: Argument of `make_dataset`, the same for all splits.
 
     Raises:
-        UsageError: `rows` is not a mapping from splits to rows, or the rows were made with other arguments.
+        UsageError: `rows` is not a mapping from splits to rows, or a split is empty or starts with a row made with
+            other arguments.
     """
     if not isinstance(rows, Mapping) or not rows or not {*rows} <= {*get_args(Split)}:
         raise UsageError("rows must be a mapping from train, validation or both to rows of make_dataset")

@@ -74,14 +74,16 @@ def make_dataset(
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
         seed: Seed of the first row; with `states`, the seed from which all rows are sampled.
-        split: `train` or `validation`; the two share no seeds.
+        split: `train` or `validation`, which share no seeds; with `states`, they are sampled from different random
+            streams.
         states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: the
             initial states of games.
         max_turns: Turn limit of an episode that starts at a row; see `Episode` for this and the other settings.
         observation: Show states as `image`, as `text` (the game's description) or as `both`.
         chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
         history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`.
+        history_images: Number of earlier turns whose images (with `text`: descriptions) are in each prompt. Default:
+            `game.history`, but at most `history`.
         reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.

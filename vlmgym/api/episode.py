@@ -69,8 +69,8 @@ class Episode:
             observation: Show states as `image`, as `text` (the game's description) or as `both`.
             chat: Play a conversation: a system prompt with the rules, and a user and an assistant message per turn.
             history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-            history_images: Number of earlier turns with their images (with `text`: descriptions). Default:
-                `game.history`.
+            history_images: Number of earlier turns whose images (with `text`: descriptions) are in each prompt.
+                Default: `game.history`, but at most `history`.
             reward: Weights and shaping of the reward, as a `RewardConfig` or a mapping of its fields.
             perception: Perceptual difficulty, 1 to 5.
             reasoning: Reasoning difficulty, 1 to 5.
@@ -97,7 +97,7 @@ class Episode:
 
     @classmethod
     def of(cls, live: LiveEpisode) -> Episode:
-        """Wrap an episode of the turn engine."""
+        """Make an `Episode` that plays a `LiveEpisode`, without copying it."""
         episode = cls.__new__(cls)
         episode._live = live
         return episode
@@ -192,7 +192,10 @@ class Episode:
 
     @property
     def repeats_turns(self) -> bool:
-        """True if prompts are no chats but repeat earlier turns, which a growing conversation would show twice."""
+        """True if each prompt is a single message that also shows earlier turns.
+
+        A conversation to which a trainer appends this message at every turn would then show those turns twice.
+        """
         prompts = self._live.config.prompts
         return not prompts.chat and prompts.history != 0
 
@@ -313,7 +316,7 @@ def reward_fn(
         columns: Unused.
 
     Raises:
-        UsageError: A completion has several messages, or a string is not a snapshot.
+        UsageError: A completion does not have exactly one message, or a string is not a snapshot.
         EpisodeEnded: An episode has ended.
     """
     return [score(state, _response(completion)).total for state, completion in zip(snapshot, completions, strict=True)]

@@ -237,7 +237,7 @@ def _builtin() -> Path:
 
 
 def _describe(error: ValidationError) -> str:
-    """Describe the first problem and its location; entries and stages are counted from 1."""
+    """Describe the first unknown field, or else the first problem, with its place; counts entries and stages from 1."""
     errors = error.errors(include_url=False)
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile

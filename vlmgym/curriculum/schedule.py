@@ -119,7 +119,7 @@ class Curriculum:
     def read(cls, path: Path, data: Mapping[str, Any] | None = None) -> Curriculum:
         """Read a curriculum from a TOML file, or a built-in one by its name; see `read_file`.
 
-        `data` replaces settings such as `data` and `split` of all tasks; see `with_data`.
+        `data` replaces settings such as `data` and `split` of all entries that take data; see `with_data`.
         """
         try:
             return cls.from_file(with_data(read_file(path), data or {}), str(path))
@@ -222,7 +222,7 @@ class Curriculum:
         return min(bisect_right(self._bounds, drawn), len(self.entries) - 1)
 
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
-        """Compute the success of an episode or of a single response from its turns; 0 without turns."""
+        """Compute the success of an episode or of a single response from its turns; the measure is 0 without turns."""
         entry = self.entries[pick.entry]
         measured = _measured(entry.measure, turns)
         least = next((stage.at_least for stage in entry.stages if stage.name == pick.stage), None)
