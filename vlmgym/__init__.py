@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import names on first use; listing games needs neither pygame nor records."""
+    """Import a public name on first use, because listing the games needs neither pygame nor `vlmgym.records`."""
     if name in ("game_ids", "make_game", "register_game"):
         from vlmgym import sandbox
 

@@ -11,7 +11,7 @@ from vlmgym.errors import UsageError, short_repr
 T = TypeVar("T")
 
 MAX_TIMEOUT = 1_000_000
-"""Maximum timeout in seconds; `poll` accepts up to 24 days."""
+"""Maximum timeout in seconds (11 days); the system call `poll` accepts up to 24 days."""
 
 
 def as_int(value: T) -> T | int:
@@ -20,7 +20,7 @@ def as_int(value: T) -> T | int:
 
 
 def check_int(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
-    """Raise `UsageError` unless a value is an integer (not a bool) of at least `minimum`, or None if `optional`."""
+    """Raise `UsageError` unless a value is an `int` (not a bool) of at least `minimum`, or None if `optional`."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
@@ -35,7 +35,7 @@ def check_bool(name: str, value: object) -> None:
 
 
 def check_timeout(timeout: object, *, optional: bool = False) -> None:
-    """Raise `UsageError` unless a timeout is a positive number of seconds, or None if `optional`."""
+    """Raise `UsageError` unless a timeout is positive and at most `MAX_TIMEOUT` seconds, or None if `optional`."""
     if optional and timeout is None:
         return
     number = isinstance(timeout, int | float | np.number) and not isinstance(timeout, bool)

@@ -74,7 +74,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_length: int) -> str:
-    """Truncate a text with an ellipsis."""
+    """Shorten a text of more than `max_length` characters to that length, ending in an ellipsis."""
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 

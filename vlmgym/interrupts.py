@@ -37,7 +37,7 @@ class InterruptHandler:
         self.received: list[int] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Raise `KeyboardInterrupt`, or invoke the handler of SIGINT."""
+        """Invoke the handler of SIGINT, or raise `KeyboardInterrupt` if SIGINT is ignored."""
         self.received.append(number)
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shell scripts start background commands this way
             raise KeyboardInterrupt
@@ -81,7 +81,7 @@ def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
 
 @contextmanager
 def defer_interrupts(cancel: Callable[[], None]) -> Iterator[Sequence[int]]:
-    """Call `cancel` on an interrupt, and raise `KeyboardInterrupt` at the end of the block.
+    """Call `cancel` on the first interrupt, and raise `KeyboardInterrupt` at the end of the block.
 
     If `KeyboardInterrupt` were raised inside an asyncio task, the task would stay unfinished and a traceback would be
     logged. A second Ctrl-C raises it immediately.

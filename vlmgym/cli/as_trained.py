@@ -16,13 +16,13 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 
 MODEL_FOLDERS = ("", "model")
-"""Subfolders of a checkpoint that may contain the model."""
+"""Folders that may contain the model, relative to the checkpoint."""
 
 
 def with_trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
     """Insert the options of a checkpoint before the options of the command line, which override them.
 
-    Sampling options and the model are only inserted if the policy has such options.
+    Sampling options are only inserted if the policy has them, and the model only if the policy loads checkpoints.
 
     Raises:
         UsageError: The checkpoint has no valid `vlmgym.json`.

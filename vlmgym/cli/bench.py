@@ -20,7 +20,7 @@ from vlmgym.workers.limits import available_cores, check_num_workers
 
 ROUNDS = 3
 TIE_RATIO = 0.95
-"""Fraction of the best rate that counts as equally fast."""
+"""Fraction of the best rate from which a rate counts as equally fast."""
 ACTIONS = 10_000
 """Approximate number of actions in a script, so that the script does not fit into the caches of games."""
 MIN_STEPS = 16

@@ -1,4 +1,4 @@
-"""`vlmgym bench-model`: measure latency and throughput of a model server with game images."""
+"""`vlmgym bench-model`: measure latency and throughput of a model server with game images or a prompt."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class BenchModelConfig(GameOptions):
             raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 
     def server(self) -> OpenAIOptions:
-        """Server options: greedy decoding, with as many concurrent requests as the highest level of concurrency."""
+        """Return the server options: greedy decoding, and the highest concurrency level as request limit."""
         asked = OpenAIOptions(
             base_url=self.base_url,
             model=self.model,
@@ -202,7 +202,7 @@ class Speed:
 
 
 def _share(begin: float, end: float, window_begin: float, window_end: float) -> float:
-    """Return the fraction of an interval inside a window."""
+    """Return the fraction of an interval that lies inside a window."""
     if end <= begin:
         return float(window_begin <= end <= window_end)
     return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
@@ -273,7 +273,7 @@ def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
 async def _measure_server(
     policy: OpenAIPolicy, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
 ) -> Speed:
-    """Measure the server with `concurrency` requests in flight, after a warm-up request of each."""
+    """Measure the server with `concurrency` requests in flight, after as many warm-up requests."""
 
     def encoded(question: Question) -> tuple[list[str], str]:
         images, prompt = question()

@@ -83,7 +83,7 @@ def run_evaluation(
     suite: str | None = None,
     salt: PrivateSalt | None = None,
 ) -> RunSummary:
-    """Play the configured episodes and write all files of the run; exit with an error if any ended as errors.
+    """Play the configured episodes and write all files of the run; exit with code 1 if an episode ended as an error.
 
     Args:
         game_names: Ids or names of the games.
@@ -222,7 +222,7 @@ def _print_paths(console: Console, run: StoredRun, config: EvalConfig) -> None:
 
 
 def _report_unfinished(folder: RunFolder, summary: RunSummary, session: Session, console: Console) -> None:
-    """Report why episodes have no result; exit with an error if any ended as errors."""
+    """Report why episodes have no result; exit with code 1 if an episode ended as an error."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
     if summary.stop_reason:
         console.print(f"stopped: {summary.stop_reason}; continue with --resume {folder.folder}", soft_wrap=True)

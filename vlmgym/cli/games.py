@@ -1,4 +1,4 @@
-"""Describe the config fields of games: `vlmgym games GAME`, script help and the pages in docs/games."""
+"""Describe the config fields of games for `vlmgym games GAME`, the help of scripts and the pages in docs/games."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Option:
 
 
 def title_of(found: type[Game[Any, Any]]) -> str:
-    """Name of a game in headings."""
+    """Return the name of a game for headings."""
     return found.title or found.name.capitalize()
 
 
 def about(found: type[Game[Any, Any]]) -> str:
-    """First line of the docstring of a game."""
+    """Return the first line of the docstring of a game."""
     return (found.__doc__ or "").strip().partition("\n")[0]
 
 

@@ -19,7 +19,7 @@ class Command(NamedTuple):
     """A subcommand, whose module is imported on demand.
 
     Attributes:
-        module: The module.
+        module: Name of the module.
         options: Name of the type of the command's options (`eval` adds the options of a policy).
         action: Name of the function that runs the command with its options.
     """

@@ -59,7 +59,10 @@ def measure(candidates: Mapping[K, Trial], rounds: int, seconds: float, what: st
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Actions of all environments at each step, after a reset with `seed`, and after setting `states` unless None."""
+    """Actions of all environments at each step.
+
+    Before the first step, the environments are reset with `seed`, and then set to `states` unless that is None.
+    """
 
     seed: int
     steps: list[list[Any]]

@@ -153,6 +153,6 @@ def _best(game: AnyGame, state: Any) -> str:
 
 
 def _rank(example: Example) -> tuple[bool, float, float]:
-    """Sort key: illegal first, then by reward and perception."""
+    """Return a sort key: responses that were not played first, then by reward and perception."""
     scored = example.scored
     return scored.outcome is Outcome.PLAYED, scored.game, scored.perception.partial if scored.perception else 0.0
