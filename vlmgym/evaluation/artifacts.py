@@ -22,7 +22,14 @@ from vlmgym.workers.pool import ProcessPool
 
 @dataclass
 class Session:
-    """Turns played, wall time, reason of an early stop, and failed episodes by message, of one session of a run."""
+    """One session of a run.
+
+    Attributes:
+        turns: Number of turns played.
+        seconds: Wall-clock time of playing.
+        stop_reason: Why the session stopped early, or None.
+        errors: Number of failed episodes by error message.
+    """
 
     turns: int = 0
     seconds: float = 0.0
@@ -31,7 +38,10 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json`, and the document of each game; `before` is the summary of the earlier sessions."""
+    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game.
+
+    `before` is the summary of the earlier sessions, whose turns and seconds are added.
+    """
     summaries = summarise_run(run)
     for game in run.config.game_ids:
         if (path := run.folder.record(game_name(game))) is not None:

@@ -59,7 +59,7 @@ class GameComparison(BaseModel):
 
     Attributes:
         pairs: Number of seeds with a result in both runs.
-        left_out: Number of unpaired episodes, by reason.
+        left_out: Number of seeds left out, by reason; a seed that lacks a result in both runs counts twice.
         wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
         losses: Pairs with a lower score in the first run.
@@ -83,9 +83,9 @@ class Comparison(BaseModel):
         compare: Version of this format.
         labels: Labels of the runs.
         runs: Configurations of the runs.
-        notes: Differences between the runs other than the policy.
+        notes: Sentences about differences between the runs other than the policy, and about games left out.
         level: Confidence level of all intervals.
-        games: Comparison of each common game, by id.
+        games: Comparison of each game for which a seed has results in both runs, by id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -99,7 +99,7 @@ class Comparison(BaseModel):
 
 
 def compare(config: CompareConfig) -> Comparison:
-    """Compare two runs, print a table, and write `compare.json` and `compare.html`."""
+    """Compare two runs, print a table per game, and write `compare.json` and, if `config.page`, `compare.html`."""
     first, second = (open_run(folder) for folder in config.runs)
     a, b = first.folder.folder, second.folder.folder
     if a.resolve() == b.resolve():
@@ -186,7 +186,7 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Compare every game with results for the same seed and stage, without keeping records in memory."""
+    """Compare every game for which both runs have a result with the same seed and stage; keep no records in memory."""
     a, b = _read(first), _read(second)
     same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
     both = [key for key in a if key in b]
@@ -239,7 +239,10 @@ class _Episode(NamedTuple):
 
 
 def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Episode]:
-    """Read the episodes of a run, by game and seed."""
+    """Read the episodes of a run, by game and seed.
+
+    Games without a `<perception>` in any response get no perception metrics.
+    """
     found = {}
     stated: set[str] = set()
     for episode in episodes:

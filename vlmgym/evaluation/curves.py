@@ -22,7 +22,12 @@ Values = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRewards:
-    """Game reward of each turn of an episode with a result, and whether the game, not the turn limit, ended it."""
+    """Rewards of an episode with a result.
+
+    Attributes:
+        rewards: Game reward of each turn.
+        ended: True if the game, not the turn limit, ended the episode.
+    """
 
     rewards: tuple[float, ...]
     ended: bool
@@ -43,10 +48,11 @@ class MeanCurve:
     """Mean cumulative reward over turns.
 
     Attributes:
-        turns: Turns, from 0 to the length of the longest episode.
-        mean: Mean over all episodes; those that ended early keep their score.
-        interval: Lower and upper bound of the 95% confidence interval of the mean, whose last values are
-            `Summary.score_ci`; None for a single episode and for several stages of a curriculum.
+        turns: Turns at which the curve is computed, from 0 to the length of the longest episode.
+        mean: Mean over all episodes at each of these turns; those that ended early keep their score.
+        interval: Lower and upper bounds of the 95% confidence interval of the mean at each of these turns; both are
+            the mean where the interval is undefined because all values are equal. The last bounds are
+            `Summary.score_ci`, unless that is None. None for a single episode and for several stages of a curriculum.
     """
 
     turns: np.ndarray[Any, np.dtype[np.int64]]
@@ -55,7 +61,7 @@ class MeanCurve:
 
 
 def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCurve:
-    """Compute the mean curve of at least one episode."""
+    """Compute the mean curve of at least one episode; `one_stage` is False for several stages of a curriculum."""
     longest = max(len(episode.rewards) for episode in episodes)
     turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(np.int64))
     totals = np.array([episode.totals[np.minimum(turns, len(episode.rewards))] for episode in episodes])
@@ -78,8 +84,8 @@ _MAX_LABELS = 10
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     """Plot the cumulative game reward of all episodes, their mean, and its 95% confidence interval, as a PNG.
 
-    The mean is always over all episodes: those that ended early (marked by a dot) keep their score. With several
-    stages of a curriculum there is no interval, and the title says so.
+    The mean is always over all episodes: those that ended early keep their score. A dot marks an end by the game, not
+    by the turn limit. There is no interval for a single episode, or for several stages of a curriculum.
     """
     from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
     from matplotlib.ticker import MaxNLocator

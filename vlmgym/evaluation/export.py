@@ -102,7 +102,7 @@ class ExportConfig(WorkerOptions):
 
 
 def export(config: ExportConfig) -> None:
-    """Write an export, and print its contents and what was left out."""
+    """Write an export, and print where it is, how much it contains and how much was left out."""
     run = open_run(config.run)
     for game in run.config.games:
         game.game()  # raises if the game is not installed
@@ -193,7 +193,7 @@ def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[Sto
 
 
 def _dataset_name(out: Path) -> str:
-    """Return the folder name without characters that LLaMA-Factory treats as separators."""
+    """Return the folder name with special characters replaced, because LLaMA-Factory treats some as separators."""
     return re.sub(r"[^\w.-]", "_", out.name)
 
 
@@ -209,7 +209,7 @@ def _dataset_info(out: Path) -> dict[str, Any]:
 
 
 def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
-    """Describe the source and filters of the export, without local paths."""
+    """Describe the source and filters of the export; the `options` of the run are left out."""
     filters = {name: getattr(config, name) for name in FILTERS}
     config_data = run.config.model_dump(mode="json", exclude={"options"})
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}

@@ -1,7 +1,8 @@
 """Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
-A row has a turn as the model saw it, and the model's response. In a chat, a row has the conversation up to a response,
-and is dropped if the next row continues the conversation. Every response in a row has passed the filters.
+A row has the prompt of a turn as the model saw it, and the model's response. In a chat, a row has the conversation up
+to a response, and is dropped if the next row continues the conversation. Every response that is a message of its own
+has passed the filters; prompts may quote earlier responses that have not.
 
 Formats:
     sharegpt: LLaMA-Factory's multimodal format (see its data/README.md): text with `<image>` placeholders, and a list
@@ -36,8 +37,8 @@ IMAGES = "images"
 """Image folder in an export."""
 
 PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""Placeholders that trainers replace. A turn whose own text contains one is left out, because there would be no image
-to replace it."""
+"""Placeholders that trainers replace with media. A turn whose own text contains one is left out, because no image,
+video or audio belongs to it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,12 @@ class TurnFilter:
 
 @dataclass
 class Rows:
-    """JSON of each row of an episode, and the number of turns left out, by reason."""
+    """Rows of an episode.
+
+    Attributes:
+        lines: JSON of each row.
+        left_out: Number of turns left out, by reason.
+    """
 
     lines: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -73,7 +79,7 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: str, folder: Path
 ) -> Rows:
-    """Write the new images of an episode into the folder of the export, and return its rows."""
+    """Return the rows of an episode; write images that the folder of the export does not have yet."""
     record = stored.read()
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")
@@ -95,7 +101,7 @@ def export_episode(
         shown = prompts.shown_states(prompts.window(states[:i]), states[i])
         names = [name for state in shown for name in images.of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
-            rows.lines.pop()  # this row begins with the whole conversation of the last row
+            rows.lines.pop()  # this row begins with the whole conversation of the previous row
         before = messages
         rows.lines.append(json.dumps(FORMATS[format_](names, messages) | _facts(record, turn)))
     return rows

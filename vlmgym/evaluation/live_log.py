@@ -39,7 +39,8 @@ class Logger(Protocol):
 class LiveLog:
     """Logs finished episodes with running statistics of their game.
 
-    The step is the number of results. A logger that fails is reported and dropped; it never ends the run.
+    The logged step is the number of results so far, over all games. A logger that fails is reported and dropped; it
+    never ends the run.
     """
 
     def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
@@ -66,7 +67,7 @@ class LiveLog:
             self._try(lambda logger: logger.log(self._step, numbers))
 
     def _try(self, action: Callable[[Logger], None], *, close: bool = True) -> None:
-        """Report and drop loggers that fail: third-party code and the network must not lose episodes."""
+        """Call `action` with each logger; report and drop those that fail, so that their errors do not end the run."""
         for name, logger in [*self._loggers.items()]:
             try:
                 action(logger)
@@ -162,7 +163,7 @@ class WandbLogger:
         self._run = begin_wandb(project, folder, folder / "wandb_id", config)
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Log a row."""
+        """Log the metrics of a step."""
         self._run.log({"step": step, **numbers})
 
     def close(self, *, failed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Progress in the terminal: of the episodes of a run, and of calls in worker processes."""
+"""Progress bars for the episodes of a run, and for function calls in worker processes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def call_in_order(
 ) -> None:
     """Call a function in worker processes and pass its results to `take`, in the order of `calls`.
 
-    At most `ahead` calls per worker are pending or have results in memory.
-
-    If a call fails, the others are cancelled. Without a console, no progress is shown.
+    At most `ahead` calls per worker, and one more, are pending or have results in memory. If a call fails, the others
+    are cancelled. Without a console, no progress is shown.
     """
 
     async def run() -> None:
@@ -59,7 +58,7 @@ class LiveProgress(ProgressWithStatus):
     """Progress bar that counts turns, with episodes, mean scores, turns/s, tokens and errors so far."""
 
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
-        """Create the display for a number of episodes of these games, each with a turn limit."""
+        """Create the display for a total of `episodes` episodes of these games, with at most `turns` turns each."""
         super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns
@@ -81,7 +80,7 @@ class LiveProgress(ProgressWithStatus):
         self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
-        """Count a finished episode, whose remaining turns are skipped."""
+        """Count a finished episode, and advance the bar by the turns left up to the turn limit."""
         if episode.score is not None:
             self._scores[episode.game.id].append(episode.score)
         self._errors += episode.status == "error"

@@ -25,7 +25,13 @@ from vlmgym.terminal import make_console
 
 
 class _Totals(NamedTuple):
-    """Number of turns of an episode, and its total reward with the old and the new settings."""
+    """Total rewards of an episode.
+
+    Attributes:
+        turns: Number of turns.
+        before: Total reward with the old settings.
+        after: Total reward with the new settings.
+    """
 
     turns: int
     before: float

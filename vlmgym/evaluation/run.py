@@ -1,4 +1,4 @@
-"""Play a run into its folder, or resume one."""
+"""Play or resume a run, and write its records to the run folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlmgym.rollout.runner import Games, Hooks, all_games, play_episodes, total_
 from vlmgym.workers.pool import WorkerPool
 
 MAX_CURRICULUM_EPISODES = 1_000_000
-"""Maximum number of episodes of a curriculum, which are all assigned to games before the run."""
+"""Maximum number of episodes per run of a curriculum; every episode is assigned to a game before the run starts."""
 
 
 def make_run_record(
@@ -76,7 +76,13 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
 
 @dataclasses.dataclass(frozen=True)
 class EarlierSessions:
-    """A run to resume, its summary (None if the run was killed), and the new contents of its `run.json`."""
+    """A run to resume.
+
+    Attributes:
+        run: The run as saved by its earlier sessions.
+        summary: `summary.json` of the run; None without one, as after a killed session.
+        config: New contents of `run.json`.
+    """
 
     run: StoredRun
     summary: RunSummary | None
@@ -89,7 +95,7 @@ class EarlierSessions:
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
-    """Read the run to resume, which must have the same configuration.
+    """Read the run to resume; raise `UsageError` if options that affect episodes differ from `config`.
 
     Changes no files, except that a torn last line of the records is dropped.
     """
@@ -118,8 +124,8 @@ def play_run(
 ) -> Session:
     """Play the episodes of a run that have no result. Records are written as episodes end, and not kept in memory.
 
-    The summary and configuration of an earlier session are only replaced when the first episode ends. Without
-    `standalone`, error messages do not explain how to resume.
+    When a run is resumed, the old `summary.json` is removed and `run.json` replaced only after the first episode ends.
+    Without `standalone`, error messages do not explain how to resume.
     """
     session = Session()
     episodes = earlier.run.episodes if earlier is not None else ()

@@ -1,7 +1,8 @@
 """Suites: frozen, versioned lists of games and settings, whose scores are comparable.
 
 A suite is a TOML file in `suites/`, written by `benchmarks/suites.py`. For each game, the file has a hash of the game's
-behaviour on some seeds, and the mean scores of the random policy and the oracle, between which scores are normalised.
+behaviour on some seeds, and the mean scores of the random policy and of the oracle, which define the normalised scores
+0 and 1.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ else:
 
 FOLDER = Path(__file__).with_name("suites")
 ORACLE_TURNS = 4
+"""Maximum number of turns of the oracle that a behaviour hash includes per seed."""
 RANDOM_TURNS = 30
-"""Number of turns in a hash for each of the first three seeds: turns of the oracle, and of random responses."""
+"""Maximum number of turns with random responses that a behaviour hash includes per seed."""
 
 SALT_BYTES = 32
 """Minimum size of a private salt in bytes. The hash of the salt is public, so the salt must not be guessable."""
 SEED_DIGITS = 13
-"""Hexadecimal digits of a private first seed: 52 bits, because reports show it in JavaScript, exact up to 53 bits."""
+"""Number of hexadecimal digits of a private first seed: 52 bits, because JavaScript in reports is exact up to 53."""
 
 
 class SuiteGame(StrictModel):
@@ -98,13 +100,16 @@ class Suite(StrictModel):
         return [game for game in games if observation == "image" or game.no_text_observation is None]
 
     def configure(self, config: EvalConfig, private_seed: int | None = None) -> EvalConfig:
-        """Set the options of an evaluation that the suite fixes, with the public or a private first seed."""
+        """Return a copy of a config with the options that the suite fixes, and with the private first seed if given."""
         names = ("episodes", "max_turns", "seed", "perception", "reasoning")
         settings = {name: getattr(self, name) for name in names}
         return replace(config, **settings | ({} if private_seed is None else {"seed": private_seed}))
 
     def differences(self, run: RunRecord) -> list[str]:
-        """List how a run differs from the suite, apart from private seeds, without making the games of the run."""
+        """List how a run differs from the suite, without making the games of the run.
+
+        Private seeds are not checked, only the hash of their salt.
+        """
         games = self.make_games(run.prompts.observation)
         expected: dict[str, object] = {"episodes": self.episodes, "max_turns": self.max_turns, "curriculum": None}
         if run.private_salt is None:
@@ -176,11 +181,12 @@ class PrivateSalt:
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
-    """Hash how a game behaves on three seeds from `first_seed` on, to notice any change in what a model sees or scores.
+    """Hash the behaviour of a game on three consecutive seeds, to detect changes in prompts, images and rewards.
 
-    Of a few turns of the oracle, the hash includes images, prompts, states, legal actions and rewards. Of more turns
-    with random responses, some illegal or unparsable, it includes prompts, outcomes, feedback and rewards; prompts have
-    a history on the first seed, are a conversation on the second, and describe states as text on the third.
+    The hash includes the images, prompts, states, legal actions and game rewards of up to `ORACLE_TURNS` turns of the
+    oracle, and the prompts, outcomes, feedback and total rewards of up to `RANDOM_TURNS` turns with random responses,
+    some of them illegal or unparsable. The prompts of the random turns have a history on the first seed, are a
+    conversation on the second, and describe states as text on the third if the game has text descriptions.
     """
     found = hashlib.sha256(game.fingerprint.encode())
     described: ObservationType = "image" if game.no_text_observation else "text"
@@ -206,7 +212,10 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
 
 
 def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-    """Return a response that is unparsable, random or legal, with probabilities of 0.1, 0.3 and 0.6."""
+    """Return an unparsable response, a random action or a random legal action, with probabilities 0.1, 0.3 and 0.6.
+
+    If the game does not list legal actions, a random action takes the place of the legal one.
+    """
     kind, legal = rng.random(), game.legal_actions(state)
     if kind < 0.1:
         return "?"
@@ -216,12 +225,12 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
-    """Normalise the results of a run between the baselines of its suite; None if it is not a run of a suite."""
+    """Normalise the results of a run by the baselines of its suite; return None if it is not a run of a suite."""
     return None if run.suite is None else normalised(read_suite(run.suite), games)
 
 
 def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
-    """Normalise results between the baselines of a suite."""
+    """Normalise results by the baselines of a suite; games without a result are left out."""
     results = {}
     for game, baseline in suite.games.items():
         summary = games.get(game)
@@ -247,10 +256,10 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Find the suite of a run, or else the suite that shares the most games with the run, reduced to these games.
+    """Return the name and contents of a run's suite or, without one, of the suite that shares the most games with it.
 
-    A shared game has the same configuration in both. Of several such suites, the one with the closest turn limit is
-    returned. None if no suite shares a game.
+    A shared game has the same configuration in both. Ties go to the suite with the closest turn limit. The suite is
+    then reduced to the shared games. Returns None if no suite shares a game with the run.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)

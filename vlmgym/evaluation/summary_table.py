@@ -15,13 +15,13 @@ from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary
 MANY = 6
 """Maximum number of games for which titles list the games, and the table in the terminal has a column per game."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
-"""Columns of the table in the terminal if there are more games, with a row per game."""
+"""Columns of the table in the terminal for more than `MANY` games, with a row per game."""
 ALL_STAGES = ", all stages together"
 """Appended to a mean over stages of different difficulty, for which there is no interval."""
 
 
 def run_title(config: RunRecord) -> str:
-    """Return games, difficulty levels, policy, model, and version of vlmgym."""
+    """Return a title: games, difficulty levels, policy, model, and version of vlmgym."""
     levels = f" ({', '.join(_levels(config))})" if config.difficulty is not None else ""
     ids = config.game_ids
     games = ", ".join(ids) if len(ids) <= MANY else f"{len(ids)} games"

@@ -1,4 +1,4 @@
-"""Evaluation inside a program, such as a trainer, with the files of a run."""
+"""Evaluate inside a program such as a trainer, and write the results to a run folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def evaluate_to_folder(
 ) -> RunSummary:
     """Play episodes in this process and write a run folder with records, summary, curves and a report.
 
-    Files of an earlier evaluation in the same folder are replaced.
+    Files of an earlier evaluation in the same folder are removed first.
 
     Raises:
         VlmgymError: The run failed.
     """
-    # Other programs import `vlmgym.evaluation` without writing runs.
+    # Imported here because many programs import `vlmgym.evaluation` but never write a run.
     from vlmgym.evaluation.artifacts import write_curves, write_summary
     from vlmgym.evaluation.report import write_report
     from vlmgym.evaluation.run import make_run_record, play_run

@@ -33,7 +33,7 @@ from vlmgym.workers.pool import ProcessPool
 SHOWN = 10
 """Maximum number of differences that are printed."""
 SHARED = ("policy", "reward", "max_turns")
-"""Fields that all episodes share with their run, apart from the prompts, which may depend on the game."""
+"""Fields of episodes that must equal those of `run.json`; prompts are compared after filling in the game's defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Verification:
         episodes: Number of episodes replayed.
         turns: Number of turns replayed.
         problems: Differences between the record and the replay, one sentence each.
-        games: Summary of the recorded episodes of each game, by id; empty if no episodes were replayed.
+        games: Summary of the recorded episodes of each game, by id; empty if faults in `run.json` prevented the replay.
     """
 
     episodes: int = 0
@@ -107,6 +107,8 @@ def verify_run(
 ) -> Verification:
     """Replay every episode of a run, and check that `run.json`, the episodes and the summary agree.
 
+    If `run.json` has faults, nothing else is checked; the summary is checked only if nothing else differs.
+
     `replay` replays an episode in a worker, by default `replay_episode`. If `salt` is given, the seeds of the run must
     derive from it.
     """
@@ -149,7 +151,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
-    """Compare an episode with its run, then with its replay; of the replay, return only the first difference."""
+    """List how an episode differs from its run; if it does not, return the first difference from its replay, if any."""
     if episode.game not in run.games:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
     other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
@@ -179,18 +181,19 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
         failed=None if episode.score is not None else (episode.status, episode.end_reason),
     )
     before, after = (record.model_dump(mode="json", exclude={"versions"}) for record in (episode, replayed))
-    found = sorted(changes(before, after), key=lambda one: not one.path.startswith("turns"))  # what differs first
+    # Other differences follow from those in the turns.
+    found = sorted(changes(before, after), key=lambda one: not one.path.startswith("turns"))
     return [_in_words(one, "the replay gives") for one in found[:1]]
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
-    """Check the games in `run.json` against the suite and the difficulty that `run.json` states."""
+    """Check that `run.json` agrees with its suite; without a suite, check its list of games and their difficulty."""
     if config.suite is not None:
         suite = read_suite(config.suite)
         differences = suite.differences(config)
         yield from differences
         if differences:
-            return  # its games may take arbitrarily long to make
+            return  # verification fails anyway, and hashing takes time
         for game in suite.make_games(config.prompts.observation):
             if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
                 yield f"{game.id} as installed differs from the one in the suite {config.suite}"
@@ -222,7 +225,7 @@ def _episode_problems(run: StoredRun) -> Iterator[str]:
 
 
 def _curriculum_problems(run: StoredRun) -> Iterator[str]:
-    """Check that the curriculum leads to the game and stage of each episode, and that no episode is missing."""
+    """Check that the curriculum gives every episode the recorded game and stage, and that no episode is missing."""
     config = run.config
     if config.curriculum is None:
         return

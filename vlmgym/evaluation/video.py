@@ -29,11 +29,14 @@ _FAINT: Colour = (150, 154, 166)
 ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "x264-params": "partitions=i4x4"}
 """Options of x264; docs/log.md compares others."""
 LAST_FRAME_SECONDS = 1.0
-"""Duration of the final frame."""
+"""Duration of the final state."""
 
 
 def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: int) -> None:
-    """Write an MP4 that browsers can play, with a frame of the initial state and of each turn, `fps` per second."""
+    """Write an MP4 that browsers can play: the initial state and the state after each turn, `fps` states per second.
+
+    The final state is shown for `LAST_FRAME_SECONDS`.
+    """
     part = temporary(path)
     with writing(path):
         try:
@@ -105,7 +108,11 @@ def _half_line(width: int, height: int, split: int, text: str, align: str) -> Im
 
 @lru_cache(maxsize=64)
 def _facts(width: int, height: int, split: int, facts: str, outcome: str, end: str) -> ImageArray:
-    """Draw the other rows: action and outcome, or facts about the episode, and why it ended."""
+    """Draw the other rows of the caption strip.
+
+    On the left are the action and its outcome or, before the first turn, facts about the episode; on the right is why
+    the episode ended.
+    """
     canvas = Canvas(width, height - split, _PAPER, top=split)
     pad, y, capitals = width * 0.025, height * 0.74, height * 0.19
     if outcome:

@@ -48,7 +48,7 @@ class LeaderboardConfig(WorkerOptions):
 
 
 def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
-    """Write the page, and return the entries, best first."""
+    """Write the page, and return its entries in the order of `ranked`."""
     check_own_file(config.output)
     runs = [open_run(folder) for folder in config.run]
     names = list(dict.fromkeys(run.config.suite for run in runs))
@@ -81,7 +81,7 @@ def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
 def _verified(
     run: StoredRun, is_submission: bool, config: LeaderboardConfig, salt: PrivateSalt | None
 ) -> tuple[Sequence[str] | None, Mapping[str, Summary]]:
-    """Return the problems of a run, None if it was not verified, and the summary of each game."""
+    """Return the problems of a run (None if it was not verified) and the summary of each game."""
     if not config.verify:
         return None, summarise_run(run)
     if is_submission:

@@ -27,7 +27,8 @@ class LeaderboardEntry:
         skills: Normalised score of each skill, by name.
         scores: Score of each episode, by game and seed.
         perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
-            that both runs have; None unless this run has images and was repeated with text.
+            that have a result in both runs; None unless this run has only images and was repeated with text instead,
+            and both runs are without problems.
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.
@@ -58,7 +59,7 @@ class LeaderboardEntry:
 
     @property
     def prompt(self) -> str:
-        """Contents of prompts: observation, history if set, and the number of games if some have no description."""
+        """Contents of prompts: observation, chat and history if set, and the number of games if some are left out."""
         prompts = self.config.prompts
         words = [prompts.observation, *(["chat"] if prompts.chat else [])]
         history = {"history": prompts.history, "history images": prompts.history_images}
@@ -77,7 +78,7 @@ class LeaderboardEntry:
 
     @property
     def cost_per_point(self) -> float | None:
-        """Cost per hundredth of the mean score; None without prices, or without a score above random."""
+        """Cost per hundredth of the mean score; None if the cost is unknown or the score is not above random."""
         return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
 
 
@@ -129,7 +130,7 @@ def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
 
 
 def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate | None:
-    """Estimate the score with text minus the score with images, over the episodes that both runs have."""
+    """Estimate the normalised score with text minus that with images, over the episodes with a result in both runs."""
     gaps = []
     for game, baseline in read_suite(text.config.suite or "").games.items():
         keys = [key for key in text.scores if key[0] == game and key in image.scores]
@@ -140,5 +141,5 @@ def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate 
 
 
 def _settings(entry: LeaderboardEntry) -> tuple[object, ...]:
-    """Return everything that runs with images and with text must have in common."""
+    """Return the settings that a run with images and its repetition with text must have in common."""
     return entry.label, entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")

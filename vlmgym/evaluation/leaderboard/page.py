@@ -86,7 +86,7 @@ def _cells(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> list
 
 
 def _link(entry: LeaderboardEntry, folder: Path, name: str, address: str = "") -> str:
-    """Link a name to the report of an entry, if there is one, or to an episode in it."""
+    """Link a name to the report of an entry, if there is one; `address` is an episode in the report, as a fragment."""
     if entry.report is None:
         return escape(name)
     page = quote(Path(os.path.relpath(entry.report, folder)).as_posix())
@@ -102,13 +102,13 @@ def _estimate(value: Estimate | None, bar: str = "") -> str:
 
 
 def _cell(key: object, shown: str, bar: str = "") -> str:
-    """Return a table cell with a text, its sorting key, and a bar."""
+    """Return a table cell with a sorting key, a text, and a bar if given."""
     kind = "number" if isinstance(key, int | float) else "text"
     return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 
 
 def _bar(value: Estimate) -> str:
-    """Draw a score with its 95% interval; scores outside 0 to 1 are cut off."""
+    """Draw a score with its 95% interval; values outside 0 to 1 are clipped."""
     error = 1.96 * (value[1] or 0.0)
     low, mean, high = (min(max(value[0] + side * error, 0.0), 1.0) * WIDTH for side in (-1, 0, 1))
     interval = f"95% interval {low / WIDTH:.2f} to {high / WIDTH:.2f}" if value[1] is not None else "no interval"

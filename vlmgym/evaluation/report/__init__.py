@@ -2,7 +2,7 @@
 
 The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 
-- page data: everything shown initially, and a summary row per game and seed. They are always part of the page.
+- page data: everything shown initially, and a summary row per game and seed. This data is always part of the page.
 - episode data, made by `make_episode`: text and images of one episode. The episodes of a small run are part of the
   page. The episodes of a larger run are grouped into scripts in a folder next to the page, which are loaded on demand
   (a page opened from disk may load scripts, but not fetch data).

@@ -1,4 +1,4 @@
-"""Style, content security policy and recorded text of all pages."""
+"""Parts that all pages share: assets, content security policy, and the form of recorded text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from vlmgym.sandbox.core.response_format import parse_response
 
 LONGEST = 20_000
-"""Maximum number of characters of a text on the page."""
+"""Maximum number of characters of a text on the page; longer texts are cut in the middle."""
 _TAIL = 4_000
 
 
@@ -22,7 +22,7 @@ def asset(name: str) -> str:
 
 
 def content_policy(style: str, script: str = "", more: str = "") -> str:
-    """Build the content security policy of a page with this style sheet and script, and `more` sources of scripts."""
+    """Build the content security policy of a page with this style sheet and script; `more` extends `script-src`."""
     policy = ["default-src 'none'", "img-src data:", f"style-src {_hash(style)}"]
     if script:
         policy.append(f"script-src {_hash(script)}{more}")
@@ -34,7 +34,7 @@ def _hash(source: str) -> str:
 
 
 def shown(text: str) -> Any:
-    """Return a text, or `head`, `tail` and the number of characters `left_out` of a very long text."""
+    """Return a text or, if it is long, its `head`, its `tail` and the number of characters `left_out` between them."""
     if len(text) <= LONGEST:
         return text
     head = LONGEST - _TAIL
@@ -42,9 +42,10 @@ def shown(text: str) -> Any:
 
 
 def marked(response: str) -> list[tuple[str, Any]]:
-    """Split a response into pieces: a section's name, or "" outside all sections, and the text with its tags.
+    """Split a response into pieces, each with the name of its section, or "" outside all sections.
 
-    Every passage of thinking is marked as `think`; of perceptions and answers, only the scored ones are marked.
+    Tags are part of the text. Only a perception or answer that counts for the score is named `perception` or `answer`.
+    Thoughts, comments and all other perceptions are named `think`.
     """
     pieces, end = [], 0
     for name, start, next_end in parse_response(response).spans():

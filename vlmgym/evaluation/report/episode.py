@@ -26,7 +26,13 @@ LARGEST_GRID = 64
 
 @dataclass(frozen=True, slots=True)
 class EpisodePage:
-    """An episode on the page: list entry, rewards (None without a result), and all other data as safe JSON."""
+    """An episode on the page.
+
+    Attributes:
+        row: Entry in the list of episodes.
+        rewards: Rewards for the curves; None without a result.
+        data: Data for the viewer, as JSON made by `safe_json`.
+    """
 
     row: Mapping[str, Any]
     rewards: EpisodeRewards | None
@@ -58,7 +64,7 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
 
 
 def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
-    """Build the viewer data of an episode; `texts` are deduplicated prompts and descriptions."""
+    """Build the viewer data of an episode; prompts and descriptions are indices into `texts`, which are distinct."""
     game = _installed_game(episode.game)
     texts = _Texts()
     states = [] if game is None else recorded_states(game, episode)
@@ -125,7 +131,7 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
 def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
     """Return the predicted and the true cells.
 
-    None if the game does not compare them cell by cell, or the response has no perception.
+    None if the game does not compare them cell by cell, or the response does not have exactly one perception.
     """
     if type(game).perceive is not Game.perceive:
         return None

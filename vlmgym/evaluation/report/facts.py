@@ -1,4 +1,4 @@
-"""Facts, summaries and curves of runs."""
+"""Page data of runs and games: facts, summaries and curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.prompt import PromptConfig
 OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
 """Words for `PromptConfig.observation`."""
 SINGLE_CURVES = 40
-"""Maximum number of single-episode curves."""
+"""Maximum number of single-episode curves per game and run."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
 
 
 def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
-    """Return the summary and curves of a game in each run; `rewards` has the results of each run."""
+    """Return the summary and curves of a game in each run; `rewards` has the rewards of the results in each run."""
     summaries = [run.summary.games.get(game) for run in runs]
     words = [
         {} if summary is None else game_rows(run.run.config, game, summary) for run, summary in zip(runs, summaries)
@@ -83,7 +83,10 @@ def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequenc
 
 
 def curves(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> dict[str, Any] | None:
-    """Compute the mean curve with its interval `low` to `high` (None if undefined), and `single` curves."""
+    """Compute the mean curve, its interval from `low` to `high`, and the curves of `single` episodes.
+
+    `low` and `high` are None without an interval. Returns None without episodes.
+    """
     if not episodes:
         return None
     curve = mean_curve(episodes, one_stage=one_stage)

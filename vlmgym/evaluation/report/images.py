@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.encode import encode_jpeg
 
 LOSSLESS_BYTES_PER_PIXEL = 0.5
-"""Tiles above this size (noise, photographs) are stored with slight loss."""
+"""Tiles that are larger than this, and than 1 KiB, in lossless WebP (noise, photographs) are stored as JPEG."""
 QUALITY = 90
 """JPEG quality of lossy tiles: noise changes by about 4 of 255 on average, and takes half as many bytes."""
 
@@ -38,7 +38,7 @@ class Cuts:
 
 
 def cuts_of(game: Game[Any, Any], shape: tuple[int, ...]) -> Cuts:
-    """Cut boards between their cells, with a border; other images are one tile."""
+    """Return where an image is cut: a board into its cells and the border around them, other images into one tile."""
     height, width = shape[:2]
     if not isinstance(game, BoardGame):
         return Cuts((0, width), (0, height))
@@ -65,7 +65,10 @@ class TileSheet:
         return [self._number(np.ascontiguousarray(tile)) for tile in cuts.tiles(image)]
 
     def add_board(self, game: BoardGame[Any, Any], state: Any, cuts: Cuts) -> list[int]:
-        """Add the image of a board, which is drawn only if a cell shows a new value, because hashing pixels is slow."""
+        """Add the image of a board and return its tile indices, row by row.
+
+        The board is drawn only if one of its cells has a new value, because hashing pixels is slow.
+        """
         border = [None] * (game.config.columns + 2)
         rows: list[Sequence[Hashable]] = [border, *([None, *row, None] for row in game.cells(state)), border]
         seed = game.variation_seed(state)
@@ -98,8 +101,8 @@ def episode_images(game: Game[Any, Any], states: Sequence[Any]) -> dict[str, Any
     """Render the images of states.
 
     Returns:
-        `tiles`: data URLs; `cuts`: edges of `columns` and `rows` per image; `frames`: distinct views, as tile indices
-        per image; `shown`: index of the view per state.
+        `tiles`: data URLs; `cuts`: edges of `columns` and `rows` per image; `frames`: tile indices per image, for each
+        distinct state; `shown`: index of the frame of each state.
     """
     sheet = TileSheet()
     cuts = [cuts_of(game, shape) for shape in game.image_shapes]

@@ -40,14 +40,19 @@ SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "lis
 
 @dataclass(frozen=True)
 class Skills:
-    """Profile of a run: name, normalised score, standard error and games of each skill, and a note below the chart."""
+    """Profile of a run.
+
+    Attributes:
+        scores: Name, normalised score, standard error (None if unknown) and game ids of each skill.
+        note: Text below the chart.
+    """
 
     scores: Sequence[tuple[str, float, float | None, list[str]]]
     note: str
 
     @classmethod
     def of(cls, name: str, suite: Suite, games: Mapping[str, Summary]) -> Skills:
-        """Make the profile of a run with the baselines of a suite."""
+        """Make the profile of a run from its summaries and the baselines of the suite with this name."""
         found = normalised(suite, games)
         return cls(
             [
@@ -72,8 +77,9 @@ def write_page(
 ) -> None:
     """Write the page of one or two runs.
 
-    The page is replaced atomically. The episodes of a large run are written to a folder named like the page without
-    `.html`. The same runs give the same bytes. The first `images` episodes of each game have images; None: all.
+    The page is replaced atomically. Episodes that are too large for the page are written to a folder named like the
+    page without `.html`. The same runs give the same bytes. The first `images` episodes of each game in each run have
+    images; None means all episodes.
     """
     path = path.absolute()
     output = OutputFolder(path.parent)
@@ -98,7 +104,13 @@ def write_page(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """An episode to add: index of the run, index of the episode within the run, and the stored episode."""
+    """An episode to add to the page.
+
+    Attributes:
+        run: Index of the run.
+        number: Index of the episode within the run.
+        source: The stored episode.
+    """
 
     run: int
     number: int
@@ -110,7 +122,7 @@ class _Job:
 
 
 def _with_images(jobs: Sequence[_Job], images: int | None) -> list[bool]:
-    """Return whether each episode gets images: the first `images` episodes of each game and run do."""
+    """Return whether each episode gets images: the first `images` episodes of each game in each run do."""
     seen: Counter[tuple[int, str]] = Counter()
     chosen = []
     for job in jobs:
@@ -173,7 +185,7 @@ def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
     css = asset("base.css") + asset("page.css")
     script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
-    others = "" if inline else " 'strict-dynamic'"  # the script loads episode files
+    others = "" if inline else " 'strict-dynamic'"  # the page's script loads episode files
     return Template(asset("page.html")).substitute(
         title=html.escape(title),
         policy=content_policy(css, script, others),

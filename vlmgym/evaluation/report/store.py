@@ -1,4 +1,4 @@
-"""Episode storage of a page: inline if small, else in a folder next to it."""
+"""Storage of the episodes of a page: inline if they are small, else in a folder next to the page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import UNFINISHED
 
 INLINE_BYTES = 8_000_000
-"""Maximum total size of inline episodes."""
+"""Maximum total size of inline episodes; a character counts as one byte."""
 FILE_BYTES = 500_000
-"""Target size of an episode file; one file per episode would take minutes to write and remove."""
+"""Target size of a file of episodes; one file per episode would take minutes to write and remove."""
 
 
 class EpisodeStore:
@@ -51,7 +51,7 @@ class EpisodeStore:
             self.inline.clear()
 
     def finish(self) -> str | None:
-        """Finish and return the folder relative to the page, or None if all episodes are inline."""
+        """Finish the folder and return its path relative to the page, or None if all episodes are inline."""
         if not self._in_folder:
             return None
         self._flush()

@@ -29,7 +29,11 @@ class Results:
 
     @classmethod
     def of(cls, run: StoredRun) -> Results:
-        """Summarise a run, without verifying its scores."""
+        """Summarise a run, without verifying its scores.
+
+        Raises:
+            UsageError: The run is a submission that contradicts its suite or its metadata.
+        """
         folder, summary = run.folder.folder, updated_summary(run)
         if (metadata := find_metadata(folder)) is not None:
             suite = [] if run.config.suite is None else read_suite(run.config.suite).differences(run.config)
@@ -39,13 +43,13 @@ class Results:
 
     @property
     def model(self) -> str:
-        """Name of the model."""
+        """Name of the model, or policy and model of a run that is not a submission."""
         return self.run.config.policy.label if self.metadata is None else self.metadata.model
 
     def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Mapping[str, Estimate]]:
         """Return the metadata of a submission, the results of its games, and its normalised scores by name.
 
-        There is a score for each game, named by its id, and one named after the suite if the run has all games of it.
+        There is a score for each game, named by its id, and one named after the suite if all of its games have results.
         """
         suite = self.summary.suite
         if self.metadata is None or suite is None or suite.score is None:

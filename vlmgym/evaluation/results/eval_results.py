@@ -14,9 +14,9 @@ from vlmgym.records.files import replace_file
 
 
 def write_eval_results(folder: Path, results: Results, dataset: str, source: str | None) -> list[Path]:
-    """Write the score and the normalised score of each game as tasks of a benchmark dataset on the Hub.
+    """Write the normalised scores of `Results.submission` as task results of a benchmark dataset on the Hub.
 
-    The tasks are named like the suite and the games; `source` is the URL of the submission, if it is published.
+    The tasks are named like the suite and its games; `source` is the URL of the submission, if it is published.
     """
     metadata, _, scores = results.submission()
     seen = results.run.config.prompts.observation

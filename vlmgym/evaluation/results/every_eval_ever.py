@@ -37,7 +37,10 @@ METRIC = {
 
 
 def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
-    """Write a submission at the paths of the datastore, `data/SUITE/DEVELOPER/MODEL/UUID.json`."""
+    """Write a submission to the paths that the Every Eval Ever datastore uses.
+
+    These are `data/SUITE/DEVELOPER/MODEL/UUID.json` and `UUID_samples.jsonl` next to it.
+    """
     metadata, games, scores = results.submission()
     started = datetime.fromisoformat(results.run.config.started)
     epoch = f"{started.timestamp():.0f}"

@@ -1,7 +1,7 @@
-"""Logs of Inspect, one per game, for `inspect view` and `inspect_ai.log.read_eval_log`.
+"""Logs in the format of Inspect, one per game, for `inspect view` and `inspect_ai.log.read_eval_log`.
 
-Format: https://inspect.aisi.org.uk/eval-logs.html, version 2 as JSON. A sample is an episode, with the same score and
-metadata as in an evaluation by `inspect eval vlmgym/GAME`.
+Format: https://inspect.aisi.org.uk/eval-logs.html, version 2 as JSON. A sample is an episode, with the same id and
+score as in an evaluation by `inspect eval vlmgym/GAME`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "conte
 
 
 def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, console: Console) -> list[Path]:
-    """Write a log per game; its user messages are the prompts of the turns, with all their images."""
+    """Write a log per game; the user messages of a sample are the prompts of the turns, with all their images."""
     run, paths = results.run, []
     for game, summary in results.summary.games.items():
         header = _header(game, summary, results)
@@ -130,7 +130,7 @@ def _sample(episode: EpisodeRecord, model: str) -> dict[str, Any]:
     for i, turn in enumerate(episode.turns):
         if turn.system is not None and not messages:
             messages.append({"role": "system", "content": turn.system})
-        past = [] if prompts.chat else prompts.window(states[:i])  # a chat has shown them in earlier messages
+        past = [] if prompts.chat else prompts.window(states[:i])  # a chat shows past images in earlier messages
         shown = prompts.shown_states(past, states[i]) if states else []
         images = [part for state in shown for part in _images(game, state, attachments)]
         messages += [{"role": "user", "content": [*images, _text(turn.prompt)]}, _assistant(turn, model)]

@@ -52,7 +52,7 @@ class Submission(NamedTuple):
     Attributes:
         faults: What is wrong with the submission, one sentence each.
         proof: One line on what was and was not proven; empty if there are faults.
-        games: Summary of each game; empty if its episodes were not replayed.
+        games: Summary of each game, by id; empty if faults prevented the replay.
     """
 
     faults: list[str]
@@ -73,7 +73,7 @@ def check(config: CheckConfig) -> None:
 
 
 def check_submission(folder: Path, workers: int | None) -> Submission:
-    """Check the files of a submission and, without faults in them, their contents."""
+    """Check the list of files of a submission and, if it has no faults, their contents."""
     faults = file_faults(folder)
     return Submission(faults) if faults else check_contents(folder, workers)
 
@@ -143,7 +143,7 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
 
 
 def replay_strictly(stored: StoredEpisode, run: RunRecord) -> Replay:
-    """Replay an episode, and report ambiguous fields and what looks like an API key in its record."""
+    """Replay an episode, and also report ambiguous fields of its record, and anything that looks like an API key."""
     replay, text = replay_episode(stored, run), stored.text()
     problems = [*replay.problems]
     if replay.totals is not None:
@@ -154,9 +154,9 @@ def replay_strictly(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def ambiguities(text: bytes, record: BaseModel, where: str) -> Iterator[str]:
-    """Find the first repeated field in JSON, and the first field that vlmgym ignores or reads as another value.
+    """Report one repeated field in JSON, and one field that vlmgym ignores or reads as another value, if there are any.
 
-    Other readers may take the first of two values, or show fields that are not part of a record.
+    Other programs may take the first of two values, or show fields that are not part of a record.
     """
     repeated: list[str] = []
 

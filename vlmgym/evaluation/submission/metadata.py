@@ -76,7 +76,8 @@ class MetadataError(UsageError):
 class Metadata(StrictModel):
     """Statements about a run.
 
-    `suite`, `date`, `sampling` and the name of a policy without a model must agree with the run.
+    `suite`, `date` and `sampling` must agree with the run. So must `cost` if the run recorded it, and `model` if the
+    policy of the run has no model.
 
     Attributes:
         submission: Version of this format.
@@ -152,7 +153,7 @@ def recorded_cost(games: Mapping[str, Summary]) -> float | None:
 
 
 def find_metadata(folder: Path) -> Metadata | None:
-    """Read the metadata of a run if it is a submission; see `read_metadata`."""
+    """Read the metadata of a run if it is a submission, else return None; see `read_metadata`."""
     return read_metadata(folder) if (folder / FILE).exists() else None
 
 
