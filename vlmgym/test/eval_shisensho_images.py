@@ -1,4 +1,4 @@
-"""Evaluate a policy on Shisen-Sho with images: `python vlmgym/test/eval_shisensho_images.py --help`."""
+"""Evaluate a policy on Shisen-Sho with images of digits: `python vlmgym/test/eval_shisensho_images.py --help`."""
 
 from vlmgym.cli.eval import evaluate_script
 from vlmgym.policies import ImageArray, Prompt, random_response

@@ -10,7 +10,8 @@ or, with one pytest test per check::
         run_check(check, MyGame(), seeds=(0, 1))
 
 Games are checked in states reached by seeded random play, and oracles also in states that they reach themselves. A
-failure names the check and the difference. `check_game` and `run_check` return notes about what could not be checked.
+failure names the check, the game and the fault. `check_game` and `run_check` return notes about what could not be
+checked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Check = Callable[[AnyGame, Seeds], list[str] | None]
 """A check raises `AssertionError` if the game has a fault, and returns notes about what could not be checked."""
 
 CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_types, check_config_fields, check_levels)
-"""Checks of the class, independent of the level."""
+"""Checks of a game class, which `check_game` runs at the first level only."""
 
 GAME_CHECKS: tuple[Check, ...] = (
     check_determinism,
@@ -70,7 +71,7 @@ GAME_CHECKS: tuple[Check, ...] = (
     check_image_and_description,
     check_environment,
 )
-"""Checks of a configured game."""
+"""Checks of a game object, which `check_game` runs at every level."""
 
 CHECKS: tuple[Check, ...] = (*CLASS_CHECKS, *GAME_CHECKS)
 """All checks."""
@@ -85,7 +86,7 @@ def check_game(
 
     Args:
         game: Id or class of a game, or a game object, which is checked with its own config.
-        levels: Pairs of levels (perception, reasoning) at which the game is checked.
+        levels: Pairs of levels (perception, reasoning) at which the game is checked; ignored for a game object.
         seeds: Seeds of the episodes.
 
     Returns:

@@ -13,7 +13,7 @@ from vlmgym.testing.states import AnyGame, Seeds, at_level, observation
 
 
 def check_identity(game: AnyGame, seeds: Seeds) -> None:
-    """Check that a registered id refers to this class, and that the class has a docstring and frozen states.
+    """Check that the id, if registered, refers to this class, and that the class has a docstring and frozen states.
 
     Games with the same config must be equal.
     """
@@ -33,7 +33,7 @@ def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_levels(game: AnyGame, seeds: Seeds) -> None:
-    """Check that both difficulties have five different levels, and that states at all 25 pairs can be drawn."""
+    """Check that both difficulties have five different levels, and that all 25 pairs have states that can be drawn."""
     for difficulty in DIFFICULTIES:
         configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
         equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]

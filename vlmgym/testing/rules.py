@@ -35,7 +35,7 @@ from vlmgym.testing.states import (
 from vlmgym.testing.transcript import assert_same
 
 ORACLE_TURNS = 10
-"""Moves of the oracle per seed."""
+"""Maximum number of moves of the oracle per seed."""
 
 
 def check_types(game: AnyGame, seeds: Seeds) -> None:
@@ -63,7 +63,7 @@ def _check_type(method: str, value: object, *types: type[Any]) -> None:
 
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Check that `step` accepts exactly the legal actions, inside and outside the action space."""
+    """Check that `step` accepts legal actions, and rejects all others in and outside the action space."""
     for state in sample_states(game, seeds):
         listed, legal = game.legal_actions(state), legal_actions(game, state)
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
@@ -142,7 +142,7 @@ def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
 
 
 def check_metrics(game: AnyGame, seeds: Seeds) -> None:
-    """Check that metrics are finite numbers or strings after any number of turns, also with `info` from JSON."""
+    """Check that metrics are finite numbers or strings after every turn, and unchanged if `info` comes from JSON."""
     for seed in seeds:
         chooser = np.random.default_rng([seed, 1])
         episode: Episode[Any, Any] = Episode(game, seed)

@@ -25,7 +25,7 @@ MAX_TURNS_TO_END = 500
 
 
 def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
-    """Create a game from its id, or from its class, which need not be registered."""
+    """Create a game at these levels from its id, or from its class, which need not be registered."""
     if isinstance(game, str):
         return make_game(game, perception, reasoning, **overrides)
     return game(game.Config.at(perception, reasoning, **overrides))
@@ -93,7 +93,10 @@ def sample_actions(game: AnyGame) -> Iterator[Any]:
 
 
 def actions_out_of_range(game: AnyGame) -> list[Any]:
-    """Return actions just outside the space, such as -1, which is a valid index in Python but not an action."""
+    """Return actions outside a discrete space, such as -1, which is a valid index in Python but not an action.
+
+    Other spaces give an empty list.
+    """
     space = game.action_space
     if isinstance(space, spaces.Discrete):
         return [int(space.start) - 1, int(space.start + space.n)]

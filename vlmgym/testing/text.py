@@ -13,11 +13,11 @@ from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.testing.states import AnyGame, Seeds, legal_actions, sample_actions, sample_states
 
 DOUBTFUL = ("{0} or {0}", "{0} {0}", "not {0}", "maybe {0}", "{0}?", "{0}...", "~~{0}~~")
-"""Texts that name an action without a clear decision for it."""
+"""Answers that mention an action without clearly choosing it; `{0}` is the formatted action."""
 
 
 def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
-    """Check that `parse` inverts `format` for every action, and raises `ParseError` for other texts."""
+    """Check that `parse` inverts `format`, and raises `ParseError` for malformed or ambiguous responses."""
     for action in sample_actions(game):
         text = game.format(action)
         back = game.parse_answer(text)

@@ -67,6 +67,6 @@ def check_purity(game: AnyGame, seeds: Seeds) -> None:
 
 
 def _sampled_steps(game: AnyGame, state: Any) -> list[str]:
-    """Return the states after some legal actions."""
+    """Return the state after each of up to five legal actions, as JSON."""
     legal = legal_actions(game, state)[:5]
     return [game.to_json(game.step(state, action, np.random.default_rng(0)).state) for action in legal]
