@@ -103,7 +103,7 @@ class Reply:
         model: Name of the responding model, as reported by the server.
 
     Raises:
-        UsageError: A value has the wrong type, or a number is negative.
+        UsageError: A value has the wrong type, or a number is negative or not finite.
     """
 
     text: str
@@ -249,7 +249,7 @@ class ModelPolicy(Policy):
 
 
 def policy_rng(seed: int, turn: int) -> np.random.Generator:
-    """Return the random generator for one turn of a policy, independent of the game and of the number of workers."""
+    """Return the random generator of a policy for one turn; depends only on the seed of the episode and the turn."""
     return np.random.default_rng([_POLICY_STREAM, seed, turn])
 
 

@@ -23,7 +23,7 @@ class RandomPolicy(StatePolicy):
 
 
 def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Generator) -> ActionT | None:
-    """Draw a legal action uniformly, or any action if the game lists no legal actions; None in a terminal state."""
+    """Draw a legal action uniformly, or any action if the game does not list the legal ones; None if there are none."""
     legal = game.legal_actions(state)
     if legal is None:
         return game.random_action(rng)

@@ -28,7 +28,7 @@ class BatchPolicy(ModelPolicy):
         self._batcher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Stop batching, and cancel pending prompts."""
+        """Stop batching, and cancel the prompts that wait for a batch."""
         if self._batcher is not None:
             self._batcher.cancel()
         for _, _, future in self._waiting:

@@ -49,7 +49,7 @@ def image_part(detail: Detail, url: str) -> dict[str, Any]:
 def request_messages(
     conversation: str | Sequence[Message], images: Sequence[str], detail: Detail
 ) -> list[dict[str, Any]]:
-    """Return the messages of a request; without images, the content is a string, which all servers accept."""
+    """Return the messages of a request; a message without images has a string as content, which all servers accept."""
     messages = chat_messages(conversation, images, partial(image_part, detail))
     for message in messages:
         if len(message["content"]) == 1:
@@ -60,12 +60,12 @@ def request_messages(
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     """Read the reply from the body of a chat completion.
 
-    Refusals count as responses, and so do empty texts with a finish reason (`length`, `content_filter`). Response and
-    reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
-    `redact` removes secrets from a text.
+    Refusals count as responses, and so do empty texts; a missing text counts as empty if there is a finish reason
+    (`length`, `content_filter`). Response and reasoning are truncated to `MAX_TEXT` characters; the finish reason of a
+    truncated response is `TRUNCATED`. `redact` removes secrets from a text.
 
     Raises:
-        InvalidCompletion: The body is not a completion.
+        InvalidCompletion: The body is not a completion, or reports an error.
     """
     data = _json(body)
     if not isinstance(data, dict):

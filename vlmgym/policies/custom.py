@@ -45,7 +45,7 @@ class CustomOptions(PolicyOptions):
 class CustomPolicy(BatchPolicy):
     """Calls a function with all prompts that are ready, one batch at a time, in a separate thread."""
 
-    counts_tokens = True  # a response without counts raises an error if a budget is set
+    counts_tokens = True  # a response without counts raises an error if a price or budget is set
     Options = CustomOptions
     options: CustomOptions
 
@@ -57,7 +57,7 @@ class CustomPolicy(BatchPolicy):
         self._thread = DaemonThread(self.name)
 
     async def respond_to_batch(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
-        """Call the function."""
+        """Call the function; replies without a latency get the duration of the call."""
         expected, start = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         try:
@@ -89,7 +89,8 @@ class CustomPolicy(BatchPolicy):
 
 
 _OWN_FILES = (__file__, daemon_thread.__file__, base.__file__, checks.__file__, "<string>")
-"""Files of vlmgym in the traceback of a user's error; `<string>` is the generated `__init__` of `Reply`."""
+"""Files of vlmgym that can be in the traceback of an error in user code; `<string>` is the generated `__init__` of
+`Reply`."""
 
 
 def load_function(spec: str) -> CustomFunction:

@@ -47,7 +47,7 @@ class HumanPolicy(ModelPolicy):
         check_screen()
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
-        """Return True for prompts, not chats, whose only image is the current one: the window cannot show others."""
+        """Return False for chats, text descriptions and images of earlier turns, which the window cannot show."""
         return prompts.observation == "image" and not prompts.chat and not prompts.history_images
 
     async def open(self) -> None:

@@ -35,7 +35,13 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Images and messages of a prompt, as `chat_messages` takes them, and a sampling seed; None for a random seed."""
+    """A prompt to respond to.
+
+    Attributes:
+        images: Images of all messages, in order.
+        prompt: Messages or a text, as `chat_messages` takes them.
+        seed: Sampling seed; None for a random one.
+    """
 
     images: Sequence[ImageArray]
     prompt: str | Sequence[Message]
@@ -92,8 +98,8 @@ class LocalModel:
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
-        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` generates exactly `max_tokens`
-        tokens per prompt, and `on_token` is called each time all prompts of the batch have one more token.
+        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` generates `max_tokens` tokens per
+        prompt, or as many as the context length allows, and `on_token` is called after each token of the batch.
 
         Raises:
             PolicyError: Out of memory, or the model failed.

@@ -30,19 +30,20 @@ _http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.par
 """HTTP library of the client: httpx, or httpx2 in later versions."""
 
 MAX_BODY = 16 * 2**20
-"""Maximum bytes of a response body, so that an endless body does not exhaust memory."""
+"""Maximum bytes of a response body that is not streamed, so that an endless body does not exhaust memory."""
 MAX_WAIT = 300.0
 """Maximum seconds of a wait that a server requests with Retry-After."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
-"""Maximum seconds of the random wait before a retry: the first before the first retry, doubled for each further retry,
-and never more than the second. Retry-After can prolong a wait."""
+"""Maximum seconds of the random wait before a retry: `FIRST_BACKOFF` before the first retry, doubled for each further
+one, but never more than `MAX_BACKOFF`. Retry-After can prolong a wait."""
 NO_KEY = "none"
 """Placeholder for servers that need no key, because the client requires one."""
 HEADERS = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
-"""Headers sent to servers other than OpenAI's. The client's other headers come from environment variables meant for
-OpenAI (OPENAI_ORG_ID, OPENAI_PROJECT_ID, OPENAI_CUSTOM_HEADERS) and are dropped."""
+"""Headers sent to servers other than OpenAI's. The client's other headers are dropped, because they describe this
+machine or come from environment variables meant for OpenAI (OPENAI_ORG_ID, OPENAI_PROJECT_ID, OPENAI_CUSTOM_HEADERS).
+"""
 
 
 class _Retryable(Exception):
@@ -59,7 +60,7 @@ class StreamTiming:
 
     Attributes:
         sent: Time when the request was sent, by `time.perf_counter` in seconds.
-        first: Time when the first token arrived.
+        first: Time when the first text or reasoning arrived; `ended` if there was none.
         ended: Time when the stream ended.
         prompt_tokens: Number of tokens of the prompt, including images.
         completion_tokens: Number of tokens of the response.
@@ -212,7 +213,7 @@ class OpenAIClient:
         if status == 401:
             how = "name the environment variable with the right key with --api-key-env"
             return PolicyError(f"the server rejects the API key ({reason}); {how}")
-        # After the first success, 404 and redirects are temporary: a router has lost a model for a while.
+        # After the first success, a 404 or a redirect may be temporary: a router has lost a model for a while.
         wrong = InfrastructureError if self._answered else PolicyError
         if status == 404:
             return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
@@ -256,7 +257,7 @@ def _cause(error: BaseException) -> str:
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """HTTP client that rejects bodies over `MAX_BODY`, also in error responses.
+    """HTTP client that rejects bodies over `MAX_BODY`, also of errors, but not streams, which the caller reads.
 
     Uses aiohttp instead of httpx, which halves the cost of a request with 64 concurrent requests: httpx scans all its
     connections for each request.

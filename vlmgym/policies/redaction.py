@@ -1,4 +1,4 @@
-"""Redaction of secrets from all output."""
+"""Redaction of secrets from what a server returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 MIN_LENGTH = 8
-"""Minimum length of redacted keys; shorter ones (`none`, `EMPTY`) are placeholders and occur in ordinary text."""
+"""Minimum length of redacted secrets; shorter ones, such as the placeholder `none`, occur in ordinary text."""
 REDACTED = "[redacted]"
 
 
@@ -33,8 +33,8 @@ class Redactor:
 def _encoded(secret: str) -> Iterator[str]:
     """Yield a secret in hex, and the base64 characters that encode it inside a longer text, such as `user:SECRET`.
 
-    A base64 character encodes 6 bits, so which characters depend on the secret alone is determined by the number of
-    bytes before the secret, modulo 3.
+    A base64 character encodes 6 bits, so 4 characters encode 3 bytes. Only characters whose 6 bits all belong to the
+    secret are known; which these are depends on the number of bytes before the secret, modulo 3.
     """
     raw = secret.encode()
     yield raw.hex()

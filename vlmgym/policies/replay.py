@@ -46,7 +46,7 @@ class ReplayPolicy(ModelPolicy):
         run = open_run(self.options.record)
         self._games = run.config.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
-        self._replies: dict[tuple[str, int], list[Reply]] = {}  # records of running episodes, most recently used last
+        self._replies: dict[tuple[str, int], list[Reply]] = {}  # by episode, most recently used last
         self._running = 1
 
     def check(self, game: Game[Any, Any]) -> None:
@@ -62,7 +62,7 @@ class ReplayPolicy(ModelPolicy):
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set the number of running episodes; recorded episodes in memory are limited to twice its maximum so far."""
+        """Set the number of running episodes; up to twice the highest number so far have their replies in memory."""
         self._running = max(self._running, episodes)
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

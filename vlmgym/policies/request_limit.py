@@ -32,7 +32,7 @@ class RequestLimit:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[int]:
-        """Hold a slot, first come, first served; yields the current round for `on_rejected`."""
+        """Hold a slot, first come, first served; yields the round for `on_rejected`: the number of halvings so far."""
         admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)
         self._admit()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INSTALL = "run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or pip install vllm"
 ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
-"""Environment variables that keep vLLM from writing to the terminal; the user's values take precedence."""
+"""Environment variables that limit vLLM's messages to errors, on stderr; the user's values take precedence."""
 _OBJECT = TypeAdapter(dict[str, Any])
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 """vLLM forks by default, which is not safe in a multi-threaded process."""
