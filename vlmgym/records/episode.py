@@ -78,8 +78,8 @@ class TurnRecord(_Record):
 
     Attributes:
         turn: Number of the turn, from 1.
-        state: State before the turn, as the game's `to_record` returns it; for a Gymnasium environment, the seed and a
-            digest of the actions.
+        state: State before the turn, as the game's `to_record` returns it; for a Gymnasium environment, the seed, and
+            the number and a digest of the earlier actions.
         system: System prompt of a chat; None for a single prompt.
         prompt: Text of the prompt; in a chat, text of the last user message.
         response: Unchanged response of the policy.
@@ -172,8 +172,8 @@ class PolicyRecord(_Record):
 
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
-"""How an episode ended: by the game, at the turn limit, because the run stopped, or because the policy failed. Stopped
-and failed episodes have no score, and continue when the run is resumed."""
+"""How an episode ended: by the game, at the turn limit, because the run stopped, or with an error
+(`InfrastructureError`). Stopped and failed episodes have no score, and continue when the run is resumed."""
 
 
 class EpisodeRecord(_Record):
@@ -296,7 +296,7 @@ def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
 
 
 def _replayed_states(game: Game[Any, Any], episode: EpisodeRecord) -> Iterator[Any]:
-    """Replay the turns of an episode."""
+    """Yield the states of `recorded_states` by replaying the turns."""
     rng = np.random.default_rng(episode.seed)
     state = game.start_at(episode.seed, rng)
     for turn in episode.turns:

@@ -15,11 +15,11 @@ VERSION = 1
 
 
 class FileList:
-    """The list: paths relative to the folder, and an id of the folder's current contents. An entry that ends with a
-    slash is a temporary folder.
+    """The list: an id of the folder's current contents, and paths relative to the folder.
 
-    The list's file is untrusted: entries outside the folder are ignored. Methods raise `UsageError` if the file is not
-    such a list, and `OutputError` if it cannot be read or written.
+    A path that ends with a slash is a temporary folder. The list's file is untrusted: entries outside the folder are
+    ignored. Methods raise `UsageError` if the file is not such a list, and `OutputError` if it cannot be read or
+    written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,7 +77,7 @@ class FileList:
             log.write(json.dumps(change))
 
     def _is_inside(self, entry: str) -> bool:
-        """Return whether an entry is a file, or a temporary folder, below the folder of the list."""
+        """Return whether an entry names a file other than the list, or a temporary folder, below the list's folder."""
         parts = PurePosixPath(entry).parts
         if not parts or ".." in parts or parts[0] == "/" or "\0" in entry or parts[-1] == self.path.name:
             return False

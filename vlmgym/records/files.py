@@ -35,7 +35,7 @@ class LineLog:
         return self
 
     def write(self, line: str) -> None:
-        """Append a line atomically.
+        """Append a line, and sync it to disk.
 
         Raises:
             OutputError: The line cannot be written, for instance because the disk is full; the file is unchanged.
@@ -97,7 +97,7 @@ def check_own_file(path: Path) -> None:
 
 
 def write_own_file(path: Path, data: bytes) -> None:
-    """Write a single file and its parent folders, replacing an earlier one."""
+    """Write a file, creating its parent folders; replace an existing one only if vlmgym wrote it."""
     check_own_file(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def json_bytes(data: object) -> bytes:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object with the version of vlmgym, replacing an earlier file; strings may have lone surrogates."""
+    """Write a JSON object with the version of vlmgym, as `write_own_file` does; strings may have lone surrogates."""
     write_own_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
 
 

@@ -88,7 +88,7 @@ class OutputFolder:
                 raise foreign(path)
 
     def check_all_of(self, folder: Path) -> None:
-        """Check that a folder contains only listed files."""
+        """Check that a folder, if it exists, contains only listed files."""
         if os.path.lexists(folder) and not self.owns_all_of(folder):
             raise foreign(folder)
 
@@ -112,7 +112,7 @@ class OutputFolder:
             return [path for entry in self.list.entries() if self._is_file(path := self.folder / entry)]
 
     def owns_all_of(self, folder: Path) -> bool:
-        """Return whether every file in a folder is listed."""
+        """Return whether a folder exists, and every file in it is listed."""
         listed = {self.list.path, *self.owned()}
         with writing(folder):
             return stat.S_ISDIR(mode_of(folder)) and all(
@@ -120,7 +120,7 @@ class OutputFolder:
             )
 
     def is_empty(self) -> bool:
-        """Return whether the folder contains nothing except the list."""
+        """Return whether the folder exists, and contains nothing except the list."""
         with writing(self.folder):
             return self.folder.is_dir() and {*self.folder.iterdir()} <= {self.list.path}
 
@@ -185,7 +185,10 @@ class OutputFolder:
             part.mkdir(parents=True)
 
     def put(self, part: Path, final: Path) -> None:
-        """Rename a temporary folder to `final`, replacing one that contains only listed files, and list its files."""
+        """Rename a temporary folder to `final`, and list its files.
+
+        An existing `final` is replaced if all its files are listed; otherwise, `UsageError` is raised.
+        """
         self.check_all_of(final)
         before = [name for name in self.list.entries() if _is_below(self.folder / name, final)]
         replaced = final.with_name(f".{final.name}.old.part")
@@ -217,11 +220,11 @@ class OutputFolder:
         return [self.folder / parent for parent in reversed(path.relative_to(self.folder).parents[:-1])]
 
     def _is_file(self, path: Path) -> bool:
-        """Return whether a regular file exists that is not reached through a link."""
+        """Return whether a path is a regular file: neither a link nor reached through one."""
         return stat.S_ISREG(mode_of(path)) and not any(parent.is_symlink() for parent in self._parents(path))
 
     def _remove_folder(self, folder: Path) -> None:
-        """Remove a folder unless it is reached through a link."""
+        """Remove a folder if it exists, unless it is a link or reached through one."""
         if stat.S_ISDIR(mode_of(folder)) and not any(parent.is_symlink() for parent in self._parents(folder)):
             shutil.rmtree(folder)
 
@@ -292,7 +295,7 @@ def foreign(path: Path) -> UsageError:
 
 
 def mode_of(path: Path, missing: int = 0) -> int:
-    """Return the mode of a path or link, or `missing`."""
+    """Return the mode of a path, without following a link, or `missing` if nothing is there."""
     try:
         return path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):

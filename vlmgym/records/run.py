@@ -29,7 +29,7 @@ class CurriculumRecord(_Record):
 
     Attributes:
         file: Contents of the curriculum file.
-        episodes: Number of episodes of each game, by id; follows from the file and the seed.
+        episodes: Planned number of episodes of each game, by id; follows from the file, the seed and the total.
     """
 
     file: dict[str, JsonValue]
@@ -51,7 +51,7 @@ class RunRecord(_Record):
         reward: Weights and shaping.
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
-        seed: Seed of the first episode of each game.
+        seed: Seed of the first episode of each game, or of a curriculum.
         private_salt: SHA-256 of the salt from which private seeds of the suite derive; None for public seeds.
         episodes: Episodes per game, or in total for a curriculum.
         options: All options of the run, including those that do not affect episodes.
@@ -105,10 +105,11 @@ class Summary(_Record):
         unfinished: Number of episodes without a result, by status; `not started` have no record.
         turns: Number of turns of the results.
         score_mean: Mean score; None without results.
-        score_stderr: Standard error of the mean; None for a single episode, and for several stages, because the number
-            of episodes at each stage depends on the results or the schedule.
-        score_ci: 95% confidence interval of the mean: Wilson if every episode has a single turn and a score of 0 or 1,
-            otherwise Student's t. None for a single episode, for several stages, and for equal scores.
+        score_stderr: Standard error of the mean; None for fewer than two results, and for several stages, because the
+            number of episodes at each stage depends on the results or the schedule.
+        score_ci: 95% confidence interval of the mean: Wilson if the game ended every episode after one turn and with a
+            score of 0 or 1, otherwise Student's t. None for fewer than two results, for several stages, and, with
+            Student's t, for equal scores.
         score_max: Highest score.
         illegal_rate: Fraction of turns with an illegal action; None without turns.
         unparsable_rate: Fraction of turns without a readable action; None without turns.
@@ -123,10 +124,11 @@ class Summary(_Record):
         prompt_tokens: Tokens of all prompts, including unfinished episodes; None if not counted.
         completion_tokens: Tokens of all responses, including unfinished episodes; None if not counted.
         cost: Cost of these tokens; None without prices.
-        latency_p50: Median latency in seconds; None for policies that run in the workers.
-        latency_p95: 95th percentile of the latency in seconds.
+        latency_p50: Median latency in seconds, including unfinished episodes; None for policies that run in the
+            workers.
+        latency_p95: 95th percentile of the latency in seconds; otherwise as `latency_p50`.
         stages: Results at each stage of a curriculum, by stage name.
-        served_models: Number of turns by the model name that the server reported.
+        served_models: Number of turns by the model name that the server reported, including unfinished episodes.
     """
 
     episodes: int
@@ -212,7 +214,7 @@ class RunSummary(_Record):
 
 
 class GameRunRecord(_Record):
-    """One game of a run in a single document, `logs/test_2048.json`: its summary and its episodes by seed."""
+    """One game of a run in a document such as `logs/test_2048.json`: its summary, and its episodes ordered by seed."""
 
     record: Literal[2] = RECORD_VERSION
     summary: Summary
@@ -220,7 +222,7 @@ class GameRunRecord(_Record):
 
 
 def game_run_document(summary: Summary, episodes: Iterable[bytes]) -> Iterator[bytes]:
-    """Stream the JSON of a `GameRunRecord`, one line for the JSON of each episode."""
+    """Yield the JSON of a `GameRunRecord` in chunks; each of `episodes`, the JSON of an episode, becomes one line."""
     yield f'{{"record": {RECORD_VERSION},\n"summary": {summary.model_dump_json(indent=1)},\n"episodes": ['.encode()
     for i, episode in enumerate(episodes):
         yield b",\n" if i else b"\n"
@@ -236,7 +238,7 @@ def version_changes(config: RunRecord) -> str:
 
 
 def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
-    """List the differences of two configurations that affect episodes, such as `max_turns was 100 and is 50`.
+    """List the differences between two configurations that affect episodes, such as `max_turns was 100 and is 50`.
 
     A larger number of episodes is not a difference.
     """
@@ -272,7 +274,7 @@ class Change(NamedTuple):
 
 
 def changes(before: object, after: object, path: str = "") -> Iterator[Change]:
-    """Compare two JSON values recursively; missing values count as None, and a bool is not a number."""
+    """Compare two JSON values recursively; missing values count as None, and `True` differs from 1."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             yield from changes(before.get(name), after.get(name), f"{path}.{name}" if path else name)

@@ -14,13 +14,13 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, RunSummary
 
 UNFINISHED = ".page.part"
-"""Temporary folder of a page that is being written."""
+"""Name of the temporary folder of a page that is being written."""
 SCRIPT_MARKER = ".vlmgym-beside.jsonl"
-"""List of a script's files outside the folder of its run."""
+"""Name of the list of a script's files outside the folder of its run."""
 
 
 class RunFolder:
-    """`run.json`, `episodes.jsonl` (one line per episode), `summary.json`, curves, videos, and a report page.
+    """Files of a run: `run.json`, `episodes.jsonl` (a line per episode), `summary.json`, curves, videos, a report page.
 
     Methods raise the errors of `OutputFolder`.
     """
@@ -33,20 +33,20 @@ class RunFolder:
         self.packed = self.folder / "episodes.jsonl.gz"
         """Episodes of a submission, instead of `episodes`."""
         self.steps = "step_*.jsonl"
-        """Episodes of each training step, in addition to or instead of `episodes`."""
+        """Pattern of the files with the episodes of each training step, in addition to or instead of `episodes`."""
         self.summary = self.folder / "summary.json"
         self.report = self.folder / "report.html"
 
     def curves(self, game: str) -> Path:
-        """Path of the curves of a game, by its name."""
+        """Return the path of the curves of a game; `game` is its name."""
         return self.folder / f"curves_{_file_name(game)}.png"
 
     def video(self, game: str, index: int) -> Path:
-        """Path of the video of an episode, by game name and index."""
+        """Return the path of the video of an episode; `game` is the name of the game."""
         return self.folder / "videos" / f"{_file_name(game)}_{index}.mp4"
 
     def record(self, game: str) -> Path | None:
-        """Path of the document with all episodes of a game, or None without one."""
+        """Return the path of the document with all episodes of a game, or None if the run has none."""
         return None
 
     def owner(self, path: Path) -> OutputFolder:
@@ -74,7 +74,7 @@ class RunFolder:
             raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
 
     def clear_results(self) -> None:
-        """Remove the results of an earlier run."""
+        """Remove report page, curves and videos of an earlier session."""
         curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
         self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
 
@@ -120,15 +120,15 @@ class ScriptFolder(RunFolder):
         self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
 
     def curves(self, game: str) -> Path:
-        """Path of the curves."""
+        """Return the path of the curves."""
         return self.logs / f"{self.name}.png"
 
     def video(self, game: str, index: int) -> Path:
-        """Path of the video of an episode."""
+        """Return the path of the video of an episode."""
         return self.videos / f"{self.name}_{index}.mp4"
 
     def record(self, game: str) -> Path | None:
-        """Path of the document with all episodes."""
+        """Return the path of the document with all episodes."""
         return self.logs / f"{self.name}.json"
 
     def owner(self, path: Path) -> OutputFolder:
@@ -136,7 +136,7 @@ class ScriptFolder(RunFolder):
         return self.output if path.is_relative_to(self.folder) else self.script_output
 
     def make_room(self) -> None:
-        """Move the last run to another folder.
+        """Move the last run, without its report page, to another folder.
 
         A complete run replaces the one in `NAME.previous`; an incomplete run gets the first free folder of `NAME.1`,
         `NAME.2`, ... Files that vlmgym did not write are not moved. If `NAME.previous` contains such files, it is not
@@ -169,7 +169,7 @@ class ScriptFolder(RunFolder):
         return previous
 
     def clear_results(self) -> None:
-        """Remove the record, curves and videos of the last run."""
+        """Also remove the files of the last run next to the script, and give their list the id of this run."""
         super().clear_results()
         self.script_output.remove(self.script_output.folder)
         self.script_output.list.rename(self.output.list.id)

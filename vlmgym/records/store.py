@@ -29,7 +29,7 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 class StoredEpisode:
     """Location of an episode's record (line number, offset and length in bytes), and fields needed before loading it.
 
-    In a packed file, offset and length refer to a gzip member.
+    In a packed file, these are the number, offset and length of a gzip member.
     """
 
     file: Path
@@ -87,7 +87,7 @@ class Run(Generic[EpisodeT]):
         config: Configuration of the run.
         episodes: Latest record of each episode, or the record's location, ordered by game and seed.
         torn: Whether the last line of `episodes.jsonl` is incomplete; such a line is ignored.
-        replaced: Earlier records of the same episodes, or their locations.
+        replaced: Locations of earlier records of the same episodes; empty if the records are loaded (`read_run`).
     """
 
     folder: RunFolder
@@ -106,7 +106,7 @@ class Run(Generic[EpisodeT]):
         return {key: path for key, path in paths.items() if path.exists()}
 
     def last_summary(self) -> RunSummary:
-        """Read `summary.json`; a run without one was interrupted."""
+        """Read `summary.json`; if it is missing or unreadable, return a summary of an interrupted run."""
         return self.folder.read_summary() or RunSummary(
             games={}, stop_reason="the run was interrupted", seconds=0.0, turns_per_second=0.0
         )
@@ -117,7 +117,7 @@ StoredRun: TypeAlias = Run[StoredEpisode]
 
 
 def read_run(folder: Path | RunFolder) -> Run[EpisodeRecord]:
-    """Load a run with all records, finished or not. Use `open_run` for runs larger than memory."""
+    """Load a run, finished or not, with the latest record of each episode; `open_run` reads runs larger than memory."""
     run = open_run(folder)
     return Run(run.folder, run.config, tuple(run.read()), run.torn)
 
@@ -190,7 +190,7 @@ class _Head(BaseModel):
 
 
 def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and text of each line, except a torn last one. Lines may end in LF, CRLF or CR."""
+    """Yield offset and bytes of each line with its end (LF, CRLF or CR), except a torn last line."""
     start = 0
     for part in file:
         for line in part.splitlines(keepends=True):
@@ -204,8 +204,8 @@ def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
 def _is_torn(text: bytes, *, ended: bool) -> bool:
     """Return whether writing the last line was interrupted.
 
-    A torn line has no line end, or contains zero bytes after a power failure. Any other line that is not JSON has been
-    edited, which is an error.
+    A torn line is not JSON, and has no line end or, after a power failure, contains zero bytes. Any other line that is
+    not JSON has been edited, which is an error.
     """
     if ended and b"\0" not in text:
         return False
