@@ -1,4 +1,4 @@
-"""Play many episodes concurrently: games run in worker processes, the policy runs in this process."""
+"""Play many episodes concurrently: games and state policies run in worker processes, model policies in this one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_CONSECUTIVE_ERRORS = 10
 
 @dataclass(frozen=True)
 class Hooks:
-    """Callbacks of a run, called in the thread of the run.
+    """Callbacks of a run, called in the thread of its event loop.
 
     Attributes:
         on_loading: Called before the run with the name of what the policy loads, and with None when the policy is
@@ -87,7 +87,8 @@ def evaluate(
         observation: Show states as `image`, as `text` or as `both`.
         chat: Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message.
         history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`.
+        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`,
+            but at most `history`.
         reward: Weights and shaping of the reward.
         budget: Token prices and spending limits; the tokens and costs in `resume` count towards the limits.
         resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
@@ -277,7 +278,7 @@ class _Runner:
         self.hooks.on_turns(turns)
 
     def _end(self, running: _Running, failed: tuple[Status, str] | None = None) -> None:
-        """Record an episode that will not continue."""
+        """Record an episode that will not continue in this session."""
         job = running.job
         record = episode_record(
             job.config,

@@ -36,7 +36,11 @@ class Job:
         return self.config.game.id, self.seed
 
     def resume(self, earlier: EpisodeRecord) -> None:
-        """Continue from an earlier record; raise `UsageError` if it was played with other settings."""
+        """Continue from an earlier record, or mark the episode as done if the record has a result.
+
+        Raises:
+            UsageError: The record was played with other settings.
+        """
         config = self.config
         now = {
             "game": GameRecord.of(config.game).model_dump(mode="json"),
@@ -81,11 +85,11 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def remaining(self) -> int:
-        """Number of episodes without a result."""
+        """Number of episodes without a result in earlier sessions."""
 
     @abstractmethod
     async def next(self) -> Job | None:
-        """Return the next episode to play, or None if nothing is left or the schedule is blocked.
+        """Return the next episode to play, or None if nothing is left or the schedule is blocked or closed.
 
         Raises:
             UsageError: An earlier record was played with other settings.
@@ -128,7 +132,7 @@ class FixedSchedule(Schedule):
 
     @property
     def remaining(self) -> int:
-        """Number of episodes without a result."""
+        """Number of episodes without a result in earlier sessions."""
         return self.total - sum(job.done for job in self._resumed.values())
 
     async def next(self) -> Job | None:
@@ -184,7 +188,7 @@ class CurriculumSchedule(Schedule):
 
     @property
     def remaining(self) -> int:
-        """Number of episodes without a result."""
+        """Number of episodes without a result in earlier sessions."""
         return self.total - self._results
 
     async def next(self) -> Job | None:

@@ -1,4 +1,4 @@
-"""Initial states of episodes: a pure function of config, seed and index."""
+"""Initial states for training and validation: a pure function of game, configs, seed and index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_ATTEMPTS = 1000
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573
-"""Separates these random streams from evaluation episodes, whose seeds are single numbers."""
+"""Separates these random streams from those of evaluation episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +64,11 @@ class QuestionSplit(NamedTuple):
 
 @lru_cache(maxsize=64)
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
-    """Split the questions of a finite dataset into validation and training; return None if questions are generated.
+    """Split the questions of a finite dataset into validation and training; return None if the game has none.
 
-    Each of the N seeds from 1,000,000 on selects another question. The first N x fraction are for validation, so
-    `vlmgym eval --seed 1000000` begins with them, and the others are for training. Seeds with unusable rows at the end
-    of either part are dropped. Nothing is random, so the same data always give the same split.
+    Each of the N seeds from 1,000,000 on selects another question. The first N x fraction, rounded down, are for
+    validation, so `vlmgym eval --seed 1000000` begins with them, and the others are for training. Seeds with unusable
+    rows at the end of either part are dropped. The same data and fraction always give the same split.
 
     Raises:
         UsageError: A split would be empty, or the data cannot be opened.
@@ -87,7 +87,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Questio
 
 
 def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
-    """Drop trailing seeds whose rows are unusable, because rows of the other split would replace them."""
+    """Return the seeds without trailing ones whose rows are unusable, which rows of the other part would replace."""
     while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
         end -= 1
     return range(first, end)
@@ -104,7 +104,8 @@ def sample_state(
 ) -> Snapshot:
     """Sample an initial state, as a snapshot of an episode that starts there with its own random generator.
 
-    For a finite dataset, indices cycle through the training questions, or through the validation questions, in order.
+    For a finite dataset, indices cycle in order through the training questions or, if `validation`, through the
+    validation questions; without a dataset, `validation` has no effect.
 
     Raises:
         GenerationError: None of 1,000 states was informative.

@@ -28,7 +28,7 @@ class TrainedRecord(BaseModel):
     Attributes:
         record: Version of this format.
         trainer: Trainer and algorithm, such as `local grpo`.
-        step: Number of training steps.
+        step: Number of training steps; 0 for fine-tuning on exported episodes, where it is unknown.
         games: Games with their configs, which include response format and prompt; with a curriculum, each game at the
             stage that training had reached.
         stages: Stage name of each game; None for games without stages.
@@ -113,7 +113,7 @@ class TrainedRecord(BaseModel):
         return [game.game() for game in self.games]
 
     def full_curriculum(self) -> Curriculum:
-        """Make the curriculum from its first stage."""
+        """Make the curriculum of the training, which begins at the first stage of each game."""
         if self.curriculum is None:
             raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")
         return _curriculum(self.curriculum)

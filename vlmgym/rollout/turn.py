@@ -27,7 +27,7 @@ class EpisodeConfig:
         reward: Weights and shaping.
         max_turns: Turn limit.
         prompts: Contents of prompts; unset fields default to what the game needs.
-        transform: Applied to each image before the policy gets it; None: no images are drawn.
+        transform: Applied to each image before the policy gets it; if None, no images are drawn.
     """
 
     game: Game[Any, Any]
@@ -85,7 +85,7 @@ class EpisodeState(NamedTuple):
 
 
 class LiveEpisode:
-    """An episode that is played in this process; see `EpisodeState` for its other attributes.
+    """An episode that is played in this process; see `EpisodeState` for its `past` and `observation`.
 
     Attributes:
         turns: Records of the turns taken with `respond`.
@@ -98,7 +98,7 @@ class LiveEpisode:
         past: tuple[PastTurn[Any], ...] = (),
         observation: Observation | None = None,
     ) -> None:
-        """Start an episode with a seed, by default a random one, or continue from a snapshot."""
+        """Start an episode with a seed, random if None, or continue from a snapshot with its `past` turns."""
         self.config, self.past = config, past
         self.episode: Episode[Any, Any] = (
             Episode.restore(config.game, start, config.reward)
