@@ -61,7 +61,12 @@ class GameState(State):
 
 
 class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
-    """A session of the server, which plays one episode after another; see `make_app` for the arguments."""
+    """A session of the server, which plays one episode after another.
+
+    Args:
+        games: Games as given to `make_app`, keyed by the names and ids that clients can send; the first is the default.
+        settings: See `make_app`.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -74,7 +79,7 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, game: str | None = None, **unknown: Any
     ) -> GameObservation:
-        """Start an episode; a client gets an error if it names a game not served here, or sends other arguments."""
+        """Start an episode; a client gets an error if it names a game not served here, or sends unknown arguments."""
         if unknown:
             raise UsageError(
                 f"reset takes seed, episode_id and game, got {', '.join(unknown)}: only the server sets the config"
@@ -87,7 +92,7 @@ class GameEnvironment(Environment[GameAction, GameObservation, GameState]):
         return _observe(self._episode)
 
     def step(self, action: GameAction, timeout_s: float | None = None, **ignored: Any) -> GameObservation:
-        """Take a turn; a client gets an error of `Episode.respond` as a message."""
+        """Take a turn; if `Episode.respond` raises an error, the client gets its message."""
         if self._episode is None:
             raise UsageError("reset first, in the same WebSocket session: requests over HTTP have no session")
         return _observe(self._episode, self._episode.respond(action.response))

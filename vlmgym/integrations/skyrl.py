@@ -24,8 +24,8 @@ class GameEnvironment(BaseTextEnv):
         extras: The columns of a row, and `max_turns`, which SkyRL sets to `generator.max_turns`.
 
     Raises:
-        UsageError: The row has no snapshot, its prompts repeat earlier turns, or `generator.max_turns` is below the
-            turn limit of the episode.
+        UsageError: The row has no snapshot, its prompts are no chats but repeat earlier turns, or
+            `generator.max_turns` is below the turn limit of the episode.
     """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:

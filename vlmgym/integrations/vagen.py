@@ -23,7 +23,7 @@ class GameEnvironment(GymImageEnv):
             no episode counts as a success.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: `game` is missing. `reset` reports other invalid arguments.
     """
 
     def __init__(self, env_config: dict[str, Any]) -> None:
@@ -45,7 +45,8 @@ class GameEnvironment(GymImageEnv):
         """Start an episode, in a thread, so that other episodes in VAGEN's event loop continue.
 
         Raises:
-            UsageError: The game repeats earlier turns by default, and the config does not set `history`.
+            UsageError: The config is invalid, or the game repeats earlier turns by default and the config does not set
+                `history`.
         """
         self._episode = await asyncio.to_thread(Episode, seed=seed, **self._settings)
         if self._episode.repeats_turns and "history" not in self._settings:

@@ -61,7 +61,7 @@ class GameTasksetConfig(vf.TasksetConfig):
 
 
 class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
-    """Episodes of one or more games. Finite, so that every run ends without `--select.limit`."""
+    """Episodes of one or more games. Finite, so that a run also ends without `--select.limit`."""
 
     def load(self) -> Iterator[GameTask]:
         """Make the tasks lazily."""

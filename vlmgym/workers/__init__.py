@@ -1,1 +1,1 @@
-"""Worker processes: start, call, restart and stop them, on this machine or a Ray cluster. Independent of games."""
+"""Worker processes: start, call and stop them, on this machine or a Ray cluster. Independent of games."""

@@ -24,7 +24,7 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a channel. Messages are pickles, because both processes run the same program."""
+    """One end of a channel. Messages are pickles, which is safe because both processes run the same program."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -66,7 +66,7 @@ class Channel:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (message := self._next_message()) is None:
-            # A timeout of 0 would make the socket non-blocking, so that data in its buffer is not read.
+            # A timeout of 0 would make the socket non-blocking, so that it raises BlockingIOError, not TimeoutError.
             self._socket.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
             self._read()
         return message
@@ -96,7 +96,7 @@ class Channel:
         return [*iter(self._next_message, None)]
 
     def fileno(self) -> int:
-        """File descriptor, for `multiprocessing.connection.wait` and event loops."""
+        """Return the file descriptor, for `multiprocessing.connection.wait` and event loops."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Channel:
         self._received += chunk
 
     def _next_message(self) -> bytes | None:
-        """Take the first message out of the received bytes; None if it is not complete."""
+        """Remove the first message from the received bytes and return its pickle; None if it is not complete."""
         if len(self._received) < _LENGTH.size:
             return None
         end = _LENGTH.size + int(_LENGTH.unpack_from(self._received)[0])

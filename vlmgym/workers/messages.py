@@ -1,4 +1,7 @@
-"""Calls to workers and their results, as messages. An error keeps its type and carries its remote traceback."""
+"""Calls to workers and their results, as messages.
+
+An error that a call raises carries its remote traceback, and keeps its type if it can be pickled.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def handle(handler: Handler, message: bytes | bytearray, pack: Callable[[Any], b
     """
     try:
         args = pickle.loads(message)
-    except Exception as error:  # a class of `__main__` in a notebook, or any error of a user's `__setstate__`
+    except Exception as error:  # `__main__` lacks a notebook's class, or a user's `__setstate__` raises anything
         return pack((None, unsendable(error), traceback.format_exc()))
     try:
         value = handler(*args)

@@ -56,11 +56,11 @@ def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> Work
 
     Args:
         backend: This machine or a Ray cluster.
-        num_tasks: Number of tasks, which bounds the default number of workers.
+        num_tasks: Number of tasks, which bounds the number of workers.
         num_workers: Number of workers. Default: one per core.
 
     Raises:
-        UsageError: There is no Ray cluster, or it has too few CPUs.
+        UsageError: See `ProcessPool` and `RayPool`.
     """
     if backend == "ray":
         from vlmgym.workers.ray import RayPool

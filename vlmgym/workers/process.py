@@ -23,7 +23,7 @@ RESTARTS = 3
 
 
 class Worker(Protocol):
-    """A worker that handles calls in order: a `WorkerProcess`, or a `RayWorker` on another machine."""
+    """A worker that handles calls in order: a `WorkerProcess`, or a `RayWorker` on a cluster."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Worker(Protocol):
         """
 
     def fileno(self) -> int:
-        """File descriptor that is readable when a result is available or the worker died."""
+        """Return a file descriptor that is readable when a result is available or the worker died."""
 
     def exit_status(self) -> str:
         """Describe how a dead worker ended."""
@@ -170,7 +170,7 @@ def block_sigint() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """Ignore Ctrl-C, and exit when the parent is gone for any reason. Call first in a worker process."""
+    """Ignore Ctrl-C, and exit when the parent is gone for any reason. Call this first in a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `block_sigint`
     parent = multiprocessing.parent_process()

@@ -2,8 +2,8 @@
 
 The first of these clusters is used: the cluster that the program has already joined, the cluster at RAY_ADDRESS, a
 cluster that runs on this machine, a new cluster on this machine. All machines of the cluster need the same version of
-vlmgym, and data of games at the same paths. A machine may be lost at any time; its work is repeated on other machines
-with the same results.
+vlmgym, and the data of the games at the same paths. A machine may be lost at any time; its work is repeated on other
+machines with the same results.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class RayWorker:
             self.node = node.result()
 
     def _notify(self, _: Future[Any]) -> None:
-        with contextlib.suppress(OSError):  # closed
+        with contextlib.suppress(OSError):  # the worker was closed
             self._signal.send(b"!")
 
 
