@@ -177,7 +177,7 @@ def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
-    """Configs of the image and video processors."""
+    """Return the configs of the image and video processors."""
     token = (_patch(kind) * MERGE) ** 2  # pixels
     smallest, largest = MIN_IMAGE_TOKENS * token, size.image_tokens * token
     mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
@@ -200,7 +200,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
 
 
 def _patch(kind: Kind) -> int:
-    """Patch size in pixels."""
+    """Return the patch size in pixels."""
     return 16 if kind == "qwen3_vl" else 14
 
 

@@ -24,10 +24,11 @@ def discounted_returns(rewards: ArrayLike, gamma: float) -> Floats:
 def gae(
     rewards: ArrayLike, values: ArrayLike, gamma: float, lam: float, bootstrap_value: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Generalised advantage estimation (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, equation 16).
+    """Estimate advantages by GAE (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, equation 16).
 
     Takes the reward and value of each step, shape (steps,), and the value of the state after the last step, which is 0
-    if the episode terminated. `lam` is 0 for one-step TD errors and 1 for Monte Carlo returns.
+    if the episode terminated. With `lam` 0, advantages are one-step TD errors; with 1, they are Monte Carlo returns
+    minus values.
 
     Returns:
         Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.
@@ -73,7 +74,10 @@ def grpo_advantages(
 
 
 def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
-    """Compute the fraction of episodes in groups with different total rewards; other groups give GRPO no signal."""
+    """Compute the fraction of episodes in groups with different total rewards.
+
+    With episodes of a single turn, the other groups give GRPO no signal.
+    """
     totals: dict[Hashable, list[float]] = {}
     for earned, group in zip(rewards, groups):
         totals.setdefault(group, []).append(sum(earned))
@@ -85,7 +89,7 @@ def gae_over_turns(
 ) -> tuple[list[Floats], list[Floats]]:
     """Estimate advantages and returns of an episode, with one GAE step per turn.
 
-    Takes the reward of each turn and the values of its response tokens; only the first value is used.
+    Takes the reward of each turn and the values of its response tokens, of which only the first is used.
     `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
     have the same advantage; the return of a token is NaN unless the token is the first of its response.
     """

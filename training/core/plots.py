@@ -50,7 +50,7 @@ class CurvePlot:
         self._drawn = time.monotonic()
 
     def update(self, rows: Sequence[Mapping[str, float]], final: bool = False) -> None:
-        """Draw the metrics of all steps, unless the last drawing is recent and this is not the `final` one."""
+        """Draw the metrics of all steps if this is the `final` drawing or the last one is not recent."""
         if rows and (final or time.monotonic() > self._drawn + DRAW_INTERVAL):
             self._drawn = time.monotonic()
             self._write(draw_curves(rows))

@@ -28,7 +28,7 @@ def begin_rollout_records(
     """Create a run folder for rollouts, which `vlmgym report` can read.
 
     Raises:
-        UsageError: The folder has files that vlmgym did not write.
+        UsageError: The folder has files, but no list of those that vlmgym wrote.
     """
     config = RunRecord(
         started=now(),

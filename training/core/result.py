@@ -72,7 +72,8 @@ def validation_summary(rollouts: Path, step: int) -> dict[str, Any] | None:
     """Summarise the validation episodes of a step from their records; return None if there are none.
 
     Returns:
-        A dict whose only key, `episodes`, has the `score_summary` of each game, keyed by the name of the game.
+        A dict whose only key, `episodes`, has the `score_summary` of each game, keyed by its id. Further configs of a
+        game are keyed by `ID (2)` and so on.
     """
     path = rollouts / f"validation_{step:06d}.jsonl"
     if not path.exists():

@@ -19,9 +19,10 @@ FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Move everything written after a step to a new folder within the run; return this folder, or None if not needed.
+    """Move everything written after a step to a new folder within the run; return this folder.
 
-    The file of metrics is copied, because it also has the earlier steps, which the trainer keeps.
+    Return None if nothing was written after the step. The file of metrics is copied, because it also has the earlier
+    steps, which the trainer keeps.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]
@@ -38,7 +39,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
             path.rename(target)
         for owner in (folder, path.parent):
             if (owner / MARKER).exists():
-                OutputFolder(owner).remove(path)  # from its list
+                OutputFolder(owner).remove(path)  # only from the list of files: the path was moved
     if curve.exists():
         with writing(aside):
             aside.mkdir(exist_ok=True)

@@ -44,7 +44,7 @@ class MultiTurnConfig(PromptConfig):
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
-    """Raise `UsageError` if a game has fewer than `count` questions for validation; `option` is what sets the count."""
+    """Raise `UsageError` if a game has fewer than `count` questions for validation; `option` sets the count."""
     for game in games:
         split = split_questions(game, validation_fraction)
         if split is not None and len(split.validation) < count:

@@ -30,8 +30,8 @@ def compute_advantages(
     """Add `advantages` and `returns` to a batch, as `verl.trainer.ray_trainer.compute_advantage` does.
 
     PPO (`gae`) uses GAE over all tokens of an episode, and bootstraps from the critic if the episode was truncated.
-    Other estimators use GiGPO for episodes of several turns, see `episode_advantages`, and EasyR1's function for single
-    turns.
+    Other estimators use GiGPO if an episode of the batch has several turns, see `episode_advantages`, and otherwise
+    EasyR1's function.
 
     Args:
         data: Batch from `turn_batch`, with `token_level_rewards` and, for PPO, `values`.

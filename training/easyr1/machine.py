@@ -138,7 +138,7 @@ def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tup
         item = 2 if lora else itemsize(part.fsdp.torch_dtype or "fp32")
         trained = 0 if lora or trainer.val_only else parameters - vision * part.model.freeze_vision_tower
         weights, gradients = item * parameters, item * trained
-        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: also a rounding error
+        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: with rounding errors
         if part.fsdp.enable_cpu_offload:
             host += weights + gradients + moments
         else:

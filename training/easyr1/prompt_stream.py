@@ -13,7 +13,8 @@ class PromptStream:
     """Yields ranges of prompt ids and tracks the progress of the curriculum.
 
     The initial state of a prompt is a pure function of seed, prompt_id and curriculum progress. A checkpoint therefore
-    only stores the next prompt_id and the progress, and a resumed run gets the same states as an uninterrupted one.
+    only stores the seed, the next prompt_id and the progress, and a resumed run gets the same states as an
+    uninterrupted one.
     """
 
     def __init__(self, curriculum: Curriculum, seed: int, batch_size: int) -> None:

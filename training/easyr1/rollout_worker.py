@@ -65,7 +65,7 @@ class RolloutWorker:
         return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
-        """Start validation episodes; their ids count through the episodes of the first game, then of the next."""
+        """Start validation episodes; their ids number those of the first game from 0, then those of the next."""
         section, episodes = self.section, []
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)

@@ -23,7 +23,7 @@ class PatchedWorker:
     _cache: dict[str, Any]
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
-        """Clear the cache for other uids first: fsdp_workers.py cannot compare batches of different sizes."""
+        """Clear a cache of other uids first: fsdp_workers.py cannot compare uids of batches of different sizes."""
         known = self._cache.get("uid")
         if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
             self._cache.clear()

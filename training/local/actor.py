@@ -358,5 +358,8 @@ def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
 
 
 def _embed_patches(embedding: Any, patches: torch.Tensor) -> torch.Tensor:
-    """Replace the `forward` method of transformers' patch embedding; `patches` has shape (patches, patch values)."""
+    """Embed patches with a linear layer; this replaces the `forward` method of transformers' patch embedding.
+
+    `patches` has shape (patches, values per patch).
+    """
     return F.linear(patches.to(embedding.proj.weight.dtype), embedding.proj.weight.flatten(1), embedding.proj.bias)

@@ -36,8 +36,8 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint and return its folder.
 
-    The folder contains `model`, or with LoRA `adapter` and, if `merged`, also `model`. `extra` is further state of the
-    trainer: numbers and lists. `trained` is written to the folder and to `model`.
+    The folder contains `model`; with LoRA, it contains `adapter` instead and, if `merged`, also `model`. `extra` is
+    further state of the trainer: numbers and lists. `trained` is written to the folder and to `model`.
     """
     checkpoint = folder.absolute() / f"step_{step:06d}"
     with OutputFolder(folder).building(checkpoint) as part:

@@ -220,7 +220,7 @@ class Encoder:
 
 
 def download_processor(checkpoint: Path | str) -> Path:
-    """Return a folder with all files of a checkpoint except weights, downloading them if needed.
+    """Return a folder with the `PROCESSOR_FILES` of a checkpoint, downloading them if needed.
 
     Raises:
         OSError: The download failed.

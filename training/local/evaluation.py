@@ -97,7 +97,7 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play on the same whole episodes as `evaluate_model`; return the same data as its `episodes`."""
+    """Score random play on the same whole episodes as `evaluate_model`; return them in the form of its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
     for games in split_by_id(last_games(curriculum)):

@@ -46,7 +46,7 @@ def save_merged(model: Any, folder: Path) -> None:
         for name, tensor in model.state_dict().items():
             if "lora_" in name:
                 continue
-            if (layer := layers.get(name)) is not None:  # one at a time: all deltas are as large as the model
+            if (layer := layers.get(name)) is not None:  # one at a time: the deltas together are as large as the model
                 delta = sum(layer.get_delta_weight(adapter) for adapter in layer.active_adapters)
                 tensor = (tensor + delta).to(tensor.dtype).cpu()
             weights[name.replace(".base_layer.", ".")] = tensor

@@ -22,7 +22,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
     known = _parse_known(args)
     name = known.preset or ("tiny" if known.model is None else "1x24gb")
     preset = read_preset(name)
-    if (PRESETS / f"{name}.args").is_file():  # a user's file applies to any game
+    if (PRESETS / f"{name}.args").is_file():  # a user's file is not adapted
         preset = _for_games(preset, tuple(known.games or DEFAULT_GAMES), known.curriculum)
     given = {word.partition("=")[0] for group in known.config for word in group}
     preset = [word for word in preset if "=" not in word or word.partition("=")[0] not in given]

@@ -74,7 +74,7 @@ class TrainingRun:
 
     @classmethod
     def new(cls, config: TrainConfig) -> TrainingRun:
-        """Choose the folder of a new run; raise `UsageError` if it contains a run, or files of other programs."""
+        """Choose the folder of a new run; raise `UsageError` if it contains a run, or as `check` does."""
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
@@ -119,7 +119,10 @@ class TrainingRun:
         return run, config
 
     def check(self, config: TrainConfig) -> None:
-        """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write; name it."""
+        """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write.
+
+        Also raise it if a folder of the run has files, but no list of those that vlmgym wrote.
+        """
         self.output.check_own()
         files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
         self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
@@ -132,7 +135,7 @@ class TrainingRun:
             output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
 
     def withdraw(self) -> None:
-        """Delete what `begin` wrote if the run has no results yet, so that the folder accepts other options."""
+        """If the run has no results yet, delete its options and a new tiny model, so that the folder accepts others."""
         if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
             tiny = [self.tiny] if self._created_tiny else []
             self.output.remove(self.options, self.config, self.wandb, *tiny)
@@ -145,7 +148,7 @@ class TrainingRun:
                 self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
-        """Return the checkpoint to start from, by default a new tiny model; raise `UsageError` if it does not exist."""
+        """Return the checkpoint to start from, by default a tiny model; raise `UsageError` if it does not exist."""
         if config.model.model is not None:
             return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():

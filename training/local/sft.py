@@ -54,7 +54,7 @@ class Demonstrations:
         return [self.sample(index) for index in self.processes.share(range(step * size, (step + 1) * size))]
 
     def sample(self, index: int) -> TrainSample:
-        """Create a demonstration, often after random turns, so that some prompts have a history and feedback."""
+        """Create a demonstration after zero or more random turns, which give some prompts a history and feedback."""
         config, sft = self.config, self.config.sft
         seed = config.seed + SFT_STREAM
         picks = self.curriculum.picks(self.progress, seed, [index])

@@ -162,7 +162,10 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
 
 
 def fine_tune(trainer: Trainer, console: Console) -> None:
-    """Run supervised fine-tuning, or load its checkpoint if it is already done; then copy the reference model."""
+    """Run supervised fine-tuning, or load its checkpoint if it is already done.
+
+    Then keep a copy of the model as the reference of the KL penalty, if that is used.
+    """
     run, config = trainer.run, trainer.config
     if (checkpoint := last_checkpoint(run.sft)) is not None:
         trainer.load(checkpoint)

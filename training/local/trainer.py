@@ -63,7 +63,7 @@ class Trainer:
         checkpoint = run.base_model(config, self.curriculum)
         ppo = config.algorithm == "ppo"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)  # initialises adapters
+            torch.manual_seed(config.seed)  # for the initial adapters
             self.actor = Actor(checkpoint, config.model, critic=ppo)
         body = [parameter for parameter in self.actor.model.parameters() if parameter.requires_grad]
         peak_lr = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr

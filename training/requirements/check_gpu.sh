@@ -4,7 +4,7 @@
 #     bash training/requirements/check_gpu.sh ../vlmgym-gpu
 #
 # Clones the last commit into a new folder (15 GB) and runs setup.sh there as if there were a GPU. This installs the
-# packages and imports every module that training imports. Then runs the tests of EasyR1.
+# packages and imports every module that training imports. Then runs the tests in tests/easyr1_cpu.
 set -euo pipefail
 folder=${1:?usage: check_gpu.sh NEW_FOLDER}
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
