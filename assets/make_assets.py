@@ -61,7 +61,7 @@ def write_gif(path: Path, panels: Iterable[Sequence[Panel]], side: int, millisec
 
 
 def oracle_play(side: int) -> Iterator[list[Panel]]:
-    """Yield frames with all games side by side, one oracle turn per frame; finished games do not change."""
+    """Yield frames with the games in `GAMES` side by side, one oracle turn per frame; ended games stay as they are."""
     episodes: list[Episode[Any, Any]] = [Episode(make_game(name, size=side), seed=3) for name in GAMES]
     for _ in range(GIF_TURNS):
         yield [
@@ -74,7 +74,7 @@ def oracle_play(side: int) -> Iterator[list[Panel]]:
 
 
 def trained_play(side: int) -> Iterator[list[Panel]]:
-    """Yield frames of random play and of a model trained by `benchmarks.miniature`, in the first held-out game."""
+    """Yield frames of random play next to a model of `benchmarks.miniature`, both playing the first held-out game."""
     policies, trained = (json.loads((RESULTS / f"2048-{name}.json").read_text()) for name in ("policies", "0-g1-grpo"))
     actions = {"random": policies["random"]["actions"], "tiny model": trained["true"]["actions"]}
     game = make_game("2048", size=side)
@@ -92,7 +92,7 @@ def trained_play(side: int) -> Iterator[list[Panel]]:
 
 
 def sheet(rows: Sequence[tuple[str, Sequence[Panel]]], side: int) -> ImageArray:
-    """Draw rows of panels below their titles, as uint8 RGB (height, width, 3)."""
+    """Draw rows of panels, each row below its title; return uint8 RGB (height, width, 3)."""
     margin, gap, caption, heading = 24, 16, 30, 48
     columns = max(len(panels) for _, panels in rows)
     width = 2 * margin + columns * side + (columns - 1) * gap

@@ -52,7 +52,7 @@ COMMON_NAMES = {
     "US": "USA|United States of America|America|U.S.|U.S.A.",
     "VA": "Vatican|Holy See",
 }
-"""Common names of countries that the sources lack."""
+"""Common names that the sources lack, by ISO code of the country."""
 COMMON_REGIONS = {
     "BE.BRU": "Bruxelles|Brussel|Brussels",
     "DK.17": "Copenhagen|Region Hovedstaden|Capital Region of Denmark",
@@ -68,16 +68,16 @@ COMMON_REGIONS = {
     "TW.04": "Taiwan Province",
     "VN.79": "VN-SG|SG",
 }
-"""Common names and codes of regions that the sources lack, by GeoNames code.
+"""Common names and codes that the sources lack, by GeoNames code of the region.
 
 GeoNames divides Taiwan into four: Taipei with New Taipei, Kaohsiung, the islands of Fujian, and the rest.
 """
 LARGE = 5_000_000
-"""Population above which acronyms (NYC) are names; otherwise they are airport codes."""
+"""Population above which acronyms (NYC) count as names of a city; those of smaller cities are airport codes."""
 
 
 def main(folder: Path) -> None:
-    """Write the four files.
+    """Write the four files of the gazetteer to `TARGET`.
 
     Args:
         folder: Folder of the unpacked sources.
@@ -103,7 +103,10 @@ def main(folder: Path) -> None:
 
 
 def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Iterable[str]:
-    """Yield ISO codes, name, latitude, longitude, population and all normalised names, English ones first."""
+    """Yield a line per country.
+
+    Its columns are ISO codes, name, latitude, longitude, population, and normalised names, English ones first.
+    """
     localised: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
     for path in sorted((folder / "cldr-localenames-full/package/main").glob("*/territories.json")):
         language = path.parent.name
@@ -114,7 +117,7 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
     official = {code: name for name, code in entries}
     owner: dict[str, str] = {}
     codes = [code for code in sorted(countries) if code in places]
-    # A name shared by two countries belongs to the one that has it in English, else as its code.
+    # A name of two countries belongs to the one with this English name, else to the one with this code.
     for rank in range(3):
         for code in codes:
             common = COMMON_NAMES.get(code, "").split("|")
@@ -130,7 +133,10 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
 
 
 def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Path) -> Iterable[str]:
-    """Yield country, GeoNames code, name, latitude, longitude, population, and normalised names and codes."""
+    """Yield a line per region.
+
+    Its columns are country, GeoNames code, name, latitude, longitude, population, and normalised names and codes.
+    """
     divisions = iso_divisions(names, folder)
     linked = 0
     for code, name in sorted(names.items()):
@@ -147,7 +153,9 @@ def region_lines(names: Mapping[str, str], places: Mapping[str, str], folder: Pa
 
 
 def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict[str, set[str]]]:
-    """Return normalised names by country and ISO 3166-2 code, from iso-3166 and, if both agree, Unicode CLDR.
+    """Return normalised names of divisions by country and ISO 3166-2 code.
+
+    They come from iso-3166 and, for countries where both agree, from Unicode CLDR.
 
     CLDR has outdated codes for some countries (Iran, Morocco), where the two names of a code belong to different
     regions. For these countries only iso-3166 is used.
@@ -177,7 +185,10 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
 
 
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
-    """Return the ISO 3166-2 code of the division with the same name, with or without generic words."""
+    """Return the ISO 3166-2 code of the division with the same name, or else with the same name without generic words.
+
+    If several divisions match, return only one with the code `COUNTRY-own`. Return None if there is none.
+    """
     for form in (str, without_generic_words):
         same = [code for code, names in divisions.items() if form(key) in map(form, names)]
         if len(same) > 1:
@@ -195,7 +206,7 @@ def city_line(city: Mapping[str, Any], regions: Mapping[str, str]) -> str:
 
 
 def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield normalised names, sorted as UTF-8, with the indices of their cities, largest first."""
+    """Yield a line per normalised name, sorted as UTF-8: the name and the indices of its cities, largest city first."""
     owners: dict[str, list[int]] = defaultdict(list)
     for number, city in enumerate(cities):
         alternatives = [name for name in city["alternatenames"] if city["population"] > LARGE or not is_acronym(name)]
@@ -206,12 +217,12 @@ def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def is_acronym(name: str) -> bool:
-    """Return whether a name consists of one to four capitals."""
+    """Return whether a name has at most four characters, all ASCII, and its letters are capitals."""
     return len(name) <= 4 and name.isascii() and name.isupper()
 
 
 def centroids(cities: Iterable[Mapping[str, Any]], group: Any) -> dict[str, str]:
-    """Return `latitude TAB longitude TAB population` of each group: the population-weighted mean and the sum."""
+    """Return `latitude TAB longitude TAB population` of each group: the mean weighted by population, and the sum."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for city in cities:
         latitude, longitude = math.radians(city["latitude"]), math.radians(city["longitude"])
@@ -239,7 +250,7 @@ def iso(folder: Path, part: int) -> str:
 
 
 def write(name: str, lines: Iterable[str]) -> None:
-    """Write lines to a reproducible file, compressed if its name ends with .gz."""
+    """Write lines to a file in `TARGET`, compressed if its name ends with .gz; equal lines give equal bytes."""
     content = "".join(f"{line}\n" for line in lines).encode()
     TARGET.mkdir(exist_ok=True)
     (TARGET / name).write_bytes(gzip.compress(content, 9, mtime=0) if name.endswith(".gz") else content)

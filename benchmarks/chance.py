@@ -103,7 +103,10 @@ class _Search:
     """Hill climbing for a list of words with a high mean reward."""
 
     def __init__(self, game: Caption) -> None:
-        """Precompute which keywords each word names (`named`), and how many content words name none (`rest`)."""
+        """Precompute, for each word and photograph, what `rewards` needs.
+
+        `named` is True for the keywords that the word names; `rest` is its number of content words if it names none.
+        """
         self.words = game.action_space.words
         self.limit, self.requested, self.precision = (
             game.config.words,

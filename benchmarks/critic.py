@@ -5,8 +5,8 @@
 A tiny model after SFT plays 2048 on the board of the preset `single_moves`, up to tile 16. Ridge regression,
 cross-validated over episodes, predicts the return (gamma 0.9) of each state from the true board, which bounds any
 critic, and from the inputs of the model's value head. Advantages are then estimated with each of these critics. The
-table shows the effect of an illegal answer and of a merge on the advantage, relative to a legal answer without a merge
-on the same board, and its ratio to the standard error.
+table shows the effect of an illegal or unparsable answer and of a merge on the advantage, relative to a legal answer
+without a merge on the same board, and its ratio to the standard error.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
 BATCH_SIZES = (8, 16, 32, 64, 128, 1024)
-"""Initial states per step: 8 and 16 for GRPO with the local presets tiny, 1x24gb and 1x80gb (64 and 128 for PPO); 32,
-128 and 1024 for EasyR1 with episodes.yaml, base.yaml and ppo.yaml."""
+"""Initial states per step. With the local presets tiny and 1x24gb: 8 for GRPO and 64 for PPO; with 1x80gb: 16 and 128.
+With EasyR1: 32 for episodes.yaml, 128 for base.yaml, and 1024 for ppo.yaml."""
 ORACLE_SHARE = 10
 """The oracle plays one of this many episodes, because it is slow."""
 

@@ -86,7 +86,7 @@ def with_pillow(format: str, image: ImageArray, **options: Any) -> bytes:
 
 
 def palette_with_pillow(image: ImageArray, level: int) -> bytes:
-    """Encode with a palette if the image has at most `MOST_COLOURS`.
+    """Encode with a palette if the image has at most `MOST_COLOURS` colours, else as RGB.
 
     To find the colours faster, only pixels that differ from the previous one are compared.
     """

@@ -6,9 +6,9 @@ python -m benchmarks.geospot --constant
 One process scores answers with random cities against other random cities. `score` parses and compares the names;
 `score_response` also scores perception and format of a whole response. After the first pass, caches are warm.
 
-With `--constant`, it instead finds the best constant answer of each stage, over all cities of the default level. Each
-field of the answer is optimised separately: country, region and city name over those of these cities, and coordinates
-over those of the cities and a grid with steps of two degrees.
+With `--constant`, it instead finds the best constant answer of each stage, for all cities of the default level. Each
+field of the answer is optimised separately: country, region and city name are chosen from those of these cities, and
+coordinates from those of these cities and of a grid with steps of two degrees.
 """
 
 from __future__ import annotations

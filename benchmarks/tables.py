@@ -60,7 +60,7 @@ def main() -> None:
 def measure_files(folder: Path, rows: int, reads: int) -> Shown:
     """Write and measure each file, and tabulate the results.
 
-    The second measurement shows opening with a warm cache; memory and times of rows are from it.
+    The second measurement shows opening with a warm cache; memory and times per row are from this measurement.
     """
     os.environ["VLMGYM_CACHE"] = str(folder / "cache")
     shown = Shown("file", "MB", "opened in s", "again in s", "added memory in MB", "of it mapped", "ms per row", "p99")

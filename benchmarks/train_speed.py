@@ -75,11 +75,11 @@ class Clock(TrainerCallback):
         self.steps: SECONDS = []
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Callback of the trainer."""
+        """Note the time at which a step begins; the trainer calls this."""
         self.start = (time.perf_counter(), cpu_seconds())
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Callback of the trainer."""
+        """Record the seconds of a step; the trainer calls this."""
         self.steps.append((time.perf_counter() - self.start[0], cpu_seconds() - self.start[1]))
 
 

@@ -20,8 +20,8 @@ WIDEST = 2048
 """Maximum width of a strip of crops that is resized in one call."""
 
 SEEDS, MOVES = 5, 60
-"""Number of episodes of random play and of oracle play, and of turns of each, from which kinds of cells are
-collected."""
+"""Number of episodes of random play and of oracle play each, and maximum number of turns of an episode, from which the
+kinds of cells are collected."""
 
 CORNERED = 16
 """Number of pictures in `picture_corners`."""
@@ -75,7 +75,7 @@ def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
 
 
 def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the upper corners of random jigsaw pictures.
+    """Crop an upper corner, left or right at random, of each of several random jigsaw pictures.
 
     A crop is a fifth of the picture wide, so that it lies within one patch and shows the same content at every level.
     """

@@ -20,9 +20,9 @@ class Estimate:
 
     Attributes:
         mean: Measured value.
-        low: Lower end of the interval; equals `mean` if all values are equal.
-        high: Upper end; also equals `mean` then.
-        count: Number of values.
+        low: Lower end of the interval. If all values are equal, `of` and `evenly` set both ends to `mean`.
+        high: Upper end of the interval.
+        count: Number of values; for a difference, that of the estimate with fewer values.
     """
 
     mean: float
@@ -104,7 +104,7 @@ def falls(steps: Mapping[int, Estimate]) -> bool:
 
 
 def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], centre: int = 3) -> float:
-    """Return the largest effect of a difficulty on the criterion of the other one, relative to that one's own effect.
+    """Return the largest effect of one difficulty on the criterion of the other, relative to the effect of that other.
 
     Args:
         levels: Criterion by level of the difficulty that should not affect it.
@@ -112,7 +112,9 @@ def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], ce
         centre: Level at which both were measured with the same settings.
 
     Returns:
-        The largest absolute end of the intervals of `levels` minus the centre, relative to the range of `difficulty`.
+        The largest absolute value of an end of the intervals of the differences between `levels` and their centre,
+        divided by the absolute difference between the lowest and the highest level of `difficulty`; infinity if that
+        is 0.
     """
     reach = abs(difficulty[min(difficulty)].mean - difficulty[max(difficulty)].mean)
     ends = [levels[level].minus(levels[centre]) for level in levels if level != centre]

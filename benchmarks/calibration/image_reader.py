@@ -67,7 +67,7 @@ class LevelOneReader:
     def accuracy(
         self, images: Sequence[Crops], only: Collection[str], one_example: bool = False
     ) -> tuple[list[float], list[float]]:
-        """Return the share of each image that is read correctly, first with haze, then without.
+        """Return the share of correctly read crops of each image: a list with haze, and a list without.
 
         Args:
             images: Crops of the images of the `TESTING` stream, in order.
@@ -85,7 +85,10 @@ class LevelOneReader:
         return blurred, clear
 
     def shares_through_haze(self, seen: Seen, label: str, only: Collection[str], seed: Sequence[int]) -> list[float]:
-        """For each crop, return the share of `HAZES` copies with different haze that are read as `label`."""
+        """For each crop, return the share of its hazy copies that are read as `label`.
+
+        There are `HAZES` copies with different haze; without haze, one copy is enough.
+        """
         reader, haze, rng = self._templates.among(only), self.haze, np.random.default_rng([HAZE, *seed])
         read = [reader.read(hazy(seen, haze, rng)) for _ in range(HAZES if haze else 1)]
         return [guesses.count(label) / len(guesses) for guesses in zip(*read)]
@@ -111,8 +114,8 @@ class ReadingResults:
     Attributes:
         levels: Results by perception level, at reasoning level 3.
         shared: Accuracy of the level-1 reader through haze, by difficulty and level, on the kinds that occur at all
-            levels: equally weighted and with only these kinds as possible answers. The number and frequency of kinds
-            are not a matter of perception.
+            levels. Only these kinds are possible answers, and all have the same weight, because the number and
+            frequency of kinds are not a matter of perception.
         kinds: Mean number of kinds that the level-1 reader chooses from, by perception level.
         common: Number of kinds that occur at all levels.
         haze: Standard deviation of the noise added for the level-1 reader.

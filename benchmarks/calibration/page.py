@@ -95,7 +95,7 @@ def _reading(found: Calibration) -> str:
 
 
 def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
-    """Table of the config fields that a difficulty sets."""
+    """Tabulate the config fields that a difficulty sets."""
     config: Any = type(spec.at()).Config
     games = {level: spec.at(**{difficulty: level}).config for level in LEVELS}
     rows = [
@@ -106,7 +106,7 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
 
 
 def readers(spec: Spec, haze: float) -> str:
-    """Describe the classifiers that read the images; `haze` is the standard deviation of the first one's noise."""
+    """Describe the readers; `haze` is the standard deviation of the noise added for the level-1 reader."""
     reading, unit = spec.reading, spec.reading.unit
     if reading.one_example:
         first = f"picks the kind of the nearest {unit} on the level-1 board of the same seed, with one image per kind"

@@ -22,7 +22,8 @@ PENALTY = 10.0
 HELD_OUT = 4
 """Every n-th image of a kind is held out for the test."""
 MARGIN = 1.3
-"""Half the distance between two similar mean images, in standard deviations of `margin_haze`: 10% are confused."""
+"""Half the distance between two similar mean images, in standard deviations of the noise that makes a reader mistake
+10% of the crops of one for the other."""
 
 
 class TemplateReader:
@@ -98,14 +99,17 @@ def fitted_accuracy(
 
 
 def _fold(images: Mapping[str, Mapping[bytes, Seen]], fold: int, aspects: bool, single: bool) -> tuple[int, int]:
-    """Hold out every `HELD_OUT`-th crop of each kind, from `fold`; return the numbers of correct and of all labels."""
+    """Train without every `HELD_OUT`-th crop of each kind, from index `fold`; test on the crops left out.
+
+    A kind with a single crop is trained and tested on it. Return the numbers of correct and of tested crops.
+    """
     train: list[tuple[Seen, str]] = []
     test: list[tuple[Seen, str]] = []
     for label, different in images.items():
         found = [(image, label) for image in different.values()]
         test += found[fold::HELD_OUT]
         train += found if len(found) == 1 else [entry for i, entry in enumerate(found) if i % HELD_OUT != fold]
-    if not test:  # every kind has fewer images than there are folds
+    if not test:  # no kind has more than `fold` crops
         return 0, 0
     learned, shown = (np.stack([image for image, _ in entries]) for entries in (train, test))
     names, truths = ([label.split() if aspects else [label] for _, label in entries] for entries in (train, test))

@@ -54,7 +54,7 @@ class ReadingSpec:
         unit: Content of one crop, such as `cell`.
         crop: Crop a random image.
         haze: Standard deviation of the noise added for the level-1 reader; 1 is the pixel range. Without noise, easy
-            levels are read almost perfectly and cannot be compared. None is replaced by `margin_haze`.
+            levels are read almost perfectly and cannot be compared. With None, it is the result of `margin_haze`.
         training_overrides: Config overrides for the training images of the level-1 reader, so that it knows the kinds
             of all levels.
         aspects: The fitted reader learns each word of a label separately; a label is correct if all words are.
@@ -83,7 +83,7 @@ class Spec:
         reading: How images of the game are read.
         effort: Search effort of the oracle, if it searches.
         overrides: Config fields that are the same at every level.
-        turns: Maximum number of turns by player.
+        turns: Maximum number of turns by player, for all players to measure.
         naive: The naive player, if any.
         facts: Numbers about an initial state, measured as the player `questions`.
         oracle_share: Number of episodes of the oracle, relative to the other players.

@@ -73,7 +73,7 @@ def photograph_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def _crop(game: AnyGame, image: NDArray[np.uint8], middle: Point, reach: float) -> NDArray[np.uint8]:
-    """Crop a square that is given in coordinates of the image before its own cropping and scaling; replicate edges.
+    """Crop a square, given in coordinates of the image before the game cropped and scaled it; replicate edges.
 
     Args:
         game: Game whose config has the cropping and scaling of the image.

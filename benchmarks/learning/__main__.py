@@ -106,7 +106,7 @@ def measure_novel(
     Args:
         folder: Folder of the run.
         sft_args: Options of the SFT run.
-        rl_args: Options of the run.
+        rl_args: Options of the RL run.
         answers: Number of validation states before those that occurred in training are removed.
 
     Returns:
@@ -147,7 +147,7 @@ def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollo
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """Train and measure all algorithms for a seed."""
     shared = ["--preset", "single_moves", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
-    # Only single answers are measured, so no prompt reports that the previous answer was not played.
+    # Only single answers are measured, where no prompt reports a rejected answer, so SFT needs no random turns before.
     shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:

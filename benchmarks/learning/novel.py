@@ -35,7 +35,7 @@ def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: 
 
 @lru_cache(maxsize=8)
 def images_drawn(args: tuple[str, ...], stream: int, count: int) -> frozenset[bytes]:
-    """Return hashes of the images of all initial states in a stream of states.
+    """Return hashes of the images of the first `count` initial states in a stream of states.
 
     Args:
         args: Options of the run.

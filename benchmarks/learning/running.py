@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def once(path: Path, find: Callable[[], Any]) -> Any:
-    """Return the value in a JSON file, or compute the value and write it to the file."""
+    """Return the value in a JSON file; if there is no file, compute the value and write it first."""
     if not path.exists():
         part = path.with_suffix(".part")
         part.write_text(json.dumps(find()))
@@ -25,7 +25,7 @@ def once(path: Path, find: Callable[[], Any]) -> Any:
 
 
 def train(folder: Path, *args: str) -> float:
-    """Run or resume a training run unless it is finished; return its duration in minutes.
+    """Run or resume a training run unless it is finished; return its duration in minutes (if resumed, only since then).
 
     Args:
         folder: Folder of the run.

@@ -3,11 +3,11 @@
     .venv-train/bin/python -m benchmarks.miniature                          # all games and seeds: hours
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
 
-Every arm takes the same number of steps after its start. G0 starts from demonstrations on grey images, the others from
-demonstrations of play. All models play whole games on the same held-out seeds. Each result is a small file in
-`--results`. A run with a result is neither trained nor played again, on any machine, so the command can be stopped and
-continued. Every core runs one game with one seed, in a separate process. Writes a page and its images next to the
-folder of results, by default docs/learning/whole_games.md.
+In each game, all runs that continue another run take the same number of steps. G0 continues a run with demonstrations
+on grey images, the others one with demonstrations on true images. All models play whole games on the same held-out
+seeds. Each result is a small file in `--results`. A run with a result is neither trained nor played again, on any
+machine, so the command can be stopped and continued. Every core runs one game with one seed, in a separate process.
+Writes a page and its images next to the folder of results, by default docs/learning/whole_games.md.
 """
 
 from __future__ import annotations

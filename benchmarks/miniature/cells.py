@@ -18,7 +18,7 @@ from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TUR
 from .play import play_games, play_policy
 
 CURVE = ("step", "perception", "format", "reward", "played")
-"""Metrics kept of a curve."""
+"""Metrics of a training curve that the result file keeps."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cell:
         return f"{self.game}-{self.seed}-{self.run.lower().replace(', ', '-').replace(' ', '-')}"
 
     def train(self, runs: Path) -> float:
-        """Train after the run that it continues, unless done; return its minutes."""
+        """Train, after the run that this one continues, unless done; return the minutes of this run alone."""
         start = GAMES[self.game].runs[self.run].start
         more = []
         if start is not None:
@@ -71,7 +71,7 @@ class Cell:
             raise UsageError(f"{path} was measured with other options: remove it to measure again")
 
     def _all_args(self) -> list[list[str]]:
-        """Options of its training, then of the training that it continues."""
+        """Return the options of the run, and then those of the run that it continues, if any."""
         start = GAMES[self.game].runs[self.run].start
         names = [self.run] if start is None else [self.run, start]
         return [run_args(self.game, self.seed, name) for name in names]
@@ -92,7 +92,7 @@ def cells() -> list[Cell]:
         Cell(name, seed, run)
         for name, game in GAMES.items()
         for run, one in game.runs.items()
-        if run != GREY_DEMONSTRATIONS  # its model has seen no images
+        if run != GREY_DEMONSTRATIONS  # its model has seen only grey images
         for seed in (game.seeds if one.every_seed else game.seeds[:1])
     ]
     return sorted(found, key=lambda cell: cell.seed)

@@ -18,8 +18,8 @@ class Game:
         rl_args: Further options of runs by reinforcement learning.
         measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
         goal: Value of the first measure to reach, if any.
-        batches: Batches of expert demonstrations before the arms.
-        steps: Steps of every arm; PPO makes several updates in each.
+        batches: Batches of expert demonstrations in the run `DEMONSTRATIONS`.
+        steps: Steps of every run that continues another one; PPO makes several updates in each.
         seeds: Seeds of training.
         runs: Runs by name, in order.
     """
@@ -37,7 +37,7 @@ class Game:
 
 @dataclass(frozen=True)
 class Run:
-    """A training.
+    """How a model is trained.
 
     Attributes:
         start: Run whose model it continues; None creates a model.
@@ -53,7 +53,7 @@ class Run:
 
 
 GREY_DEMONSTRATIONS, DEMONSTRATIONS = "response form", "demonstrations"
-"""Runs that arms start from. Demonstrations on grey images cannot teach perception."""
+"""Runs that the others continue. Demonstrations on grey images cannot teach perception."""
 G1 = "G1, GRPO"
 MORE = ["--sft.lr", "1e-3"]
 RUNS = {
@@ -71,7 +71,7 @@ PPO = {
 OWN_PLAY = shlex.split(
     "--play.max-turns 4 --grpo.gamma 0 --batch-size 16 --grpo.no-scale-rewards --update.kl-coef 0.05"
 )
-"""Episodes of four turns, which include boards that an illegal answer left unchanged."""
+"""Options for episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
     "2048": Game(
         "2048 on 4x4", [], [], {"score": "score in 100 turns"}, 940, 1500, 400, (0, 1, 2), {**RUNS, **PERFECT, **PPO}

@@ -166,7 +166,7 @@ def _mean(numbers: Sequence[float]) -> str:
 
 
 def _draw_games(path: Path, found: Results, results: Path, games: Sequence[str]) -> None:
-    """Draw the mean and interval of each run and seed as a point, and the policies as horizontal lines."""
+    """Draw the mean of each run and seed as a point with an error bar, and the mean of each policy as a line."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 4.4), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         axes, game = figure.add_subplot(1, len(games), number + 1), GAMES[name]
@@ -205,7 +205,7 @@ def _line(axes: Axes, value: float, label: str, colour: str = "black") -> None:
 
 
 def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
-    """Draw perception and reward of seed 0; the steps of a run are counted from those of the run that it continues."""
+    """Draw perception and reward of seed 0; the steps of a run follow those of the run that it continues."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 5.6), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         runs = {cell.run: result["curve"] for cell, result in found.items() if cell.game == name and cell.seed == 0}
