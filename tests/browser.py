@@ -30,9 +30,9 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium. Without one, tests are skipped, or fail in CI (CI=true).
+    """Start the system's Chromium. Without one, tests are skipped, or fail in CI (CI=true).
 
-    Close it before the module's tests end: while it is open, the thread has a running event loop.
+    Close it before tests that call `asyncio.run`, which fails while Chromium keeps an event loop of the thread running.
     """
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
@@ -70,13 +70,13 @@ class Watched:
         return self.page
 
     def check(self) -> None:
-        """Check that there were no errors, and no requests except to files on disk."""
+        """Check that there were no errors, and no requests except for files on disk and data URLs."""
         assert self.troubles == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
 
 
 def shows(page, selector, text):
-    """Wait for a text. The page forbids code from strings, so `wait_for_function` cannot be used."""
+    """Wait until an element has a text. The page forbids code from strings, so `wait_for_function` cannot be used."""
     expect(page.locator(selector)).to_have_text(text, use_inner_text=True, timeout=WAIT)
 
 

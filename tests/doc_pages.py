@@ -1,7 +1,7 @@
 """Code in README and the pages of the documentation.
 
-Indented blocks and blocks of bash are commands if they begin with a known program. Python is always fenced; a block
-that needs more than the core environment begins with a comment "needs ...".
+Fenced blocks of bash, and indented blocks that begin with a known program, are commands. Python is always fenced; a
+block that needs more than the core environment begins with a comment "needs ...".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def shell_blocks(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the words of every command, without variables before it and without the environment of the program."""
+    """Return the words of every command but `cd` and `export`, without variables and the path of the environment."""
     found = []
     for block in shell_blocks(page):
         for line in block.replace("\\\n", " ").splitlines():

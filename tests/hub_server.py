@@ -34,7 +34,7 @@ class Hub:
 
 @contextmanager
 def serving_hub(root: Path) -> Iterator[Hub]:
-    """Serve `root/OWNER/NAME/...` as datasets and models; other revisions are in `NAME@REVISION`, _ for /."""
+    """Serve `root/OWNER/NAME/...` as datasets and models; other revisions are in `NAME@REVISION`, with _ for /."""
     hub = Hub(root)
 
     def answer(handler: BaseHTTPRequestHandler) -> None:

@@ -78,7 +78,7 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path |
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Environment variables of a process that stays offline and sends no usage statistics."""
+    """Return the environment variables of a process that stays offline and sends no usage statistics."""
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     return {**os.environ, **quiet, **more}
 

@@ -38,7 +38,7 @@ def evaluate(*words: str) -> None:
 
 
 def played_rows(folder: Path) -> list[int]:
-    """Sorted indices of the played rows."""
+    """Return the sorted indices of the played rows."""
     states: list[Any] = [episode.final_state for episode in read_run(folder).episodes]
     return sorted(state["row"]["index"] for state in states)
 

@@ -174,7 +174,7 @@ def test_an_export_of_a_whole_conversation_is_one_row(tmp_path: Path) -> None:
 def test_exported_conversations_have_only_responses_that_pass(tmp_path: Path) -> None:
     conversations, folder = run(tmp_path / "run", history=2, history_images=1)
     rows = exported(folder, "sharegpt", outcome=("played", "illegal"))
-    assert [row["turn"] for row in rows] == [2, 6]  # turns 3 to 5 contain the unparsable turn 3
+    assert [row["turn"] for row in rows] == [2, 6]  # conversations at turns 3 to 5 contain the unparsable turn 3
     for row in rows:
         sent = conversations[row["turn"] - 1]
         texts = ["<image>" * len(images) + text_of(each) for each, images in zip(sent, images_of(sent))]

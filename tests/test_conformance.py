@@ -14,7 +14,7 @@ from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules,
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
-"""A check that is left out here: golden episodes show that games are the same in other processes."""
+"""All checks but one: that games are the same in other processes is shown by golden episodes."""
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},

@@ -71,7 +71,7 @@ def test_paths_without_a_folder_and_huge_files_are_bad_rows(tmp_path, monkeypatc
 
 
 def bomb(width, height):
-    """A small PNG whose header claims a huge size."""
+    """Return a small PNG whose header claims a huge size."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

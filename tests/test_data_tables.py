@@ -210,7 +210,7 @@ def test_repeated_columns_are_an_error(tmp_path):
 
 
 def latin(count):
-    """A column of strings; only the first is valid UTF-8."""
+    """Return a column of strings; only the first is valid UTF-8."""
     return pa.array([b"fine", *[b"caf\xe9"] * (count - 1)]).view(pa.string())
 
 

@@ -93,7 +93,7 @@ def test_a_task_loads_urls_of_hosts_in_url_hosts(tmp_path):
         make_game("vqa", data=data["data"], url_hosts="127.0.0.1")
 
 
-# The columns of mixtrain's documentation, and a place in each of its rows.
+# Columns as in mixtrain's documentation, for two rows with a place each.
 PLACES = {"country": ["France", "Japan"], "city": ["Paris", "Tokyo"], "lat": [48.86, 35.68], "lon": [2.35, 139.69]}
 
 

@@ -35,7 +35,7 @@ def digest(lines: Iterable[object]) -> str:
 
 
 def play(game_id: str, level: int) -> dict[str, str]:
-    """Hash an episode with seed 0 whose actions depend only on the turn."""
+    """Hash an episode with seed 0 whose actions depend only on the turn and the state."""
     game = make_game(game_id, level, level, size=SIZE)
     episode = Episode(game, 0)
     states, images, turns, words = [], [], [], []

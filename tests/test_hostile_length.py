@@ -75,7 +75,7 @@ def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
 
 
 def seconds(game: Any, state: Any, response: str) -> float:
-    """Return the best CPU time of scoring a response in `TRIES` tries."""
+    """Return the best CPU time of scoring a response in at most `TRIES` tries; a time below `SECONDS` is the last."""
     taken = []
     for _ in range(TRIES):
         begun = time.thread_time()

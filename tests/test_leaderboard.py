@@ -176,7 +176,7 @@ def test_runs_and_submissions_with_faults_are_ranked_last(runs: Path, watched: W
 
 
 def edit_records(run: Path, folder: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
-    """Copy a run and change its records in place."""
+    """Copy a run, and call `change` with the number and data of each record of the copy."""
     shutil.copytree(run, folder)
     records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     for number, record in enumerate(records):

@@ -119,7 +119,7 @@ def write_rollouts(out: Path) -> None:
 
 
 def commands(a: Path, b: Path) -> dict[str, Callable[[Path], object]]:
-    """Return all commands that write files, each with the given output folder."""
+    """Return all commands that write files, as functions of the output folder."""
     outcomes = ["--outcome", "played", "illegal", "unparsable", "--workers", "0"]
     return {
         "eval": lambda out: main(["eval", "2048", *PLAY, "--output-dir", str(out)]),

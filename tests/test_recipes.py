@@ -17,7 +17,7 @@ from tests.training import ROOT
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
 GAMES = {"2048": "2048", "shisensho_cifar10": "shisensho_cifar10", "swap": "swap", "all": "mixed"}
-"""Name of the configuration for some games of the recipes."""
+"""Name of the configuration, by some of the games that the recipes accept."""
 LLAMAFACTORY = """\
 #!/bin/sh
 echo "$@" >>"$(dirname "$0")/calls"

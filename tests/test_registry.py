@@ -161,7 +161,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_with(site: Path, *command: str, code: int = 0) -> str:
-    """Run Python with the distributions of `installed`; return its output."""
+    """Run Python with the distributions of `installed`; return its output, or its errors if it should fail."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stderr

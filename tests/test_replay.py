@@ -31,7 +31,7 @@ class Model(ModelPolicy):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Record four episodes of two games."""
+    """Record four episodes of each of two games."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     config = EvalConfig(episodes=4, max_turns=6, size=128, workers=0, videos=0, report=False, output_dir=folder)
     run_evaluation(["2048", "swap"], config)

@@ -28,7 +28,7 @@ LAYERS = (
 """Layers from the bottom up. A module may import its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
-"""Packages in a layer above their own modules, which may import only the version from them."""
+"""Packages in a layer above their own modules; these modules may import only the version from them."""
 
 INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integrations")}
 """Adapters to other libraries, which may use only the public interface of vlmgym."""
@@ -50,7 +50,7 @@ LOADERS = {
 BY_NAME = {
     "__builtins__", "__import__", "builtins", "eval", "exec", "import_module", "importlib", "module_from_spec", "runpy",
 }  # fmt: skip
-"""Functions that import any module; only `LOADERS` may use them."""
+"""Names with which any module can be imported; only `LOADERS` may use them."""
 
 MODULE_NAME = re.compile(r"(?<![\w.])(?:vlmgym|training)(?:\.\w+)+")
 
@@ -59,7 +59,7 @@ MOST_LINES = 400
 
 @cache
 def layer_of(module: str) -> tuple[int, str]:
-    """Return the layer of a module and the package in it."""
+    """Return the number of a module's layer, and the package of the module that this layer lists."""
     for number, layer in enumerate(LAYERS):
         for package in layer:
             if module == package or (package not in GATEWAYS and module.startswith(f"{package}.")):

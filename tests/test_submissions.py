@@ -148,7 +148,7 @@ def cut(folder: Path) -> None:
 
 
 def name_stages(folder: Path) -> None:
-    """Give each record another stage, which hides standard errors: a mean over several stages has none."""
+    """Give each record a different stage, which hides standard errors: a mean over several stages has none."""
     edit(folder, lambda records: [record.update(stage=str(i)) for i, record in enumerate(records)])
     (folder / "summary.json").write_text(updated_summary(open_run(folder)).model_dump_json())
 

@@ -99,7 +99,7 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
 ) -> None:
     out = tmp_path / "run"
     remote = records(served)
-    # Enough for 2048, but not for Shisen-Sho.
+    # A context that is long enough for 2048, but not for Shisen-Sho.
     limit = TOKENS + max(record.turns[0].prompt_tokens or 0 for record in remote.values())
     options = [*VLLM, "--model", str(tiny_checkpoint), "--max-model-len", str(limit), *SAME, "--max-turns", "1"]
     with no_process_left() as mark:

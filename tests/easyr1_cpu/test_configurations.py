@@ -243,7 +243,7 @@ def test_memory_estimate(names: tuple[str, ...], settings: list[str], host: floa
 
 
 def test_model_size(checkpoint: Path) -> None:
-    """The vision tower as EasyR1 freezes it, and the critic without its head."""
+    """The vision tower is counted as EasyR1 freezes it, and the critic without its head."""
     parameters, vision = machine.model_size(ModelConfig(str(checkpoint)), critic=False)
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     assert parameters == model.num_parameters()

@@ -15,7 +15,7 @@ TOY_TEXT = [
     max(env_id for env_id in gymnasium.registry if env_id.startswith(f"{name}-v"))
     for name in ("CliffWalking", "Taxi", "Blackjack")
 ]
-"""Newest versions."""
+"""Ids of the newest versions of some environments of Gymnasium's family Toy Text."""
 
 
 class Probe(gymnasium.Env[Any, Any]):
@@ -63,7 +63,7 @@ class Probe(gymnasium.Env[Any, Any]):
 
 
 class Screen(Probe):
-    """Imitates ALE: copies its state, draws only on steps, and if `sticky`, repeats a hidden last action."""
+    """Imitates ALE: its state can be cloned, it draws only on steps, and with `sticky`, it may repeat an action."""
 
     def __init__(self, render_mode: str, sticky: float = 0.0) -> None:
         super().__init__(render_mode)

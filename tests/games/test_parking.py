@@ -12,7 +12,7 @@ from vlmgym.sandbox.games.parking.lot import Vehicle
 
 GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
 STATE = ParkingState((Vehicle(1, 2, True), Vehicle(3, 2, False), Vehicle(3, 3, True)), (0, 0, 0))
-"""A lot with car A at the left of row 1, B at the top of column 3, and C at the left of row 3."""
+"""A lot with car A at the left of row 1 (counted from 0), B at the top of column 3, and C at the left of row 3."""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ LEVELS = (1, 2, 3, 4, 5)
 
 
 def views(figure: Figure, solid: bool, mirror: bool = False) -> set[Figure]:
-    """Return the figure (or its mirror image) under all signed permutations of the axes with one orientation."""
+    """Return a figure, or its mirror image, in all orientations; flat figures are rotated only in their plane."""
     found = set()
     for axes, signs in product(permutations(range(3)), product((1, -1), repeat=3)):
         if not solid and (axes[2] != 2 or signs[2] != 1):
@@ -61,7 +61,7 @@ def test_figures_that_look_like_another_one_are_not_clear() -> None:
 def test_a_clear_view_shows_part_of_every_cube(seed: int, cubes: int) -> None:
     figure = grow(np.random.default_rng(seed), cubes, True)
     front = set()
-    for x, y, z in figure:  # the middle of each visible face, and the cubes in front of it
+    for x, y, z in figure:  # points on the faces towards the viewer; no cube may be in front of them
         for px, py, pz in ((x + 1, y + 0.5, z + 0.5), (x + 0.5, y + 1, z + 0.5), (x + 0.5, y + 0.5, z + 1)):
             for dx, dy, dz in (
                 (0.25, -0.25, 0),

@@ -65,7 +65,7 @@ def brute_force_legal(board: Board) -> list[Pair]:
 
 
 def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board, int, int]:
-    """Return the board after a cascade, the tiles cleared and the rounds."""
+    """Return the board after a cascade, the number of tiles cleared, and the number of rounds."""
     cleared = rounds = 0
     while runs := in_runs(board):
         new = iter(rng.integers(kinds, size=len(runs)).tolist())

@@ -57,7 +57,7 @@ class Case:
 
 
 Message = tuple[str, list[str]]
-"""Role and parts of a message; images are hashes of their pixels."""
+"""Role and parts of a message; `parts` says what stands for an image."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ def pixels(image: Any) -> np.ndarray[Any, Any]:
 
 
 def parts(content: Any) -> list[str]:
-    """Convert the content of a message; an image becomes a hash of its shape and pixels."""
+    """Convert the content of a message; an image becomes its shape, its type and a hash of its pixels."""
     if isinstance(content, str):
         return [content]
     found = []

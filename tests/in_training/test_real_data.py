@@ -61,7 +61,7 @@ def write_osv5m(root: Path) -> None:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]], features: dict[str, Any]) -> None:
-    """Write a table as the Hub does; the names of images and classes are in its metadata."""
+    """Write a table as the Hub does, with metadata that say which columns have images, and name the classes."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
