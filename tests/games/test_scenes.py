@@ -48,14 +48,15 @@ def visible_shares(scene: Scene, crop: float = 0.0) -> list[float]:
 
 
 def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
-    """Return the sizes in pixels of the visible pieces of each object, ignoring specks."""
+    """Return the sizes in pixels of the visible pieces of each object, ignoring those thinner than 3 pixels."""
     left = slice(crop_margin(size, crop), size - crop_margin(size, crop))
     found = []
     for number in range(len(scene)):
         shown = [replace(item, colour="red" if i == number else "blue") for i, item in enumerate(scene)]
         red = np.abs(paint_scene(tuple(shown), size)[left, left].astype(int) - COLOURS["red"]).max(axis=2) < 60
         labels, _ = ndimage.label(red, np.ones((3, 3)))
-        found.append([count for count in np.bincount(labels.ravel())[1:].tolist() if count > 3])
+        thick = set(labels[ndimage.binary_erosion(red, np.ones((3, 3)))].tolist())
+        found.append([count for label, count in enumerate(np.bincount(labels.ravel()).tolist()) if label in thick])
     return found
 
 

@@ -125,13 +125,13 @@ def test_states_with_other_images_are_rejected() -> None:
         "row 9999 of digits is not": {"images": {**plain["images"], "rows": [[9999, *rows[0][1:]], *rows[1:]]}},
         "differ in size": {"images": {**plain["images"], "rows": rows[1:]}},
         "row -1 of digits is not": {"images": {**plain["images"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
-        "images do not fit": {"images": None},
+        "must have images": {"images": None},
         "is not an image of class red circle": {"board": [["red circle"] * 6] * 6},
     }
     for reason, change in changes.items():
         with pytest.raises(StateError, match=reason):
             game.from_data({**plain, **change})
-    with pytest.raises(StateError, match="images do not fit"):
+    with pytest.raises(StateError, match="must not have images"):
         game_of(tiles="shapes").from_data(plain)
 
 

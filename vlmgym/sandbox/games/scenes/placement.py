@@ -25,7 +25,7 @@ class Visibility(NamedTuple):
     Attributes:
         share: Fraction of the object that is neither covered nor cropped.
         connected: True if the visible part is one piece without a neck narrower than about 1% of the image's side, so
-            that it cannot be mistaken for two objects.
+            that it cannot be mistaken for two objects. Slivers that are narrower everywhere do not count.
     """
 
     share: float
