@@ -222,5 +222,6 @@ def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
             axes.grid(alpha=0.25)
         axes.set_xlabel("steps")
         figure.axes[2 * number].set_title(GAMES[name].title, loc="left", fontsize=10, weight="bold")
-        figure.axes[2 * number].legend(frameon=False, fontsize=8)
+        if runs:
+            figure.axes[2 * number].legend(frameon=False, fontsize=8)
     figure.savefig(path)

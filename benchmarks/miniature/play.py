@@ -53,7 +53,7 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
 def play_policy(config: TrainConfig, policy: str, turns: int, count: int) -> dict[str, Any]:
     """Play the same games with a policy that knows the state."""
     (game,) = config.make_curriculum().games
-    records = evaluate(game, policy, episodes=count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+    records = evaluate(game, policy, episodes=count, max_turns=turns, seed=FIRST_VALIDATION_SEED)
     return _summary([record.turns for record in records])
 
 
