@@ -51,7 +51,8 @@ def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 
 def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:
     """Return a state for each environment; environment i gets a state after i % spread random legal moves.
 
-    A few steps of many environments then cover the same stages of episodes as many steps of a few environments.
+    A few steps of many environments then cover the same stages of episodes as many steps of a few environments. An
+    environment whose episode ends on the way gets a state of its next episode.
     """
     rng = np.random.default_rng(seed)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:

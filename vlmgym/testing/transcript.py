@@ -69,10 +69,10 @@ def digest(game: AnyGame, state: Any) -> tuple[str, ...]:
 
 
 def assert_same(expected: Any, got: Any, where: str) -> None:
-    """Assert that two nested values are equal, naming the first difference; extra keys in `got` are ignored."""
+    """Assert that two nested values are equal, naming the first difference; a missing key counts as None."""
     if isinstance(expected, dict) and isinstance(got, dict):
-        for key in expected:
-            assert_same(expected[key], got.get(key), f"{where}, {key}")
+        for key in {**expected, **got}:
+            assert_same(expected.get(key), got.get(key), f"{where}, {key}")
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, (one, other) in enumerate(zip(expected, got)):
             assert_same(one, other, f"{where}, {index}")
