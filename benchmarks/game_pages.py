@@ -78,7 +78,7 @@ def page(name: str) -> str:
 def overview() -> str:
     """Return docs/games.md, the table of games, as Markdown."""
     rows = [(f"[{title_of(game_class(name))}](games/{name}.md)", about(game_class(name))) for name in names()]
-    return f"# Games\n\n{table(('game', 'each turn'), rows)}\n"
+    return f"# Games\n\n{table(('game', 'task'), rows)}\n"
 
 
 def readme_list() -> str:

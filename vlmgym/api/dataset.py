@@ -67,13 +67,14 @@ def make_dataset(
     """Make a dataset of states. The same arguments always give the same rows.
 
     By default, row i is the initial state of the episode with seed `seed` + i (1,000,000 + `seed` + i for
-    `validation`). Tasks over a finite dataset ask its training or validation questions in order. With several games,
-    rows alternate between them, and i counts the rows of each game.
+    `validation`). Tasks over a finite dataset instead ask its training or validation questions in order, beginning with
+    number `seed`, and start again after the last. With several games, rows alternate between them, and i counts the
+    rows of each game.
 
     Args:
         games: One or more games, as ids, names or games made by `vlmgym.make_game`.
         n: Number of rows.
-        seed: Seed of the first row; with `states`, the seed from which all rows are sampled.
+        seed: Selects the first row as described above; with `states`, the seed from which all rows are sampled.
         split: `train` or `validation`, which share no seeds; with `states`, they are sampled from different random
             streams.
         states: Distribution of states after some moves, as a `StateConfig` or a mapping of its fields. Default: the

@@ -34,7 +34,7 @@ class DataCheckConfig(GameOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DataFetchConfig:
-    """Download a dataset that is too large for `data=`. Complete parts are not downloaded again."""
+    """Download a dataset that is too large to open from the Hub, for use with `data=`; complete shards are kept."""
 
     dataset: tyro.conf.Positional[Literal["osv5m"]]
     """osv5m: OpenStreetView-5M, 5 million street views with coordinates (osv5m/osv5m on the Hub)."""

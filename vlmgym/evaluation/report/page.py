@@ -52,7 +52,7 @@ class Skills:
 
     @classmethod
     def of(cls, name: str, suite: Suite, games: Mapping[str, Summary]) -> Skills:
-        """Make the profile of a run from its summaries and the baselines of the suite with this name."""
+        """Make a run's profile from its summaries by game id and the suite's baselines; the note names the suite."""
         found = normalised(suite, games)
         return cls(
             [

@@ -183,7 +183,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
     def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill in `prompt_template` with config, `fields` and `form`, the response format for this content."""
+        """Fill in `prompt_template` with the config fields, `fields` and `form`.
+
+        `form` is the response format, with `perception` and `answer` as the contents of its tags.
+        """
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
         return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
 
