@@ -37,7 +37,7 @@ class Calibration:
         spec: Measured game.
         samples: Sample sizes.
         plays: Measures by reasoning level and player, at perception level 3.
-        play_elsewhere: Criterion of reasoning, by perception level, at reasoning level 3.
+        play_elsewhere: Estimate of `spec.criterion` by perception level, at reasoning level 3.
         readings: Results of the readers.
     """
 
@@ -49,7 +49,7 @@ class Calibration:
 
     @property
     def criterion(self) -> dict[int, Estimate]:
-        """Criterion of reasoning, by reasoning level."""
+        """Estimate of `spec.criterion` by reasoning level, at perception level 3."""
         chosen = self.spec.criterion
         return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
 

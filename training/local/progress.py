@@ -29,7 +29,7 @@ class SftProgress(ProgressWithStatus):
         self.update(self._bar, completed=step + 1)
 
     def check(self, result: ValidationResult) -> None:
-        """Show the result of a check."""
+        """Show the result of a validation next to the loss; if the output is not a terminal, print it."""
         perception = "" if result.perception is None else f", {result.perception:.0%} perception accuracy"
         self._check = f"{perception}, {result.format:.0%} format compliance, reward {result.reward:.2f}"
         print_unless_terminal(self.console, f"sft step {self.tasks[0].completed}: {self._check.removeprefix(', ')}")

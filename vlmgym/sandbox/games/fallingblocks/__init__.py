@@ -1,1 +1,1 @@
-"""Falling blocks."""
+"""Falling blocks: place falling pieces so that rows fill up and vanish."""
