@@ -55,7 +55,7 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
         shown = [replace(item, colour="red" if i == number else "blue") for i, item in enumerate(scene)]
         red = np.abs(paint_scene(tuple(shown), size)[left, left].astype(int) - COLOURS["red"]).max(axis=2) < 60
         labels, _ = ndimage.label(red, np.ones((3, 3)))
-        thick = set(labels[ndimage.binary_erosion(red, np.ones((3, 3)))].tolist())
+        thick = set(labels[ndimage.binary_erosion(red, np.ones((3, 3), bool))].tolist())
         found.append([count for label, count in enumerate(np.bincount(labels.ravel()).tolist()) if label in thick])
     return found
 
