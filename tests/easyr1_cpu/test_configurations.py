@@ -305,7 +305,7 @@ def save_stream(folder: Path, **other: Any) -> None:
     ("write", "words"),
     [
         (save_stream, ""),
-        (partial(save_stream, seed=7), "the checkpoint has data.seed=7, got 1"),
+        (partial(save_stream, seed=7), "the checkpoint has data.seed=7, but this run has data.seed=1"),
         (partial(save_stream, progress='{"entries": []}'), "cannot resume from"),
         (partial(save_stream, progress="{"), "cannot resume from"),
         (lambda folder: (folder / STREAM).write_bytes(b"PK"), "cannot resume from"),

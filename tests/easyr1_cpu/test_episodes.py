@@ -239,7 +239,7 @@ def test_prompt_stream_resumes() -> None:
     again.load_state_dict(saved)
     assert [list(rows) for rows in first] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert next(iter(again)) == next(steps) == range(8, 12)
-    with pytest.raises(UsageError, match=r"data\.seed=3, got 4"):
+    with pytest.raises(UsageError, match=r"data\.seed=3, but this run has data\.seed=4"):
         PromptStream(curriculum, 4, 4).load_state_dict(saved)
 
 
