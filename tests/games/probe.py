@@ -12,7 +12,7 @@ import vlmgym
 from vlmgym.sandbox.core.episode import Episode
 
 TOY_TEXT = [
-    max(env_id for env_id in gymnasium.registry if env_id.startswith(f"{name}-v"))
+    max((spec for spec in gymnasium.registry.values() if spec.name == name), key=lambda spec: spec.version or 0).id
     for name in ("CliffWalking", "Taxi", "Blackjack")
 ]
 """Ids of the newest versions of some environments of Gymnasium's family Toy Text."""
