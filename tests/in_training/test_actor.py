@@ -257,6 +257,17 @@ def test_tokens_are_sampled_from_the_logits_of_hugging_face(
             assert token == (logits.argmax() if sampler is None else sampler.draw(logits[None]))
 
 
+def test_adapters_take_part_in_generation(checkpoint: Path, tmp_path: Path) -> None:
+    actor, inputs = make_actor(checkpoint, lora=4), make_prompts(4)
+    base = respond(actor, inputs, range(4), 10, 0.0)
+    change_adapters(actor)
+    actor.save(tmp_path)
+    merged, responses = Reference(tmp_path), respond(actor, inputs, range(4), 10, 0.0)
+    assert responses != base
+    for each, response in zip(inputs, responses):
+        assert merged.logits(*each, response)[:-1].argmax(-1)[: len(response)].tolist() == response
+
+
 def test_responses_depend_on_their_seed_and_not_on_the_batch(actor: Actor) -> None:
     inputs, seeds = make_prompts(4), [5, 6, 7, 8]
     together = respond(actor, inputs, seeds, 8, 1.0)

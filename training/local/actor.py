@@ -20,6 +20,7 @@ from transformers import AutoModelForImageTextToText
 
 from training.core.saving import saving
 from training.local.config import ModelConfig, RolloutConfig
+from training.local.decoding import Decoder
 from training.local.encoding import EncodedPrompt, Encoder, TrainSample
 from training.local.lora import add_lora, load_adapters, save_merged
 from vlmgym.errors import UsageError
@@ -57,13 +58,13 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class _Prefill:
-    """Forward pass over distinct prompts, with cache, mask and positions copied for each response.
+    """Forward pass over distinct prompts, with mask and positions copied for each response.
 
     Attributes:
         hidden: Hidden states of the last layer, shape (prompts, longest prompt, width).
         ids: Prompt tokens, padded on the left, shape (prompts, longest prompt).
         index: Index of each response's prompt, shape (responses,).
-        cache: Attention keys and values of each response's prompt.
+        cache: Attention keys and values of the prompts.
         mask: Attention mask of each response's prompt, shape (responses, longest prompt).
         positions: Position id of each response's first token, shape (responses, 1).
     """
@@ -165,31 +166,28 @@ class Actor(nn.Module):
             raise UsageError(f"a prompt of {length:,} tokens does not fit the model's context of {self.context:,}")
         self.model.eval()
         prefill = self._prefill(prompts, index)
-        cache, mask, positions = prefill.cache, prefill.mask, prefill.positions
+        steps = min(max_tokens, self.context - length)
+        decoder = Decoder(
+            self.model.model.language_model, prefill.cache, prefill.index, prefill.mask, prefill.positions, steps
+        )
         hidden = prefill.hidden[prefill.index, -1]
-        padded = not mask.all()
         sampler = SeededSampler(seeds, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in index]
         active = list(range(len(index)))
-        for _ in range(min(max_tokens, self.context - length)):
+        for _ in range(steps):
             logits = self._logits(hidden)
             tokens = logits.argmax(-1) if sampler is None else sampler.draw(logits)
             for number, token in zip(active, tokens.tolist()):
                 responses[number].append(token)
-            running = [row for row, number in enumerate(active) if responses[number][-1] not in self.ends]
-            if not running:
+            finished = [row for row, number in enumerate(active) if responses[number][-1] in self.ends]
+            if len(finished) == len(active):
                 break
-            if len(running) < len(active):
-                kept = torch.tensor(running, device=self.device)
-                cache.batch_select_indices(kept)
-                mask, positions, tokens = mask[kept], positions[kept], tokens[kept]
-                active = [active[row] for row in running]
-                sampler = None if sampler is None else sampler.select(running)
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            # transformers uses a 4-dimensional mask as it is; building its own would take up to 70% of the time.
-            visible = mask.bool()[:, None, None] if padded else None
-            hidden = self._forward_text(tokens[:, None], visible, positions, cache)[:, -1]
-            positions = positions + 1
+            if finished:
+                order = decoder.drop(finished)
+                active = [active[row] for row in order]
+                tokens = tokens[order]
+                sampler = None if sampler is None else sampler.select(order)
+            hidden = decoder.forward(tokens)
         self.model.train()
         return responses
 
@@ -223,7 +221,6 @@ class Actor(nn.Module):
         batch = self._inputs(prompts)
         out = self.model.model(**batch, use_cache=True)
         rows = torch.tensor(index, device=self.device)
-        out.past_key_values.batch_select_indices(rows)
         positions = torch.tensor([[prompts[number].next_position] for number in index], device=self.device)
         mask = batch["attention_mask"][rows]
         return _Prefill(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
@@ -239,6 +236,7 @@ class Actor(nn.Module):
         """
         hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
         if steps:
+            prefill.cache.batch_select_indices(prefill.index)
             positions = prefill.positions + torch.arange(steps, device=self.device)
             causal = torch.ones(steps, steps, dtype=torch.bool, device=self.device).tril().expand(len(mask), 1, -1, -1)
             visible = torch.cat([prefill.mask.bool()[:, None, None].expand(-1, -1, steps, -1), causal], dim=-1)

@@ -11,6 +11,8 @@ from transformers import LogitsProcessor, PretrainedConfig
 
 IMAGE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
 """Fields of a model config that hold the ids of image tokens."""
+DRAWN_AT_ONCE = 64
+"""Random numbers that a row draws in one call, which takes hardly longer than drawing one."""
 
 
 def image_token_ids(config: PretrainedConfig) -> list[int]:
@@ -28,22 +30,30 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
         """Create a generator for each row from its seed; None for a random seed. `temperature` must be above 0."""
         self._temperature = temperature
         self._rngs = [np.random.default_rng(seed) for seed in seeds]
+        self._numbers = np.empty((len(seeds), 0), np.float32)
+        """The next random numbers of each row."""
 
     def select(self, rows: Sequence[int]) -> SeededSampler:
-        """Return a sampler for some of the rows, which shares their generators."""
+        """Return a sampler for some of the rows, which shares their generators and replaces this sampler."""
         selected = SeededSampler((), self._temperature)
         selected._rngs = [self._rngs[row] for row in rows]
+        selected._numbers = self._numbers[rows]
         return selected
 
     def draw(self, scores: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row of the logits `scores`, of shape (batch, vocab); 0 if the row has a NaN."""
-        uniform = [[1 - rng.random(dtype=np.float32)] for rng in self._rngs]  # above 0 and at most 1
+        if not self._numbers.shape[1]:
+            drawn = [rng.random(DRAWN_AT_ONCE, dtype=np.float32) for rng in self._rngs]
+            self._numbers = 1 - np.stack(drawn)  # above 0 and at most 1
+        uniform = torch.from_numpy(self._numbers[:, :1]).to(scores)
+        self._numbers = self._numbers[:, 1:]
         probabilities = (scores / self._temperature).softmax(-1)
-        # On a GPU, rounding can make cumulative sums decrease, so that a token of probability 0 could be the first to
-        # reach the threshold.
-        cumulative = probabilities.cumsum(-1).masked_fill(probabilities == 0, 0.0)
-        thresholds = torch.tensor(uniform, dtype=scores.dtype, device=scores.device) * cumulative.amax(-1, keepdim=True)
-        return (cumulative >= thresholds).byte().argmax(-1)
+        cumulative = probabilities.cumsum(-1)
+        if scores.device.type != "cpu":
+            # In parallel sums, rounding can make cumulative sums decrease, or increase at a token of probability 0.
+            cumulative = cumulative.masked_fill(probabilities == 0, 0.0).cummax(-1).values
+        thresholds = uniform * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, thresholds).masked_fill_(thresholds.isnan(), 0).squeeze(-1)
 
     def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
         """Return 0 for the drawn tokens and -inf for all others, so that greedy decoding selects the drawn tokens."""
