@@ -25,6 +25,7 @@ from training.local.sft import fine_tune, sft_loss
 from training.local.trainer import compute_ppo_targets
 from training.local.update import (
     MIN_FILL,
+    MIN_FILL_SHARED,
     kl_estimate,
     micro_batches,
     pad,
@@ -288,21 +289,24 @@ def empty_prompts(lengths: Sequence[int]) -> list[EncodedPrompt]:
     return [EncodedPrompt(torch.zeros(length), nothing, nothing, length) for length in lengths]
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("max_size", [1, 3, 64])
-def test_micro_batches_cover_all_samples_with_similar_lengths(max_size: int) -> None:
+def test_micro_batches_cover_all_samples_with_similar_lengths(max_size: int, shared: bool) -> None:
     def fill(indices: Sequence[int]) -> float:
         lengths = [(len(samples[index].prompt.ids), len(samples[index].response)) for index in indices]
-        return min(map(sum, lengths)) / (max(prompt for prompt, _ in lengths) + max(said for _, said in lengths))
+        apart = max(prompt for prompt, _ in lengths) + max(said for _, said in lengths)
+        return min(map(sum, lengths)) / (apart if shared else max(map(sum, lengths)))
 
-    rng = np.random.default_rng(0)
+    rng, least = np.random.default_rng(0), MIN_FILL_SHARED if shared else MIN_FILL
     for _ in range(20):
-        prompts = empty_prompts(rng.integers(1, 200, 12).tolist())
-        samples = [TrainSample(prompts[i], [0] * n) for i, n in zip(*rng.integers(1, [[12], [90]], (2, 40)))]
+        prompts = empty_prompts(rng.integers(1, 200, 40).tolist())
+        index = rng.integers(0, 12, 40) if shared else range(40)
+        samples = [TrainSample(prompts[i], [0] * n) for i, n in zip(index, rng.integers(1, 90, 40))]
         batches = micro_batches(samples, max_size)
         assert sorted(index for batch in batches for index in batch) == list(range(len(samples)))
-        assert all(len(batch) <= max_size and fill(batch) >= MIN_FILL for batch in batches)
+        assert all(len(batch) <= max_size and fill(batch) >= least for batch in batches)
         for before, after in pairwise(batches):
-            assert len(before) == max_size or fill([*before, after[0]]) < MIN_FILL, "one pass would have been enough"
+            assert len(before) == max_size or fill([*before, after[0]]) < least, "one pass would have been enough"
     assert micro_batches([], max_size) == []
 
 

@@ -16,9 +16,9 @@ from training.local.encoding import TrainSample
 from training.local.errors import DivergedError
 from training.local.processes import ALONE, Processes
 
-MIN_FILL = 0.75
-"""Minimum fraction of each row of a micro-batch that is not padding. Less would waste time on padding, and more would
-need more forward passes."""
+MIN_FILL, MIN_FILL_SHARED = 0.9, 0.75
+"""Minimum fraction of each row of a micro-batch that is not padding, the second if prompts are shared. Less would waste
+time on padding, and more would need more forward passes, in each of which shared prompts are repeated."""
 
 
 def policy_loss(
@@ -66,16 +66,19 @@ def token_weights(
 def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
     """Group samples of similar lengths into forward passes, those with the same prompt together; return their indices.
 
-    Samples are sorted by the length of the prompt, then of the response, longest first, because shared prompts and
-    their responses are padded separately.
+    Samples are sorted by length, longest first. If prompts are shared, they and their responses are padded separately,
+    so samples are sorted by the length of the prompt, then of the response.
     """
-    _, prompts = deduplicate([sample.prompt for sample in samples])
-    lengths = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
+    unique, prompts = deduplicate([sample.prompt for sample in samples])
+    shared = len(unique) < len(samples)
+    parts = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
+    lengths: list[tuple[int, ...]] = [*parts] if shared else [(sum(each),) for each in parts]
+    min_fill = MIN_FILL_SHARED if shared else MIN_FILL
     batches: list[list[int]] = []
-    for index in sorted(range(len(samples)), key=lambda i: (-lengths[i][0], prompts[i], -lengths[i][1])):
+    for index in sorted(range(len(samples)), key=lambda i: (-lengths[i][0], prompts[i], -lengths[i][-1])):
         joined = [*batches[-1], index] if batches else []
         padded_length = sum(max(each) for each in zip(*(lengths[i] for i in joined)))
-        if 1 < len(joined) <= max_size and min(sum(lengths[i]) for i in joined) >= MIN_FILL * padded_length:
+        if 1 < len(joined) <= max_size and min(sum(lengths[i]) for i in joined) >= min_fill * padded_length:
             batches[-1] = joined
         else:
             batches.append([index])
