@@ -35,7 +35,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
-    """Requests for the first row of vqa always fail, so this row does not count in the mean score."""
+    """Requests for the first row of vqa always fail, so this row is excluded from the mean score."""
     rows = make_dataset(GAMES, 2 * len(GAMES), split="validation", size=160)
     by_request = {(row["prompt"][0]["content"], *(image.tobytes() for image in row["images"])): row for row in rows}
     answered: dict[str, list[float]] = {game: [] for game in GAMES}

@@ -24,7 +24,7 @@ class WorkerOptions:
         check_num_workers("workers", self.workers)
 
     def pool(self, calls: int) -> ProcessPool:
-        """Make a pool of workers for a number of calls."""
+        """Make a worker pool, with at most one worker per call."""
         return ProcessPool(num_workers_for(calls, self.workers))
 
 

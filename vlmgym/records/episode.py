@@ -85,7 +85,7 @@ class TurnRecord(_Record):
         response: Unchanged response of the policy.
         outcome: Played, illegal or unparsable.
         action: The action; None if unparsable.
-        feedback: Why the action was not played, or an empty string.
+        feedback: Why the response was rejected; empty if its action was played.
         reward: Reward components.
         info: Information about the step, as returned by the game.
         latency: Seconds until the response; None for policies that run in the workers.
@@ -124,7 +124,7 @@ class GameRecord(_Record):
     Attributes:
         id: Id of the game.
         config: Full configuration.
-        history: Number of earlier turns, with images, that prompts of the game repeat by default.
+        history: Number of past turns, with their images, that the game's prompts include by default.
     """
 
     id: str

@@ -65,7 +65,7 @@ class Family(BaseModel):
     Attributes:
         module: Module whose import registers the environments; None if Gymnasium registers them.
         install: How to install the module.
-        envs: Texts and settings, by patterns of environment ids.
+        envs: Texts and settings; each entry applies to the environment ids that match its patterns.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
