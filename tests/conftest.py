@@ -68,7 +68,7 @@ class Skipped(pytest.File):
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Report test files of other environments as skipped."""
+    """Skip test files whose dependencies are installed only in another virtual environment."""
     module, _ = needed(module_path)
     return None if is_installed(module) else Skipped.from_parent(parent, path=module_path)
 

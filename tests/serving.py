@@ -36,7 +36,7 @@ class Server:
 
 
 def serving_python() -> Path:
-    """Return the Python that has vLLM; without it, skip the test, or fail it in CI."""
+    """Return the path of Python in `.venv-serve`; if it is not set up, skip the test, or fail it in CI."""
     if not (ENVIRONMENT / ".vlmgym-setup").exists():
         lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --serve")
     return ENVIRONMENT / "bin" / "python"

@@ -66,8 +66,8 @@ def test_warnings_about_stages() -> None:
     assert "16 states per step" in title
     assert header.split("  ")[0] == "game"
     assert lines[3:] == [
-        "warning: stage small of 2048 has fewer states (12) than a batch (16)",
-        "warning: stage 3 of 2048 begins at step 4, but training ends after 3",
+        "warning: stage 'small' of 2048 has fewer states (12) than a batch (16)",
+        "warning: stage '3' of 2048 begins at step 4, but training ends after 3",
     ]
     assert len(describe(curriculum_of(BY_EPISODE), 12, 5, 1)) == 5
     assert describe(curriculum_of({"game": "2048"}), 16, 3, 1) == []

@@ -17,7 +17,7 @@ ARGS = ("--noconftest", "-p", "tests.in_training.conftest", "-q", "-p", "no:cach
 
 
 def test_training_with_transformers_5() -> None:
-    """The environment of vLLM has transformers 5; the other packages come from the environment for training."""
+    """`.venv-serve` has transformers 5; all other packages come from `.venv-train`."""
     folder = "tests/in_training"
     tests = [
         f"{folder}/test_actor.py",

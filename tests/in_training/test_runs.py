@@ -147,7 +147,7 @@ def test_check_prints_the_schedule_and_trains_nothing(
         ["swap", "first", "1", "2", "1"],
         ["swap", "later", "3", "to the end", "to the end"],
     ]
-    assert lines[4:] == ["warning: stage bright of 2048 has fewer states (1) than a batch (1.5)", "no problems found"]
+    assert lines[4:] == ["warning: stage 'bright' of 2048 has fewer states (1) than a batch (1.5)", "no problems found"]
     assert not (tmp_path / "run").exists()
 
 

@@ -78,7 +78,7 @@ def start_rollouts(
         play: Length of episodes and contents of prompts.
         states: Distribution of initial states.
         reward: Reward weights and shaping.
-        validation: Draw states, or questions of a finite dataset, that are kept for validation.
+        validation: Draw states, or questions of a finite dataset, that are held out for validation.
         transform: Function applied to each image before the model sees it.
     """
     for prompt_id, pick in picks.items():

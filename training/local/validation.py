@@ -92,7 +92,7 @@ def check_gate(
     """Measure the model on states other than the validation states, to decide if supervised fine-tuning has succeeded.
 
     These states are drawn separately from training states as well. However, questions of a finite dataset are training
-    questions, because all others are kept for validation.
+    questions, because all others are held out for validation.
     """
     episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)
     return _respond(actor, config, episodes, GATE_STREAM, None)

@@ -50,8 +50,8 @@ def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConf
     """Make the games of a checkpoint, or its full curriculum.
 
     Raises:
-        UsageError: Another option changes the games, the model was trained on grey images, or fewer questions were
-            kept for validation than are played.
+        UsageError: Another option changes the games, the model was trained on grey images, or there are more
+            episodes than questions held out for validation.
     """
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --strict, --config"
@@ -60,5 +60,5 @@ def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConf
         raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
     kept = record.validation_questions
     if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
-        raise UsageError(f"{kept:,} questions were kept for validation: lower --episodes {config.episodes:,}")
+        raise UsageError(f"{kept:,} questions were held out for validation: lower --episodes {config.episodes:,}")
     return record.full_curriculum() if full_curriculum else record.reached_games()

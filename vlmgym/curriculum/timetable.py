@@ -58,7 +58,7 @@ def timetable(curriculum: Curriculum, batch_size: int) -> list[StageTime]:
 def warnings(times: list[StageTime], steps: int) -> Iterator[str]:
     """Yield a warning for each stage that is shorter than a batch or would begin after the last of `steps` steps."""
     for time in times:
-        name = f"stage {time.stage} of {time.game}"
+        name = f"stage {time.stage!r} of {time.game}"
         if time.first_step is not None and time.first_step > steps:
             yield f"{name} begins at step {time.first_step:,}, but training ends after {steps:,}"
         elif time.steps is not None and time.steps < 1:

@@ -80,7 +80,7 @@ class LiveProgress(ProgressWithStatus):
         self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
-        """Count a finished episode, and advance the bar by the turns left up to the turn limit."""
+        """Count a finished episode, and advance the bar by the turns that it did not use."""
         if episode.score is not None:
             self._scores[episode.game.id].append(episode.score)
         self._errors += episode.status == "error"

@@ -45,7 +45,7 @@ class StepBuffers:
         numbers: `STEP_DTYPE`, shape (num_envs,).
         frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); None if nothing is drawn.
         final_frames: Last images of episodes that were reset in the same step, in the form of `frames`; None if nothing
-            is drawn or autoreset has another mode.
+            is drawn or the autoreset mode is not `SAME_STEP`.
     """
 
     numbers: PrivateArray

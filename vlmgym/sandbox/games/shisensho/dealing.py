@@ -1,4 +1,4 @@
-"""Dealing of boards: random, or solvable by construction."""
+"""Deal boards, at random or solvable by construction."""
 
 from __future__ import annotations
 
