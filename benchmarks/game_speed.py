@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _first_seconds(game: Game[Any, Any], deals: int = 20) -> float:
-    """Return the mean number of seconds to start an episode and draw its first images."""
+    """Return the mean time in seconds to start an episode and draw its first images."""
     start = time.perf_counter()
     for seed in range(10_000, 10_000 + deals):
         game.images(game.start(np.random.default_rng(seed)))

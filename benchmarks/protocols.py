@@ -79,7 +79,7 @@ class BoundedOracle(StatePolicy):
     nodes = 30
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """Return a response that consists of an answer, without perception or reasoning."""
+        """Return a response that is only an answer, without perception or reasoning."""
         pair = best_move(state.board, game.config.turns, self.nodes)
         assert pair is not None, "the episode has not ended"
         return answer_only(game.format(pair))
@@ -100,7 +100,7 @@ class G1Random(StatePolicy):
             raise UsageError(f"{self.name} plays shisensho, not {game.name}")
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
-        """Return a response that consists of an answer, without perception or reasoning."""
+        """Return a response that is only an answer, without perception or reasoning."""
         packed = int(rng.integers(8, size=4) @ (216, 36, 6, 1))
         return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 

@@ -29,7 +29,7 @@ def repeat(work: Callable[[], int]) -> Trial:
 
 
 def copying(size: int, num_envs: int) -> Trial:
-    """Return a trial that copies one frame per environment step, as an upper limit for environments."""
+    """Return a trial that only copies one frame per environment step, an upper bound for the speed of environments."""
     rng = np.random.default_rng(0)
     sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
     shown = np.zeros_like(sources)

@@ -1,11 +1,11 @@
-"""Estimate how long a training step of `training/configs/base.yaml` takes on 4 GPUs, from sizes and data sheets.
+"""Estimate how long a training step of `training/configs/base.yaml` takes on 4 GPUs, from model sizes and data sheets.
 
     .venv/bin/python -m benchmarks.step_time
 
-A forward pass takes two operations per parameter and token. The log-probabilities of actor and reference cost one
-forward pass each. The update costs as much as four: one forward pass, its recomputation, and a backward pass that costs
-twice as much as a forward pass. For each token of the longest response, generation reads the weights and the KV cache
-of all sequences.
+A forward pass takes two FLOPs per parameter and token. Computing the log-probabilities of the actor and of the
+reference model takes one forward pass each. The update costs as much as four forward passes: one, its recomputation,
+and a backward pass, which costs as much as two. For each token of the longest response, generation reads the weights
+and the KV cache of all sequences.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from __future__ import annotations
 from benchmarks.markdown import table
 
 PARAMETERS, CACHE = 8.3e9, 28 * 2 * 4 * 128 * 2
-"""Number of parameters of Qwen2.5-VL-7B, and bytes of its KV cache per token, the product of layers, 2 for keys and
-values, KV heads, head width, and 2 bytes in bfloat16."""
+"""Number of parameters of Qwen2.5-VL-7B, and bytes of its KV cache per token: layers x 2 (keys and values) x KV heads x
+head dimension x 2 (bytes of a bfloat16)."""
 GPUS, TENSOR_PARALLEL, PROMPTS, RESPONSES = 4, 2, 128, 8
 PROMPT, RESPONSE, LONGEST = 780, 300, 1024
 """Numbers of tokens: of a prompt, of an average response (an assumption), and of the longest response."""
 HARDWARE = {"A100": (312e12, 2.0e12), "H100": (989e12, 3.35e12)}
-"""Peak operations per second in bfloat16, and peak memory bandwidth in bytes per second, from NVIDIA's data sheets for
-the 80 GB SXM modules."""
+"""Peak bfloat16 FLOPS, and peak memory bandwidth in bytes per second, from NVIDIA's data sheets for the 80 GB SXM
+modules."""
 COMPUTE, BANDWIDTH, HOST_LINK = 0.4, 0.6, 25e9
-"""Assumptions: fractions of peak operations and of peak bandwidth that are reached, and bytes per second between a GPU
-and the host."""
+"""Assumptions: achieved fractions of peak FLOPS and of peak bandwidth, and bytes per second between a GPU and the
+host."""
 STEPS = 300
 
 
 def estimate(operations: float, bandwidth: float) -> dict[str, float]:
-    """Return the seconds that each part of a step takes, given a GPU's peak operations and bandwidth per second."""
+    """Return the seconds taken by each part of a step, given a GPU's peak FLOPS and bandwidth in bytes per second."""
     rows = PROMPTS * RESPONSES
     forward = 2 * PARAMETERS * rows * (PROMPT + RESPONSE) / (GPUS * operations * COMPUTE)
     read = 2 * PARAMETERS / TENSOR_PARALLEL + CACHE * rows * (PROMPT + RESPONSE / 2) / GPUS

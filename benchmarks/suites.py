@@ -73,7 +73,7 @@ COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeCon
 
 
 def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
-    """Write the file of a suite; measure the baselines of games that `known` lacks or that have changed since."""
+    """Write a suite's file; measure the baselines of games that are not in `known` or have changed since."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
     if config.baseline_episodes < config.episodes:

@@ -143,7 +143,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's API key from the policy `openai`, and shorten its waits before retries."""
+    """Hide the user's API key from the policy `openai`, and shorten its retry backoff."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("vlmgym.policies.openai_client.FIRST_BACKOFF", 0.01)
 

@@ -1,4 +1,4 @@
-"""The overview of extras and installed packages."""
+"""`vlmgym doctor`: extras and their missing packages."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_results(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
-    """`again` is a copy of the run `state` that was resumed from checkpoint 2, up to step 4."""
+    """The run `again` is a copy of `state`, resumed from checkpoint 2 and trained to step 4."""
     again, aside = runs / "again", runs / "again" / "after_step_000002"
     assert [row["step"] for row in metrics(again)] == [1, 2, 3, 4]
     assert metrics(again)[:2] == metrics(runs / "state")[:2]

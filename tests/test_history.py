@@ -1,4 +1,4 @@
-"""Games that need memory repeat earlier turns by default, wherever they are played."""
+"""Prompts of games that need memory repeat earlier turns by default, in episodes, evaluation and training."""
 
 from __future__ import annotations
 

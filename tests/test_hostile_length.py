@@ -75,7 +75,7 @@ def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
 
 
 def seconds(game: Any, state: Any, response: str) -> float:
-    """Return the best CPU time of scoring a response in at most `TRIES` tries; a time below `SECONDS` is the last."""
+    """Return the best CPU time of scoring a response in up to `TRIES` tries, stopping at the first below `SECONDS`."""
     taken = []
     for _ in range(TRIES):
         begun = time.thread_time()
@@ -87,7 +87,7 @@ def seconds(game: Any, state: Any, response: str) -> float:
 
 
 def check(game_id: str, place: str, build: Callable[[int], str]) -> None:
-    """Score texts made by `build`, in a section, from short to long, and check their times."""
+    """Check that scoring time stays low as texts made by `build`, placed in the section `place`, grow longer."""
     game, state, _ = grammar(game_id)
     score_response(game, state, "", np.random.default_rng(0))  # imports and tables must not count
     length, before = 250, 0.0

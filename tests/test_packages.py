@@ -68,7 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel into an empty environment that takes its dependencies from this one."""
+    """Install the wheel into an empty virtual environment that takes its dependencies from the current one."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     pip("--python", folder / "bin" / "python", "install", "--quiet", "--no-deps", "--no-index", built[1])

@@ -66,7 +66,7 @@ def test_flash_attention_is_built_for_every_python() -> None:
 
 
 def resolve(python: str, *args: str) -> list[str]:
-    """Resolve requirements for a Python on Linux, without installing them."""
+    """Resolve requirements for a Python version on Linux, without installing them."""
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if uv is None:
         lacking("uv is not installed")

@@ -138,7 +138,7 @@ musing = st.lists(st.one_of(prose, secret, mention), max_size=4).map("".join)
 
 
 def closed_thought(content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Draw thoughts that are closed, by a closing tag of their kind or by the end of a comment."""
+    """Draw closed thoughts: sections with a matching closing tag, or complete comments."""
     return st.one_of(*(section(name, content) for name in THOUGHTS), musing.map(lambda text: f"<!--{text}-->"))
 
 

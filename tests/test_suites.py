@@ -166,7 +166,7 @@ def test_files_of_suites_are_unchanged():
 
 @pytest.mark.parametrize("game_id", sorted({game for name in SHIPPED for game in read_suite(name).games}))
 def test_shipped_suites_are_unchanged(game_id):
-    """If this test fails, images, prompts, rules or states of a game have changed: freeze new versions of suites."""
+    """If this test fails, a game's images, prompts, rules or states have changed: freeze new versions of the suites."""
     found = {}
     for name in SHIPPED:
         suite = read_suite(name)
@@ -178,7 +178,7 @@ def test_shipped_suites_are_unchanged(game_id):
 
 
 def test_the_committed_submission_is_of_its_suite():
-    """If this test fails after a change of the suite, run `benchmarks.tiny_submission` again."""
+    """If this test fails after a change to the suite, run `benchmarks.tiny_submission` again."""
     folder = Path(__file__).parents[1] / SUBMISSION
     run = open_run(folder)
     assert read_suite(run.config.suite).differences(run.config) == []

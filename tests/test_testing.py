@@ -1,4 +1,4 @@
-"""Each conformance check finds the fault of a game that was broken on purpose."""
+"""Each conformance check finds the fault in a deliberately broken game."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SMALL = Config2048(size=128)
 
 
 def fault(check: str, message: str, title: str, game: type[Game[Any, Any]] | None = None, /, **members: Any) -> Any:
-    """Make a test case: a check, a broken game, and the message. By default, the game is 2048 with these members."""
+    """Make a test case: a check, a broken game (by default 2048 with `members` replaced), and the expected message."""
     broken = game or type(title, (Game2048,), {"__doc__": "Broken.", "__module__": __name__, **members})
     return pytest.param(check, broken, message, id=f"{check}-{title}")
 

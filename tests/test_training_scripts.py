@@ -50,7 +50,7 @@ def test_sft_passes_data_and_template(exported: Path, tmp_path: Path, model: str
 
 
 def test_fine_tuned_checkpoints_are_evaluated_as_trained(exported: Path, tmp_path: Path) -> None:
-    """The command in place of LLaMA-Factory only creates the folder of the checkpoint."""
+    """The command that stands in for LLaMA-Factory only creates the checkpoint folder."""
     command, out, run_folder = tmp_path / "train", tmp_path / "out", tmp_path / "run"
     command.write_text('#!/bin/sh\nfor word; do case $word in output_dir=*) mkdir "${word#*=}" ;; esac; done\n')
     command.chmod(0o755)

@@ -97,7 +97,7 @@ def importing(who: str, extra: str) -> Iterator[None]:
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Describe the first problem of a pydantic error as `field: message (got value)`."""
+    """Describe the first problem in a pydantic error as `field: message (got value)`."""
     return describe_validation_errors(error)[0]
 
 

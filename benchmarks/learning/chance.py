@@ -14,10 +14,10 @@ def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
     """Return the mean reward of random answers and of the best constant answer.
 
     Args:
-        episodes: Episodes of one game, in the states to answer.
+        episodes: Episodes of one game, each in the state to respond to.
 
     Raises:
-        UsageError: The game's actions cannot be listed.
+        UsageError: The game's actions cannot be enumerated.
     """
     game, reward = episodes[0].config.game, episodes[0].config.reward
     states = [episode.episode.state for episode in episodes]

@@ -74,7 +74,7 @@ class Trained:
         chance: Mean rewards of random answers and of the best constant answer.
         before: Validation results after SFT, by condition.
         after: Validation results after RL, by condition.
-        novel: Validation result after RL in states that did not occur in training; None if all occurred.
+        novel: Validation result after RL on states not seen in training; None if all were seen.
         curve: Metrics by step.
     """
 

@@ -1,4 +1,4 @@
-"""Games to learn, with options that differ from the preset `tiny`, and the runs that are compared."""
+"""Games to train on, with options that override the preset `tiny`, and the runs to compare."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Game:
-    """A game to learn.
+    """A game to train on.
 
     Attributes:
-        title: Title of its panel.
+        title: Title in tables and figures.
         args: Options of `training.local.train` for all of its runs.
-        rl_args: Further options of runs by reinforcement learning.
-        measures: Columns of the table with their titles: score, turns, or played (legal turns). The first is drawn.
-        goal: Value of the first measure to reach, if any.
+        rl_args: Further options of its RL runs.
+        measures: Titles of table columns, by measure: score, turns, or played (legal turns). The first is plotted.
+        goal: Target for the first measure, if any.
         batches: Batches of expert demonstrations in the run `DEMONSTRATIONS`.
-        steps: Steps of every run that continues another one; PPO makes several updates in each.
-        seeds: Seeds of training.
+        steps: Steps of each run that continues another one; PPO makes several updates per step.
+        seeds: Training seeds.
         runs: Runs by name, in order.
     """
 
@@ -37,13 +37,13 @@ class Game:
 
 @dataclass(frozen=True)
 class Run:
-    """How a model is trained.
+    """A training run.
 
     Attributes:
-        start: Run whose model it continues; None creates a model.
-        sft: Trains on demonstrations, not by reinforcement learning.
+        start: Run whose model is trained further; None creates a new model.
+        sft: True to train on demonstrations instead of by RL.
         args: Further options.
-        every_seed: Trains with every seed of the game, not only the first.
+        every_seed: True to train with every seed of the game, not only the first.
     """
 
     start: str | None

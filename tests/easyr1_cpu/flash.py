@@ -50,7 +50,7 @@ def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: f
 
 
 def unpad_input(rows: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack rows of shape (batch, length, ...) to (tokens, ...), and return the indices of the tokens."""
+    """Pack rows of shape (batch, length, ...) into (tokens, ...); also return the indices of the tokens."""
     places = mask.flatten().nonzero().flatten()
     return rows.flatten(0, 1)[places], places
 

@@ -24,7 +24,7 @@ def oracle_turns(game: Game[Any, Any], state: Any, most: int = 200) -> int:
 
 
 def fewest_turns(game: Game[Any, Any], state: Any, key: Callable[[Any], Hashable]) -> int:
-    """Return the fewest turns to the end, by breadth-first search over all actions; `key` identifies a state."""
+    """Return the minimum number of turns to the end, by breadth-first search; `key` identifies a state."""
     seen, layer, turns = {key(state)}, [state], 0
     while layer:
         following = []

@@ -31,7 +31,7 @@ def start(game: Nlvr2, seed: int) -> Nlvr2State:
 
 @pytest.fixture(scope="module")
 def states() -> list[Nlvr2State]:
-    """Return statements of all kinds about small scenes, so that wordings repeat often."""
+    """Return states with all kinds of statements, but few colours and shapes, so that wordings repeat often."""
     game = Nlvr2(Nlvr2Config.at(1, 1, kinds=5, colours=3, shapes=3))
     return [start(game, seed) for seed in range(STATEMENTS)]
 

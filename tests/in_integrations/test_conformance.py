@@ -1,7 +1,7 @@
-"""For the same responses, every adapter has the texts, images, outcomes, rewards and score of `vlmgym.Episode`.
+"""Given the same responses, every adapter gives the texts, images, outcomes, rewards and score of `vlmgym.Episode`.
 
-`DRIVERS` has a function for each adapter that plays a case, if possible through the framework's own entry point.
-Cases are skipped where the framework is not installed.
+`DRIVERS` maps each adapter to a function that plays a case, through the framework's own entry point if possible.
+Cases are skipped if the framework is not installed.
 """
 
 from __future__ import annotations

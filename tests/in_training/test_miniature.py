@@ -1,4 +1,4 @@
-"""Whole games of benchmarks.miniature, its page, and what its demonstrations are made of."""
+"""Runs, whole games, demonstrations and results page of benchmarks.miniature."""
 
 from __future__ import annotations
 

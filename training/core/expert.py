@@ -1,4 +1,4 @@
-"""Expert responses for supervised fine-tuning: true perception, the game's own reasoning, and an answer."""
+"""Expert responses for supervised fine-tuning: ground-truth perception, the game's own reasoning, and an answer."""
 
 from __future__ import annotations
 

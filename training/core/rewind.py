@@ -21,8 +21,8 @@ FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
 def set_aside(folder: Path, step: int) -> Path | None:
     """Move everything written after a step to a new folder within the run; return this folder.
 
-    Return None if nothing was written after the step. The file of metrics is copied, because it also has the earlier
-    steps, which the trainer keeps.
+    Return None if nothing was written after the step. The metrics file is copied, not moved, because it also has the
+    earlier steps, which the trainer keeps.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]

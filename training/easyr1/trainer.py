@@ -205,7 +205,7 @@ class VlmgymTrainer(RayPPOTrainer):
 
 
 def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """Compute, over responses, the mean of each reward part and the fraction of each outcome."""
+    """Compute the mean of each reward part and the fraction of each outcome over responses."""
     metrics = {}
     for part in ("total", "game", "format", "perception", "perception_exact"):
         found = [getattr(result.turn.reward, part) for result in results]

@@ -285,7 +285,7 @@ class Actor(nn.Module):
                 shutil.copy(file, folder / file.name)
 
     def save_trained(self, folder: Path) -> None:
-        """Save the trained weights: the checkpoint, or only the adapters; raise `OutputError` if that fails."""
+        """Save the trained weights: the adapters if any, else the full model; raise `OutputError` on failure."""
         if self.adapters is None:
             self.save(folder / MODEL)
         else:

@@ -16,7 +16,7 @@ from vlmgym.records.output_folder import OutputFolder
 
 
 class Curves:
-    """Writes the metrics of each step."""
+    """Logs the metrics of each step to a JSONL file, a plot, TensorBoard and, if given, W&B."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
         """Open the files; keep existing metrics up to step `after`, and drop later ones, whose steps are repeated."""

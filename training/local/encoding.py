@@ -164,7 +164,7 @@ class Encoder:
         return torch.from_numpy(levels)
 
     def tokens(self, response: str) -> list[int]:
-        """Encode a response with its end token."""
+        """Tokenize a response and append the end token."""
         return [*self.tokenizer.encode(response, add_special_tokens=False), self.end]
 
     def text(self, tokens: Sequence[int]) -> str:

@@ -64,7 +64,7 @@ def token_weights(
 
 
 def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
-    """Group samples of similar lengths into forward passes, those with the same prompt together; return their indices.
+    """Group samples of similar length into forward passes, with equal prompts adjacent; return their indices.
 
     Samples are sorted by length, longest first. If prompts are shared, they and their responses are padded separately,
     so samples are sorted by the length of the prompt, then of the response.

@@ -1,4 +1,4 @@
-"""Validation by single responses: means of reward, perception and format over one response to each of several states.
+"""Single-response validation: mean reward, perception and format over one response to each validation state.
 
 Validation states are drawn separately from training states. Questions of a finite dataset that are used for validation
 are never trained on; a generated state may by chance also occur in training.
@@ -29,7 +29,7 @@ Images = Literal["true", "blank", "shuffled"]
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """Means over responses, one to each of several states.
+    """Means over one response to each validation state.
 
     Attributes:
         responses: Number of responses.
@@ -91,7 +91,7 @@ def check_gate(
 ) -> ValidationResult:
     """Measure the model on states other than the validation states, to decide if supervised fine-tuning has succeeded.
 
-    These states are drawn separately from training states as well. However, questions of a finite dataset are training
+    These states are also drawn separately from training states. In a finite dataset, however, they are training
     questions, because all others are held out for validation.
     """
     episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)

@@ -67,7 +67,7 @@ class Recommendation:
 
 
 def bench(config: BenchConfig, console: Console | None = None) -> Recommendation:
-    """Measure layouts, print a table and a recommendation."""
+    """Measure layouts, print a table and a recommendation, and return the recommendation."""
     console = console or Console()
     rates = measure_layouts(config)
     found = recommend(rates)

@@ -1,4 +1,4 @@
-"""Compare the rates of several candidates fairly: in one run, which alternates between them for several rounds."""
+"""Compare the rates of several candidates fairly, alternating between them for several rounds in one run."""
 
 from __future__ import annotations
 

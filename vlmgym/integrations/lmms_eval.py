@@ -100,9 +100,9 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Return the score of a response (the game's own reward), and 1 for its outcome and 0 for the other outcomes.
+    """Return the score of a response (the game's own reward) and its outcome, one-hot over all outcomes.
 
-    A failed request has only `failed` = 1, and does not count in the means of the other metrics.
+    A failed request has only `failed` = 1, and does not count toward the means of the other metrics.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):

@@ -24,7 +24,7 @@ class Redactor:
         self._forms = sorted(forms, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
-        """Replace each secret in a text by `[redacted]`."""
+        """Replace each secret in a text with `[redacted]`."""
         for form in self._forms:
             text = text.replace(form, REDACTED)
         return text

@@ -31,7 +31,7 @@ class OutputFolder:
     """
 
     def __init__(self, folder: Path, marker: Path | None = None) -> None:
-        """Set the folder, and the path of its list if that is not in the folder. Reads and writes nothing."""
+        """Set the folder, and the path of its list if stored elsewhere. Reads and writes nothing."""
         self.folder = folder.absolute()  # a policy may change the working directory
         self.list = FileList(marker or self.folder / MARKER)
 

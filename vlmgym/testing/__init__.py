@@ -102,7 +102,7 @@ def check_game(
 
 
 def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
-    """Run one check; its error message and notes start with the name of the check and the game."""
+    """Run one check and return its notes; errors and notes start with the name of the check and the game."""
     try:
         notes = check(game, seeds) or []
     except Exception as error:  # any unexpected error is a fault of the game

@@ -15,7 +15,7 @@ from vlmgym.testing.transcript import act_and_describe, assert_same, digest
 
 
 def check_json_round_trip(game: AnyGame, seeds: Seeds) -> None:
-    """Check that states survive JSON unchanged, and that other texts raise `StateError`."""
+    """Check that states survive JSON unchanged, and that invalid text raises `StateError`."""
     for state in sample_states(game, seeds):
         text = game.to_json(state)
         assert "\n" not in text, f"the JSON of a state has several lines: {text!r}"

@@ -102,7 +102,7 @@ def _estimate(value: Estimate | None, bar: str = "") -> str:
 
 
 def _cell(key: object, shown: str, bar: str = "") -> str:
-    """Return a table cell with a sorting key, a text, and a bar if given."""
+    """Return an HTML table cell with a sort key, a text, and a bar if given."""
     kind = "number" if isinstance(key, int | float) else "text"
     return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 

@@ -38,7 +38,7 @@ class Cuts:
 
 
 def cuts_of(game: Game[Any, Any], shape: tuple[int, ...]) -> Cuts:
-    """Return where an image is cut: a board into its cells and the border around them, other images into one tile."""
+    """Return the tile edges of an image: boards are cut into cells and border, other images are a single tile."""
     height, width = shape[:2]
     if not isinstance(game, BoardGame):
         return Cuts((0, width), (0, height))

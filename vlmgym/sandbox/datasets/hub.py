@@ -20,7 +20,7 @@ CONVERTED = "refs/convert/parquet"
 
 
 def open_hub(name: str, split: str | None) -> Table:
-    """Open a split of a dataset on the Hub, downloading it to the cache of `datasets` if needed.
+    """Open a split of a dataset on the Hub, downloading it to the `datasets` cache if needed.
 
     `split` may be None if there is only one.
     """

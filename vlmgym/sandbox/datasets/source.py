@@ -34,7 +34,7 @@ class Example:
 class Source:
     """A table whose columns are mapped to the fields of a task.
 
-    `columns` has the column of each field, as returned by `map_columns`; for `hosts`, see `image_bytes`.
+    `columns` maps each field to its column, as returned by `map_columns`; for `hosts`, see `image_bytes`.
     """
 
     def __init__(

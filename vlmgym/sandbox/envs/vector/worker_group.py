@@ -1,4 +1,4 @@
-"""The workers of a vector environment as a group, which sends them calls and collects their replies."""
+"""Group of a vector environment's workers: sends them calls and collects their replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WorkerGroup:
     Attributes:
         all: Indices of all environments.
         closed: True once the group is closed.
-        in_flight: Bool array of shape (num_envs,); True for environments with a reply that has not been taken.
+        in_flight: Bool array of shape (num_envs,); True for environments whose reply has not been collected.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:

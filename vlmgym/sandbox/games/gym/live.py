@@ -1,7 +1,7 @@
 """Running environments, indexed by their current state.
 
-An episode continues in a running environment that is in its state. If there is none, another environment is brought to
-this state by replaying the actions, or, for environments that can copy their state (ALE), by restoring a copy.
+An action is played in a running environment that is already in the episode's state. If there is none, another
+environment is brought to that state by replaying the actions or, if it can copy its state (ALE), by restoring a copy.
 Environments are never closed, because `close` often shuts down pygame for the whole process.
 """
 

@@ -77,7 +77,7 @@ class SceneConfig(TaskConfig):
         return place_objects(kinds, rng, visible=self.visible, crop=self.crop, rotation=self.rotation, accept=accept)
 
     def check_scene(self, scene: Scene) -> None:
-        """Raise `StateError` if a scene has too few or too many objects, or one with an attribute that is not allowed."""
+        """Raise `StateError` if a scene has too few or too many objects, or an object with a disallowed attribute."""
         vocabulary = self.vocabulary
         if not 1 <= len(scene) <= self.objects:
             raise StateError(f"a scene must have 1 to {self.objects} objects, got {len(scene)}")

@@ -1,4 +1,4 @@
-"""Text descriptions of scenes, one object per line, and scores for the descriptions of models."""
+"""Text descriptions of scenes, one object per line, and scoring of models' descriptions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ MAX_DEALS = 1000
 
 
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:
-    """Deal a full board with at least one legal move.
+    """Deal a full board with at least one legal move; if `solvable`, one that can be cleared.
 
     `tiles` has the name of each tile; `tiles[2 * n]` and `tiles[2 * n + 1]` are equal for each n.
     """

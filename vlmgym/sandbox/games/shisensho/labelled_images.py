@@ -76,7 +76,7 @@ def open_cifar10(path: Path, split: str) -> LabelledImages:
 
 
 def is_cifar10(path: Path) -> bool:
-    """True for a tar archive, the folder of CIFAR-10's batches, or a folder that contains its archive or that folder.
+    """True for a tar archive, CIFAR-10's batch folder, or a folder that contains CIFAR-10's archive or batch folder.
 
     Raises:
         UsageError: The path is or contains CIFAR-10 as Python pickles.

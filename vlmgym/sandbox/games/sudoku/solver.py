@@ -149,8 +149,8 @@ def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...
     Args:
         side: Number of cells per row.
         clues: Number of clues; a puzzle has more if no further clue can be removed.
-        search: If true, clues that only a search can recover are removed too, and a puzzle that singles alone solve is
-            dealt anew. If false, singles alone solve the puzzle.
+        search: If true, clues that only a search can recover are removed too, and puzzles that singles alone solve are
+            rejected. If false, singles alone solve the puzzle.
         seed: Seed of the puzzle.
 
     Raises:

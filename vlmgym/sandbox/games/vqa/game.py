@@ -157,7 +157,7 @@ class Vqa(LineTask[VqaState]):
         return "images from data are not described" if self.config.data else None
 
     def perceive(self, state: VqaState, text: str) -> Perception | None:
-        """Score a description of the scene by `compare_descriptions`; None for images from data."""
+        """Score a description of the scene with `compare_descriptions`; None for images from data."""
         if state.scene is None:
             return None
         return compare_descriptions([object_descriptions(state.scene, self.config.crop)], [text])
