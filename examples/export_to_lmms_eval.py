@@ -1,4 +1,4 @@
-"""Write single moves as tasks of lmms-eval; docs/integrations/lmms_eval.md explains it.
+"""Write single moves as lmms-eval tasks; docs/integrations/lmms_eval.md explains it.
 
 python examples/export_to_lmms_eval.py --folder tasks --games geospot nlvr2 vqa caption --rows 100
 """

@@ -1,4 +1,4 @@
-"""Tasks of Inspect with settings of your own: `inspect eval examples/inspect_tasks.py --model openai/gpt-5-mini`."""
+"""Inspect tasks with your own settings: `inspect eval examples/inspect_tasks.py --model openai/gpt-5-mini`."""
 
 from inspect_ai import Task, task
 

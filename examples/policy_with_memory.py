@@ -2,7 +2,7 @@
 
 vlmgym eval 2048 --policy examples/policy_with_memory.py:play
 
-A policy gets the pending turns of many episodes together; `prompt.episode_id` tells them apart.
+A policy gets the pending turns of many episodes as one batch; `prompt.episode_id` tells them apart.
 """
 
 from collections import defaultdict

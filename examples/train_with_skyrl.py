@@ -1,4 +1,4 @@
-"""Train a vision-language model on whole episodes with SkyRL; docs/integrations/skyrl.md has the whole command.
+"""Train a vision-language model on whole episodes with SkyRL; docs/integrations/skyrl.md has the full command.
 
 python examples/train_with_skyrl.py --folder data/skyrl --only-data       # write the datasets
 python examples/train_with_skyrl.py --folder data/skyrl OPTION=VALUE ...  # write them and train with SkyRL's options

@@ -1,7 +1,7 @@
 """Train a vision-language model on a game with TRL's GRPO; docs/integrations/trl.md explains it.
 
 python examples/train_with_trl.py                # single moves, any vision-language model that TRL supports
-python examples/train_with_trl.py --turns 10     # whole episodes; the model needs a chat template with tools
+python examples/train_with_trl.py --turns 10     # whole episodes; the model's chat template must support tools
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A server of the OpenAI chat API with scripted failures, in a thread with real sockets; helpers to evaluate on it."""
+"""An OpenAI chat API server with scripted failures, in a thread with real sockets, and helpers to evaluate on it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UP = "<answer>up</answer>"
 
 @dataclass(frozen=True)
 class Request:
-    """A received request; `number` counts requests in order of arrival."""
+    """A received request; `number` is its index in order of arrival."""
 
     number: int
     path: str
     headers: dict[str, str]
-    """Values by lower-case name."""
+    """Header values by lower-case name."""
     body: dict[str, Any]
     arrived: float
     at_once: int
@@ -62,7 +62,7 @@ class Answer:
     pause: float | None = None
     """Seconds between chunks of 1 KiB of the body."""
     endless: bool = False
-    """Send the body again and again, forever."""
+    """Keep sending the body forever."""
     raw: bytes | None = None
     """Send these bytes instead of an HTTP response, and close the connection."""
 
@@ -71,7 +71,7 @@ Behaviour = Callable[[Request], Answer]
 
 
 def completion(content: Any, finish_reason: Any = "stop", delay: float = 0.0, **message: Any) -> Answer:
-    """Make a valid completion."""
+    """Make a response with a valid completion."""
     reply = {"role": "assistant", "content": content, **message}
     return as_json(
         {
@@ -91,7 +91,7 @@ def as_json(data: Any, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
-    """Make an error response of the API; `retry_after="1"` sets the header Retry-After."""
+    """Make an API error response; `Retry_After="1"` sets the header Retry-After."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return as_json({"error": {"message": message, "type": "error", "code": None}}, status, named)
 
@@ -100,18 +100,18 @@ GOOD = completion(UP)
 
 
 def well_behaved(request: Request) -> Answer:
-    """Respond with a move of 2048 that depends only on the request."""
+    """Respond with a 2048 move that depends only on the request."""
     body = json.dumps(request.body, sort_keys=True).encode()
     return completion(f"<answer>{('up', 'right', 'down', 'left')[crc32(body) % 4]}</answer>")
 
 
 def first(answers: Sequence[Answer], then: Behaviour = well_behaved) -> Behaviour:
-    """Respond to the first requests with `answers`, and to the others with `then`."""
+    """Make a behaviour that responds to the first requests with `answers`, and to later ones as `then` does."""
     return lambda request: answers[request.number] if request.number < len(answers) else then(request)
 
 
 class ApiServer:
-    """Responds according to its behaviour, and records all requests."""
+    """A server that responds as its behaviour says and records all requests."""
 
     def __init__(self, behaviour: Behaviour = well_behaved) -> None:
         self.behaviour = behaviour
@@ -232,7 +232,7 @@ def shows(request: Request, url: str) -> bool:
 
 
 def played(record: EpisodeRecord) -> dict[str, Any]:
-    """Dump a record without times and request counts."""
+    """Dump a record without times, request counts and the attempt number."""
     data = record.model_dump(mode="json")
     del data["started"], data["attempt"]
     for turn in data["turns"]:

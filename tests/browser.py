@@ -30,7 +30,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start the system's Chromium. Without one, tests are skipped, or fail in CI (CI=true).
+    """Start the system's Chromium. If there is none, skip the test, or fail it in CI (CI=true).
 
     Close it before tests that call `asyncio.run`, which fails while Chromium keeps an event loop of the thread running.
     """
@@ -46,7 +46,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watched:
-    """A page, with its errors and requests."""
+    """A page whose errors and requests are recorded."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -62,7 +62,7 @@ class Watched:
         dialog.dismiss()
 
     def visit(self, path: Path, address: str = "") -> Page:
-        """Open a page from disk; if its address names an episode, wait for that episode."""
+        """Open a page from disk; if `address` names an episode, wait until it or a message is shown."""
         self.page.goto("about:blank")
         self.page.goto(path.as_uri() + address)
         if "/" in address:
@@ -76,7 +76,7 @@ class Watched:
 
 
 def shows(page, selector, text):
-    """Wait until an element has a text. The page forbids code from strings, so `wait_for_function` cannot be used."""
+    """Wait until an element has this text. The page's CSP forbids code from strings, so `wait_for_function` fails."""
     expect(page.locator(selector)).to_have_text(text, use_inner_text=True, timeout=WAIT)
 
 

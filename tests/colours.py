@@ -1,4 +1,4 @@
-"""Test data: images of one colour, and column metadata."""
+"""Test data: single-colour images, and column metadata."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RED, GREEN = (200, 0, 0), (0, 200, 0)
 LABELS = {
     b"huggingface": json.dumps({"info": {"features": {"label": {"names": ["True", "False"], "_type": "ClassLabel"}}}})
 }
-"""Metadata of a Parquet file whose column `label` has the classes True and False, as Hugging Face writes them."""
+"""Metadata that Hugging Face writes to a Parquet file whose column `label` has the classes True and False."""
 
 
 def encoded(
     colour: Any = RED, size: tuple[int, int] = (30, 20), form: str = "PNG", mode: str = "RGB", **options: Any
 ) -> bytes:
-    """Encode an image of one colour."""
+    """Encode a single-colour image."""
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, form, **options)
     return buffer.getvalue()

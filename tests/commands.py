@@ -44,7 +44,7 @@ def policy_file(folder: Path, body: str) -> str:
 
 
 def process(*args: object, cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start `python -m vlmgym` in a process group of its own."""
+    """Start `python -m vlmgym` in its own process group."""
     command = [sys.executable, "-m", "vlmgym", *map(str, args)]
     return subprocess.Popen(command, cwd=cwd, start_new_session=True, text=True, **options)
 

@@ -27,7 +27,7 @@ settings.load_profile("vlmgym")
 
 
 LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
-"""Groups of tests that take minutes. They start first, so that no process is still busy with them at the end."""
+"""Test groups that take minutes. They start first, so that no process is still busy with one at the end."""
 
 
 NEEDED = {
@@ -43,7 +43,7 @@ NEEDED = {
     "test_verl": ("verl.experimental.agent_loop", ".venv-verl"),  # EasyR1's package is also called verl
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
 }
-"""By folder or file of tests: the module that they need, and the environment that has it."""
+"""Required module, and the environment that has it, by test folder or file."""
 if find_spec("torch") is not None:
     os.environ.update(VARIABLES)
 
@@ -60,7 +60,7 @@ def is_installed(module: str) -> bool:
 
 
 class Skipped(pytest.File):
-    """A file of tests whose environment is missing."""
+    """A test file whose environment is missing."""
 
     def collect(self) -> Iterator[pytest.Item]:
         module, environment = needed(self.path)
@@ -150,7 +150,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a cache of data that no other test uses."""
+    """Use a data cache that no other test uses."""
     monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
 
 

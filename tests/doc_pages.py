@@ -1,4 +1,4 @@
-"""Code in README and the pages of the documentation.
+"""Code in the README and the documentation pages.
 
 Fenced blocks of bash, and indented blocks that begin with a known program, are commands. Python is always fenced; a
 block that needs more than the core environment begins with a comment "needs ...".
@@ -34,14 +34,14 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def shell_blocks(page: Path) -> list[str]:
-    """Return the blocks of commands, without indentation."""
+    """Return the command blocks, without indentation."""
     indented = INDENTED.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
     plain = [re.sub(r"^ {4}", "", block, flags=re.MULTILINE) for block in indented]
     return [*blocks(page, "bash"), *(block for block in plain if _program(block.split("\n")[0]) in PROGRAMS)]
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the words of every command but `cd` and `export`, without variables and the path of the environment."""
+    """Return the words of every command except `cd` and `export`, without variables and the environment's path."""
     found = []
     for block in shell_blocks(page):
         for line in block.replace("\\\n", " ").splitlines():

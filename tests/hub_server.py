@@ -1,4 +1,4 @@
-"""A local server that imitates the Hugging Face Hub: it serves datasets and models of a folder and accepts uploads."""
+"""A local server that imitates the Hugging Face Hub: it serves a folder's datasets and models and accepts uploads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.web_server import Answer, body, serving
 
 
 class Hub:
-    """A running server: its URL, the requests and uploads it received, and files that it pretends not to have."""
+    """A running server: its URL, the requests and uploads it has received, and files that it pretends not to have."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -104,7 +104,7 @@ async def policy_facts(checkpoint: str) -> dict[str, Any]:
 
 
 def memory_error(model: LocalModel) -> str:
-    """Return the error message of a batch that does not fit in memory."""
+    """Return the error message for a batch that does not fit in memory."""
     image = np.zeros((512, 512, 3), np.uint8)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + 64 * 2**20, -1))

@@ -1,4 +1,4 @@
-"""A small game, and a policy that takes the place of a model."""
+"""A small game, and a policy that stands in for a model."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def summarise(episodes, planned=None):
 
 
 def without_times(record):
-    """Dump a record without times and the name of the policy, which differ between runs."""
+    """Dump a record without times and the policy, which differ between runs."""
     data = record.model_dump(mode="json")
     data.pop("policy")
     data.pop("started")
@@ -29,7 +29,7 @@ def without_times(record):
 
 
 class Model(ModelPolicy):
-    """A random policy that fails once in each of the turns `fails`, given as (game, seed, turn)."""
+    """A random policy that fails once in each turn in `fails`, given as (game, seed, turn)."""
 
     name = "model"
     transform = None

@@ -14,7 +14,7 @@ import pytest
 
 
 def gone(pids: Iterable[int], within: float = 20.0) -> bool:
-    """Wait until none of these processes runs, apart from zombies; return False if one still runs after `within` s."""
+    """Wait until none of these processes is running, not counting zombies; return False after `within` seconds."""
     deadline = time.monotonic() + within
     left = list(pids)
     while (left := [pid for pid in left if _runs(pid)]) and time.monotonic() < deadline:
@@ -31,7 +31,7 @@ def _runs(pid: int) -> bool:
 
 
 def worker_process(envs: Any, number: int) -> Any:
-    """Return the process of a worker of a vector environment."""
+    """Return the process of a vector environment's worker."""
     return envs._group.workers[number]._worker.process
 
 
@@ -55,7 +55,7 @@ def processes() -> list[int]:
 
 
 def read_proc(pid: int, what: str) -> str:
-    """Read a file of a process in /proc; empty if the process has ended or belongs to another user."""
+    """Read one of a process's files in /proc; empty if the process has ended or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
     except OSError:

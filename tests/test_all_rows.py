@@ -21,7 +21,7 @@ QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report",
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[int], str]:
-    """Return a function that writes a table with a number of questions and returns its path."""
+    """Return a function that writes a table with the given number of questions and returns its path."""
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
 
     def table(count: int) -> str:

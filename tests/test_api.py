@@ -151,7 +151,7 @@ def test_rows_start_the_episodes_of_their_seeds() -> None:
     assert [row["seed"] for row in make_dataset("2048", 2, 4, "validation", **SMALL)] == [1_000_004, 1_000_005]
 
 
-def test_episodes_are_those_of_the_rows() -> None:
+def test_make_episodes_matches_make_dataset() -> None:
     options: dict[str, Any] = {"states": {"moves": [0, 9]}, "reward": {"illegal": -1.0}, **SMALL}
     rows = make_dataset(["2048", "2048"], 4, 1, "validation", **options)
     episodes = make_episodes(["2048", "2048"], 4, 1, "validation", **options)

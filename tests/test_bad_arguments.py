@@ -1,4 +1,4 @@
-"""Invalid arguments raise a UsageError of one line and change nothing."""
+"""Invalid arguments raise a one-line `UsageError` and change nothing."""
 
 import copy
 import pickle
@@ -43,11 +43,11 @@ STRANGE = st.one_of(
         ]
     ),
 )  # fmt: skip
-"""Values that no parameter accepts, except those in `accepted`."""
+"""Values that no parameter accepts, with the exceptions in `accepted`."""
 
 
 def check_rejected(call: Callable[[], Any]) -> None:
-    """Check that a call raises a `UsageError` with a message of one line."""
+    """Check that a call raises a `UsageError` with a one-line message."""
     with pytest.raises(UsageError) as error:
         call()
     assert str(error.value)
@@ -216,7 +216,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 MACHINE = {"proc/meminfo": "MemTotal: 32000 kB\nMemAvailable: 16000 kB\n"}
 
 
-def test_cgroup_v2_limits(tmp_path: Path) -> None:
+def test_memory_limit_is_read_from_cgroup_v2(tmp_path: Path) -> None:
     assert available_memory(tmp_path) is None
     assert available_memory(write(tmp_path, MACHINE)) == 16_000 * 1024
     groups = {
@@ -229,7 +229,7 @@ def test_cgroup_v2_limits(tmp_path: Path) -> None:
     assert available_memory(write(tmp_path, groups)) == 5_000_000
 
 
-def test_cgroup_v1_limits(tmp_path: Path) -> None:
+def test_memory_limit_is_read_from_cgroup_v1(tmp_path: Path) -> None:
     groups = {
         "proc/self/cgroup": "5:cpu:/x\n4:memory:/not/visible/here\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9000000\n",

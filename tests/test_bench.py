@@ -19,7 +19,7 @@ from vlmgym.sandbox.registry import make_game
 
 
 @pytest.mark.parametrize("name", ["2048", "shisensho"])
-def test_legal_script(name):
+def test_scripted_actions_are_legal_in_both_environments(name):
     game = make_game(name, size=160)
     script = legal_script(game, 3, 60, seed=5)
     assert script == legal_script(game, 3, 60, seed=5)
@@ -68,7 +68,7 @@ def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
         (["--workers", "0", "--envs", "10000000"], " of memory and "),
     ],
 )
-def test_invalid_options(options, fact, capsys):
+def test_invalid_options_are_rejected(options, fact, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["bench", *options])
     error = capsys.readouterr().err

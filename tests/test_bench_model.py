@@ -121,7 +121,7 @@ def test_failed_request_is_reported_in_one_sentence(
         ({"output": Path("/no/such/folder/speed.json")}, "/no/such/folder"),
     ],
 )
-def test_invalid_options(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         bench_model(config("http://127.0.0.1:9/v1", **options))
     assert message in str(raised.value)

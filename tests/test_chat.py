@@ -56,7 +56,7 @@ def images_of(messages: Messages) -> list[list[Any]]:
 
 
 def as_bytes(messages: Messages) -> Any:
-    """Replace images by their pixels, so that messages can be compared."""
+    """Replace images with their pixels, so that messages can be compared."""
     return [
         {
             **message,

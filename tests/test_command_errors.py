@@ -48,7 +48,7 @@ UNPARSED = [
     (["eval", "--reward.illegal", "x"], "parsing --reward.illegal: expected a number, got 'x'"),
     (["eval", "--policy"], "--policy"),
 ]
-"""Arguments, and words of the message; where tyro writes the message, only the name of the option."""
+"""Arguments, and words in the error message; only the option's name where tyro writes the message."""
 
 
 @pytest.mark.parametrize(("args", "message"), UNPARSED)

@@ -112,7 +112,7 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, games, options, fact):
     assert not (tmp_path / "out").exists()
 
 
-def test_invalid_options(runs, tmp_path):
+def test_invalid_options_are_rejected(runs, tmp_path):
     with pytest.raises(UsageError, match="with itself"):
         compared(runs[0], runs[0], tmp_path / "out")
     with pytest.raises(UsageError, match="is not a run"):

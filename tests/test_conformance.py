@@ -14,7 +14,7 @@ from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_game, rules,
 from vlmgym.testing.randomness import check_determinism_over_processes
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
-"""All checks but one: that games are the same in other processes is shown by golden episodes."""
+"""All checks except that games are the same in other processes, which the golden episodes show."""
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},
@@ -24,7 +24,7 @@ OTHER_FIELDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def short_episodes() -> Iterator[None]:
-    """Check fewer states and actions of each episode, as there are many games."""
+    """Check fewer states and actions per episode, because there are many games."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (states, rules, values):
             patch.setattr(module, "TURNS", 4)

@@ -87,7 +87,7 @@ def test_episode_of_an_earlier_stage_counts_but_moves_nothing() -> None:
 
 
 PUBLISHED = (0, 99, 100, 299, 300, 599, 600, 999, 1000)
-"""First and last episode or step of each published stage of geospot."""
+"""First and last episode or step of each published geospot stage."""
 
 
 def test_geospot_of_vlm_gym_begins_stages_at_the_published_episodes() -> None:
@@ -280,6 +280,6 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
         CURRICULUM.check(progress)
 
 
-def test_progress_by_step_of_another_step() -> None:
+def test_progress_from_another_step_is_rejected() -> None:
     with pytest.raises(UsageError, match="after 2 steps"):
         MIXED.check(MIXED.at_step(MIXED.begin(), 3).model_copy(update={"steps": 2}))

@@ -1,4 +1,4 @@
-"""Curricula in use: timetables of training, data settings, and stages by step in evaluation."""
+"""Curricula in use: training timetables, data settings, and stages by step in evaluation."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_resumed_evaluation_has_the_stages_of_an_uninterrupted_one(tmp_path: Pat
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table of places with images of one colour and column names that need a mapping."""
+    """A table of places with single-colour images and column names that need a mapping."""
     from PIL import Image
 
     rows = ["photo,y,x,land"]

@@ -22,7 +22,7 @@ from vlmgym.sandbox.games.geospot.osv5m_download import unzip_images
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-# The hub --------------------------------------------------------------------------------------------------------------
+# The Hub --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

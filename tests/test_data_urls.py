@@ -1,4 +1,4 @@
-"""Images and tables at URLs of a real server: limits, redirects, and private addresses."""
+"""Images and tables at URLs, from a real server: limits, redirects, and private addresses."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def redirect(to):
 
 
 def drip(handler):
-    """Send a byte now and then, so that no single read times out."""
+    """Send one byte at a time, slowly, so that no single read times out."""
     handler.send_response(200)
     handler.end_headers()
     drip_headers(handler)
@@ -93,12 +93,12 @@ def test_a_task_loads_urls_of_hosts_in_url_hosts(tmp_path):
         make_game("vqa", data=data["data"], url_hosts="127.0.0.1")
 
 
-# Columns as in mixtrain's documentation, for two rows with a place each.
+# Columns as in mixtrain's documentation; each of the two rows is a place.
 PLACES = {"country": ["France", "Japan"], "city": ["Paris", "Tokyo"], "lat": [48.86, 35.68], "lon": [2.35, 139.69]}
 
 
 def write_places(folder, kind, urls):
-    """Write a table of places with pandas."""
+    """Write a table of places with pandas; return its path."""
     frame = pytest.importorskip("pandas").DataFrame({"image_url": urls, **PLACES})
     path = folder / f"places.{kind}"
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
@@ -250,7 +250,7 @@ def test_public_addresses_are_recognised(address):
 
 
 def test_hosts_are_resolved_once_and_must_be_public(monkeypatch):
-    """A server cannot get around the check by DNS rebinding."""
+    """A server cannot bypass the check with DNS rebinding."""
     answers = [["127.0.0.1"], ["10.0.0.1"]]
 
     def resolve(host, port, *args, **options):

@@ -1,4 +1,4 @@
-"""Degradation of images is deterministic, preserves their shape, and follows the config."""
+"""Image degradation is deterministic, preserves the shape, and follows the config."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ GOLDEN = {
     "crop": "dd76cf91e840ae81",
     "all": "3c2277dd91142ada",
 }
-"""Start of the SHA-256 of a degraded image, by degradation."""
+"""First 16 hex digits of the SHA-256 of a degraded image, by degradation."""
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -39,7 +39,7 @@ ARGUMENTS = {
     "benchmarks.critic": "needs torch: tests/in_training/test_doc_commands.py",
     "benchmarks.train_speed": "needs torch: tests/in_training/test_doc_commands.py",
 }
-"""Programs and modules whose arguments are not checked in this file."""
+"""Programs and modules whose arguments are not checked in this file, with the reason."""
 
 
 class Parsed(BaseException):
@@ -77,7 +77,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def parse_module(module: str, args: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a module up to the point where it has parsed its command line."""
+    """Run a module until it has parsed its command line, then raise `Parsed`."""
     parse = tyro.cli
 
     def stop(*given: Any, **options: Any) -> None:

@@ -30,7 +30,7 @@ StandaloneHTMLBuilder.search = False
 furo._compute_navigation_tree = lambda context: ""
 sys.exit(main(sys.argv[1:]))
 """
-"""Program that builds the site without search index and menu, which would take half of the time."""
+"""Program that builds the site without the search index and menu, which would take half of the time."""
 
 
 @pytest.fixture(scope="module")

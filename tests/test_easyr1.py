@@ -1,4 +1,4 @@
-"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu has the tests of its parts."""
+"""Short EasyR1 runs on the CPU in all modes; tests/easyr1_cpu tests the individual parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = ROOT / "tests" / "easyr1_cpu"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of runs of three steps in each mode, and of a run that learns.
+    """A folder with a three-step run in each mode, and a run that learns.
 
     Importing EasyR1's dependencies takes most of the time, so one process does all runs. It is killed during the last
     run, PPO. A second process resumes this run, and resumes a copy of the run `state` from its second step.
@@ -98,7 +98,7 @@ def records(run: Path, name: str) -> list[EpisodeRecord]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["state", "episodes", "ppo"])
-def test_three_steps(runs: Path, mode: str) -> None:
+def test_every_mode_logs_three_steps(runs: Path, mode: str) -> None:
     steps = metrics(runs / mode)
     assert [row["step"] for row in steps] == [1, 2, 3]
     for row in steps:
@@ -111,7 +111,7 @@ def test_three_steps(runs: Path, mode: str) -> None:
 
 
 @pytest.mark.slow
-def test_loggers(runs: Path) -> None:
+def test_tensorboard_gets_every_metric(runs: Path) -> None:
     written = b"".join(file.read_bytes() for file in (runs / "state" / "tensorboard").rglob("events.out.*"))
     for name, times in (("reward/total", 3), ("actor/grad_norm", 3), ("val/score", 1)):
         assert written.count(name.encode()) == times
@@ -149,7 +149,7 @@ def test_the_critic_learns(runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns(runs: Path) -> None:
+def test_reward_rises(runs: Path) -> None:
     """At first, 4 of 13 words are moves. A mean over three steps of 64 responses has a standard error of 0.03."""
     steps = metrics(runs / "learns")
     assert np.mean([row["reward/unparsable"] for row in steps[:2]]) > 0.55

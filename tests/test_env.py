@@ -193,7 +193,7 @@ def test_gymnasium_vector_environments(mode: str) -> None:
         alone.append(single.reset(seed=seed)[0])
     np.testing.assert_array_equal(observations, np.stack(alone))
     envs.action_space.seed(0)
-    for _ in range(6):  # beyond the turn limit, Gymnasium resets the environment
+    for _ in range(6):  # after the turn limit, Gymnasium resets the environment
         observations, _, _, _, info = envs.step(envs.action_space.sample())
     assert observations.shape == (2, 64, 64, 3)
     assert list(info["turn"]) == [1, 1]

@@ -1,4 +1,4 @@
-"""Episodes: snapshots, branches, seeds."""
+"""Episodes: seeds, and the generator state in snapshots."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_records_survive_json(random_records):
     assert document.splitlines()[-4:] == [*(line + b"," for line in lines[:-1]), lines[-1], b"]}"]
 
 
-def test_records_of_other_versions(random_records):
+def test_unknown_fields_are_ignored_but_old_records_rejected(random_records):
     record = random_records[0]
     data = record.model_dump(mode="json")
     assert EpisodeRecord.model_validate(data | {"added later": 1}) == record
@@ -97,7 +97,7 @@ def test_concurrency_limits_episodes():
     assert most == 3
 
 
-def test_inside_a_running_event_loop():
+def test_evaluate_works_inside_an_event_loop():
     async def notebook():
         return evaluate(GAME, "random", 1, max_turns=3, workers=0)
 
@@ -119,7 +119,7 @@ def test_loading_hook():
     assert events == ["a checkpoint", "open", None, "turn", "turn"]
 
 
-def test_numpy_integers():
+def test_numpy_integers_are_accepted_as_arguments():
     made = evaluate(
         "2048", "random", np.int64(2), max_turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
     )

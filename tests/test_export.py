@@ -20,7 +20,7 @@ from vlmgym.policies import random_response
 
 ALL = ("played", "illegal", "unparsable")
 FILES = {"sharegpt": ("data.jsonl", "images"), "hf": ("metadata.jsonl", "file_names")}
-"""By format: the name of the file of rows, and the column with the names of image files."""
+"""Name of the file with the rows, and of the column with the image file names, by format."""
 
 
 class Recording:
@@ -40,7 +40,7 @@ class Recording:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """A run of two games with the images of two earlier turns in the prompts, and its policy."""
+    """A run of two games with the images of two earlier turns in the prompts; also the policy that played it."""
     folder, policy = tmp_path_factory.mktemp("runs") / "run", Recording()
     options = {"episodes": 6, "max_turns": 8, "size": 128, "workers": 0, "videos": 0, "report": False}
     config = EvalConfig(history=3, history_images=2, output_dir=folder, **options)
@@ -152,7 +152,7 @@ def test_minimum_score_and_reward(played, exported):
 
 
 def change(run, to, how):
-    """Copy a run and change the record of its first episode."""
+    """Copy the run to `to` and change the record of its first episode with `how`; return `to`."""
     to.mkdir()
     (to / "run.json").write_bytes(RunFolder(run).run.read_bytes())
     first, *others = read_run(run).episodes

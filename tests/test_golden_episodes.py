@@ -1,4 +1,4 @@
-"""Golden episodes: the same seed and actions give the same states, images, rewards and words, release after release.
+"""Golden episodes: the same seed and actions give the same states, images, rewards and words in every release.
 
 For an intended change, raise the game's `version` and regenerate its file:
 `python -m tests.test_golden_episodes GAME_ID`.
@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.registry import game_class
 
 GOLDEN = Path(__file__).with_name("golden")
-"""A file per game id, with hashes by level of both difficulties and by kind of data."""
+"""Folder with one file per game id: hashes by level (of both difficulties) and by kind of data."""
 LEVELS = (1, 3, 5)
 TURNS = 40
 ILLEGAL_EVERY = 7

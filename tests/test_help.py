@@ -1,4 +1,4 @@
-"""Summaries in the table of commands."""
+"""Summaries in the table of commands in `vlmgym --help`."""
 
 import inspect
 from importlib import import_module

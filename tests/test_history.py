@@ -56,7 +56,7 @@ def test_runs_record_the_history_of_each_game(tmp_path: Path) -> None:
     assert "2048-v0: no earlier turns" in facts["history"]
 
 
-def test_training_on_whole_episodes_repeats_them() -> None:
+def test_training_prompts_repeat_earlier_turns() -> None:
     alone = Curriculum.of([make_game("pairs", size=128)])
     picks = alone.picks(alone.begin(), 0, range(1))
     (episode,) = start_rollouts(picks, 0, 1, MultiTurnConfig(max_turns=3), StateConfig(moves=(0, 0)), RewardConfig())

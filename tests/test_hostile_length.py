@@ -1,7 +1,7 @@
 """Scoring takes time linear in the length of any response.
 
-Only this file asserts times. It measures the best CPU time of several tries on texts that grow fourfold from one to the
-next, so that a quadratic step fails at a few thousand characters instead of hanging at a million.
+Unlike other tests, these assert CPU times: the best of several tries, on texts each four times as long as the last, so
+that a quadratic step fails at a few thousand characters instead of hanging at a million.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST = 250_000
 SECONDS = 0.05
 """Maximum CPU time of scoring one response on an idle machine."""
 BUSY = 4
-"""Factor on `SECONDS` that a busy machine may need, if the time still grows linearly with the length."""
+"""Factor by which a busy machine may exceed `SECONDS`, if the time still grows linearly with the length."""
 TRIES = 5
 
 TAGS = tuple(f"<{mark}{name}>" for name in ("perception", "think", "thinking", "answer") for mark in ("", "/"))

@@ -38,7 +38,7 @@ DOWN, LEFT, UP = key(pygame.K_DOWN), key(pygame.K_LEFT), key(pygame.K_UP)
 
 
 class Player(threading.Thread):
-    """Posts each event after the previous one has been processed, and stores the frames shown before it."""
+    """Posts each event once the previous one has been processed; with a pause, stores the frame shown before each."""
 
     def __init__(self, events: list[pygame.event.Event], pause: float = 0.0) -> None:
         super().__init__(daemon=True)

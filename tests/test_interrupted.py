@@ -101,7 +101,7 @@ def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A folder on a disk of 600 kB and a command prefix. Without root, the prefix limits file sizes instead."""
+    """A folder on a 600 kB disk, and a command prefix. Without root, the prefix limits file sizes instead."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(

@@ -21,7 +21,7 @@ def test_training_with_transformers_5() -> None:
     folder = "tests/in_training"
     tests = [
         f"{folder}/test_actor.py",
-        f"{folder}/test_runs.py::test_variant[ppo, tokens]",
+        f"{folder}/test_runs.py::test_variant_trains_and_writes_its_files[ppo, tokens]",
         f"{folder}/test_resuming.py::test_resumed_runs_equal_uninterrupted_ones[lora, bfloat16]",
     ]
     purelib = run_training("-c", PURELIB).strip()

@@ -91,7 +91,7 @@ def test_images_from_data_have_no_description(game: str) -> None:
         vlmgym.Episode(game, observation="text", data="questions.csv")
 
 
-def test_human_sees_the_image_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_human_policy_rejects_observation_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with pytest.raises(UsageError, match=r"human .*remove --observation"):
         evaluate("2048", "human", 1, workers=0, observation="both")

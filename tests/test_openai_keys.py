@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def echo(status):
-    """Return a behaviour with which a server echoes the key in every place."""
+    """Return a server behaviour that echoes the key in every place."""
 
     def behaviour(request):
         sent = request.headers["authorization"]

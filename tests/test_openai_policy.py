@@ -232,7 +232,7 @@ def test_invalid_token_counts():
         ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
     ],
 )
-def test_invalid_options(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(UsageError, match=message):
         OpenAIOptions(**options)
 

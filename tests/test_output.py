@@ -46,7 +46,7 @@ def episodes():
 
 
 def read_lines(path):
-    """Return the records of a file of lines, and whether its last line is truncated."""
+    """Return the records in a JSON Lines file, and whether its last line is truncated."""
     found, torn = find_episodes(path)
     return [episode.read() for episode in found], torn
 

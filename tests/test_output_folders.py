@@ -1,4 +1,4 @@
-"""Commands never change files of the user in their output folders."""
+"""Commands never change the user's files in their output folders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BESIDE = (
     f"logs/test_2048/run.json logs/test_2048/notes logs/test_2048/{MARKER} logs/test_2048.1 logs/test_2048.previous "
     "logs/test_2048.previous/run.json logs/test_2048.previous/notes"
 ).split()
-"""The same for evaluation scripts, which write to the folder that they are in."""
+"""The same for evaluation scripts, which write to their own folder."""
 KINDS = st.sampled_from(["file", "file", "file", "folder", "link to a file", "link to a folder", "link to nowhere"])
 QUICK: Any = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
@@ -166,7 +166,7 @@ def test_commands_keep_user_files(fast, runs, name, tree):
         if code:
             check_refusal(code, error)
             assert after == before
-        elif name not in ("gallery", "rollouts"):  # the other commands reject folders with files of the user
+        elif name not in ("gallery", "rollouts"):  # the other commands reject folders with user files
             assert not [path for path in before if path.startswith("out/")]
 
 
@@ -182,7 +182,7 @@ def test_files_added_to_an_output_folder_stay(fast, runs, name, tree):
             out.mkdir()
             assert result_of(partial(commands(*runs)[name], out))[0] == 0
         for path in out.glob("*.html"):
-            path.unlink()  # a user may put another file in the place of ours
+            path.unlink()  # a user may replace our file with another one
         if name not in ("gallery", "rollouts"):
             OutputFolder(out).list.discard("report.html", "compare.html")
         ours = contents(out.parent)

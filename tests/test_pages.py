@@ -21,7 +21,7 @@ ADDRESSES = {"random/report.html": VIEWS, "compare/compare.html": VIEWS, "galler
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A report of a random policy, a comparison with an oracle, and a gallery."""
+    """A folder with reports of a random policy and an oracle, their comparison, and a gallery."""
     out = tmp_path_factory.mktemp("pages")
     options = {"episodes": 6, "max_turns": 20, "size": 128, "workers": 0, "videos": 2}
     for policy in ("random", "oracle"):

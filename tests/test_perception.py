@@ -1,4 +1,4 @@
-"""Scores of a described grid, compared with the true one."""
+"""Scoring of described grids against the true grid."""
 
 from __future__ import annotations
 

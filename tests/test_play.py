@@ -164,7 +164,7 @@ def test_ended_episode_ignores_input() -> None:
         ({"game": "2048", "seed": -1}, "seed must be an integer of at least 0, got -1"),
     ],
 )
-def test_invalid_options(options: Any, message: str) -> None:
+def test_invalid_options_are_rejected(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         play(PlayConfig(**options))
 
@@ -182,7 +182,7 @@ def test_missing_display(monkeypatch: pytest.MonkeyPatch) -> None:
         play(PlayConfig(game="2048"))
 
 
-def test_drawing_off_screen_is_a_missing_display(screen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offscreen_driver_counts_as_missing_display(screen: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SDL_VIDEODRIVER")  # as if SDL itself had chosen the dummy driver
     pygame.event.post(pygame.event.Event(pygame.QUIT))  # ends the game if it starts nevertheless
     with pytest.raises(DisplayError, match="there is no display for a window"):

@@ -22,7 +22,7 @@ STATE = GAME.start(np.random.default_rng(0))
 
 
 def ask(function, prompts=3, timeout=5.0):
-    """Ask a custom policy for several prompts concurrently."""
+    """Send several prompts to a custom policy concurrently; return its responses."""
     policy = CustomPolicy(function, options=CustomOptions(timeout=timeout))
 
     async def all_at_once():

@@ -92,7 +92,7 @@ def test_the_best_move_may_name_its_cells_in_any_order(game_id: str) -> None:
 
 
 @pytest.mark.parametrize(("game_id", "least"), [("sudoku", 10), ("lightsout", 2), ("jigsaw", 3)])
-def test_every_best_move_is_accepted_where_rewards_tell(game_id: str, least: int) -> None:
+def test_all_equally_rewarded_best_moves_are_accepted(game_id: str, least: int) -> None:
     game, states = ask(game_id, 8, kinds="best", moves=0)
     most = 0
     for state in states:
@@ -107,7 +107,7 @@ def test_every_best_move_is_accepted_where_rewards_tell(game_id: str, least: int
     assert most >= least
 
 
-def test_counts_are_of_actions() -> None:
+def test_count_questions_count_legal_actions() -> None:
     for game_id in ("sudoku", "fallingblocks", "minesweeper"):
         game, states = ask(game_id, 5, kinds="count", size=256)
         for state in states:
@@ -149,7 +149,7 @@ def test_answers_are_read_as_in_the_game() -> None:
         assert score_response(game, state, "<answer>pink moon</answer>", np.random.default_rng(0)).game == 0.0
 
 
-def test_levels_and_records() -> None:
+def test_questions_use_levels_and_restore_from_records() -> None:
     game = make_game("qa/jigsaw", perception=5, reasoning=1, kinds=["count"])
     assert isinstance(game, Questions)
     assert (game.game.config.rows, game.game.config.rotation) == (2, 30)

@@ -38,7 +38,7 @@ STAND_INS = {
     "http://localhost:8000/v1": "{server}",
     "bash setup.sh && ": "",  # tested by test_setup.py
 }
-"""Texts in commands, with their replacements."""
+"""Replacements for parts of commands."""
 NOT_RUN = {
     'bash setup.sh --dev && .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"': "runs these tests",
     ".venv/bin/python -m pip install -e '.[openai]'": "changes the environment of the tests",
@@ -63,14 +63,14 @@ MISSING = {
         "the transformers policy needs torch"
     ),
 }
-"""Commands that end with an error about a missing package."""
+"""Commands that end with an error about a missing package, and how the error begins."""
 SHORT = {
     r"vlmgym eval |/eval_\w+\.py": {"--episodes": 2, "--max-turns": 4, "--videos": 1},
     r"vlmgym eval (?!--curriculum)|/eval_\w+\.py": {"--size": 160},
     r"vlmgym (eval|report|verify|export|compare) |/eval_\w+\.py": {"--workers": 0},
     r"vlmgym bench-model (?!.*--prompt)": {"--seconds": 1},
 }
-"""Options that make commands faster, added unless a command sets them itself."""
+"""Options that make commands faster, by pattern; added unless a command sets them itself."""
 
 
 def model(request: Request) -> Answer:
@@ -181,7 +181,7 @@ def test_named_files_exist() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_options_and_defaults() -> None:
+def test_documented_options_and_defaults_match() -> None:
     fields = [*dataclasses.fields(EvalConfig), *dataclasses.fields(Budget)]
     defaults = {field.name.replace("_", "-"): field.default for field in fields if field.name != "budget"}
     table = re.findall(r"^\| (`--.*?) \| (.*?) \|", PAGES, re.MULTILINE)

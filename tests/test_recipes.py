@@ -1,4 +1,4 @@
-"""The recipes G0 and G1: the commands that they run, and the data of a cold start."""
+"""The recipes G0 and G1: the commands that they run, and cold-start data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.training import ROOT
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
 
 GAMES = {"2048": "2048", "shisensho_cifar10": "shisensho_cifar10", "swap": "swap", "all": "mixed"}
-"""Name of the configuration, by some of the games that the recipes accept."""
+"""Configuration name for some of the games that the recipes accept."""
 LLAMAFACTORY = """\
 #!/bin/sh
 echo "$@" >>"$(dirname "$0")/calls"
@@ -25,7 +25,7 @@ for setting; do
     case $setting in output_dir=*) mkdir -p "${setting#*=}" && echo "{}" >"${setting#*=}/train_results.json" ;; esac
 done
 """
-"""Stand-in for llamafactory-cli: it records its arguments and writes the file that a finished training leaves."""
+"""Stand-in for llamafactory-cli: it records its arguments and writes the file that marks training as finished."""
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -121,7 +121,7 @@ def test_only_right_turns_of_an_expert_are_kept(fine_tuned: dict[str, str], tmp_
 
 
 def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
-    """Read a dataset by the rules in LLaMA-Factory's data/README.md for images in the format sharegpt."""
+    """Read a dataset as LLaMA-Factory's data/README.md specifies for images in the sharegpt format."""
     ((name, info),) = json.loads((folder / "dataset_info.json").read_text()).items()
     assert "," not in name
     assert info["formatting"] == "sharegpt"
@@ -152,7 +152,9 @@ def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
         ("g1.sh", ("2048",), {"LLAMAFACTORY": "nowhere"}, "nowhere not found: pip install llamafactory"),
     ],
 )
-def test_rejected(script: str, args: tuple[str, ...], variables: dict[str, str], words: str) -> None:
+def test_invalid_arguments_are_rejected(
+    script: str, args: tuple[str, ...], variables: dict[str, str], words: str
+) -> None:
     assert_rejected(run(script, *args, **variables), words)
 
 

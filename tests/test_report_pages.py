@@ -22,7 +22,7 @@ def few():
 
 
 def labelled(episodes, folder, label="x", stop_reason=None):
-    """Save a run with episodes of one game, to be shown on a page."""
+    """Save a run with episodes of one game; return it as a `LabelledRun` for a page."""
     folder.mkdir(parents=True)
     first = episodes[0]
     config = RunRecord(
@@ -50,7 +50,7 @@ def write(path, *runs, **options):
 
 @pytest.fixture(scope="module")
 def large(few, tmp_path_factory):
-    """A page of 1,000 episodes."""
+    """A page with 1,000 episodes."""
     path = tmp_path_factory.mktemp("large") / "report.html"
     many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(1000)]
     with pytest.MonkeyPatch.context() as patch:

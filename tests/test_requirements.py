@@ -1,4 +1,4 @@
-"""The lock file of GPU machines satisfies the requirements of vlmgym and of training."""
+"""The lock file for GPU machines satisfies the requirements of vlmgym and of training."""
 
 import os
 import re
@@ -25,7 +25,7 @@ PYTHONS = ("3.11", "3.12")
 """Python versions that setup.sh accepts on GPU machines."""
 PAGES = ROOT.glob("docs/integrations/*.md")
 DOCUMENTED = {extras for page in PAGES for extras in re.findall(r"install -e '[^']*\[(.+?)\]'", page.read_text())}
-"""Sets of extras that the pages of integrations install together."""
+"""Sets of extras that the integration pages install together."""
 
 
 def requirements(path: Path) -> list[Requirement]:
@@ -66,7 +66,7 @@ def test_flash_attention_is_built_for_every_python() -> None:
 
 
 def resolve(python: str, *args: str) -> list[str]:
-    """Resolve requirements for a Python version on Linux, without installing them."""
+    """Resolve requirements for a Python version on Linux, without installing them; return the pins."""
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if uv is None:
         lacking("uv is not installed")

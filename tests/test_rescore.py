@@ -1,4 +1,4 @@
-"""Saved runs, scored again with other reward settings."""
+"""Rescoring of saved runs with other reward settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REWARDS = st.builds(
 
 
 class Mixed(StatePolicy):
-    """A policy whose random responses have all outcomes and reward components."""
+    """A policy whose random responses cover all outcomes and reward components."""
 
     name = "mixed"
 
@@ -84,7 +84,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_own_settings_change_nothing(run, tmp_path):
+def test_rescoring_with_same_settings_changes_nothing(run, tmp_path):
     before = files(run)
     out = rescore(RescoreConfig(run=run, reward=read_run(run).config.reward, output_dir=tmp_path / "again"))
     after = files(out)

@@ -121,7 +121,7 @@ def test_the_length_limit_ignores_surrounding_blanks() -> None:
 
 
 def spelled(name: str, slash: str = "") -> st.SearchStrategy[str]:
-    """Draw a tag in upper, lower or mixed case, with any attributes."""
+    """Draw a tag in upper, lower or title case, possibly with attributes."""
     cases = st.sampled_from([name, name.upper(), name.title()])
     attributes = st.sampled_from(["", "", " ", "\n", ' id="1"', " class='x' hidden"])
     return st.tuples(cases, attributes).map(lambda pair: f"<{slash}{pair[0]}{pair[1]}>")

@@ -1,4 +1,4 @@
-"""Files of evaluation scripts and of `vlmgym eval`, and runs that are interrupted and resumed."""
+"""Files written by evaluation scripts and `vlmgym eval`, and runs that are interrupted and resumed."""
 
 import os
 import re

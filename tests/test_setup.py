@@ -92,7 +92,7 @@ class Machine:
             file.write("# another dependency\n")
 
     def gpu(self, present: bool) -> None:
-        """Put a stub of nvidia-smi on the PATH; without a GPU, it fails."""
+        """Put a stub nvidia-smi on the PATH that fails unless a GPU is `present`."""
         self.program("nvidia-smi", f"exit {0 if present else 9}")
 
     def setup(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -113,7 +113,7 @@ def run(*command: str | Path, cwd: Path, env: Mapping[str, str]) -> subprocess.C
 
 
 def assert_fails(done: subprocess.CompletedProcess[str], words: str, code: int = 1) -> None:
-    """Check for one sentence on standard error, and for the exit code."""
+    """Check the exit code, and that standard error is one sentence that contains `words`."""
     assert done.returncode == code, done
     assert done.stderr.startswith("setup.sh: ")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Evaluations of a curriculum: stages of episodes, resumed runs, the run folder."""
+"""Evaluations of a curriculum: the episodes' stages, resumed runs, the run folder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def facts(records: Iterable[EpisodeRecord]) -> list[Any]:
 
 
 class Model(ModelPolicy):
-    """A random policy that responds out of order and fails in the episodes with the seeds `fails`."""
+    """A random policy that responds out of order and fails in episodes whose seed is in `fails`."""
 
     name = "model"
     transform = None

@@ -28,7 +28,7 @@ LAYERS = (
 """Layers from the bottom up. A module may import its own package and the layers below."""
 
 GATEWAYS = {"vlmgym", "vlmgym.sandbox"}
-"""Packages in a layer above their own modules; these modules may import only the version from them."""
+"""Packages whose own modules are in lower layers; those modules may import only `__version__` from their package."""
 
 INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integrations")}
 """Adapters to other libraries, which may use only the public interface of vlmgym."""
@@ -38,10 +38,10 @@ LOADERS = {
     "vlmgym.cli.main",  # commands
     "vlmgym.evaluation",  # names of the package, on first use
     "vlmgym.policies",  # policies
-    "vlmgym.policies.custom",  # functions of users
+    "vlmgym.policies.custom",  # users' functions
     "vlmgym.policies.openai_client",  # the client's HTTP library
     "vlmgym.records.loggers",  # TensorBoard and wandb
-    "vlmgym.sandbox.datasets.extra",  # libraries of extras
+    "vlmgym.sandbox.datasets.extra",  # the extras' libraries
     "vlmgym.sandbox.games.gym.family",  # packages with environments
     "vlmgym.sandbox.registry",  # games
 }
@@ -50,7 +50,7 @@ LOADERS = {
 BY_NAME = {
     "__builtins__", "__import__", "builtins", "eval", "exec", "import_module", "importlib", "module_from_spec", "runpy",
 }  # fmt: skip
-"""Names with which any module can be imported; only `LOADERS` may use them."""
+"""Names through which any module can be imported; only `LOADERS` may use them."""
 
 MODULE_NAME = re.compile(r"(?<![\w.])(?:vlmgym|training)(?:\.\w+)+")
 
@@ -59,7 +59,7 @@ MOST_LINES = 400
 
 @cache
 def layer_of(module: str) -> tuple[int, str]:
-    """Return the number of a module's layer, and the package of the module that this layer lists."""
+    """Return the index of a module's layer, and the package in that layer that contains the module."""
     for number, layer in enumerate(LAYERS):
         for package in layer:
             if module == package or (package not in GATEWAYS and module.startswith(f"{package}.")):
@@ -87,7 +87,7 @@ def imports_of(source: str, mentions: bool = True) -> set[str]:
             node.module = ""
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant("")
-    if mentions:  # "vlmgym.json" is no module
+    if mentions:  # "vlmgym.json" is not a module
         names |= {name for name in MODULE_NAME.findall(ast.unparse(tree)) if "." in module_of(name)}
     return names - {"vlmgym.__version__"}
 

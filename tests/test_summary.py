@@ -60,7 +60,7 @@ def test_single_value_has_no_error_or_interval():
 @pytest.mark.parametrize(
     ("values", "unit_interval", "interval"),
     [
-        ([1.0, 2.0, 3.0, 4.0], True, (0.4457, 4.5543)),  # Student: 2.5 +- 3.1824 x 0.6455, t of 3 degrees
+        ([1.0, 2.0, 3.0, 4.0], True, (0.4457, 4.5543)),  # Student's t, 3 degrees of freedom: 2.5 +- 3.1824 x 0.6455
         ([1.0] * 10, True, (0.7225, 1.0)),  # Wilson: 1 / (1 + 1.96^2 / 10)
         ([1.0, 1.0, 1.0, 1.0, 0.0], True, (0.3755, 0.9638)),
     ],
@@ -74,7 +74,7 @@ def test_equal_values_have_no_interval(value, unit_interval):
     assert confidence_interval([value] * 10, unit_interval=unit_interval) is None
 
 
-def test_only_games_of_one_turn_have_shares():
+def test_only_single_turn_scores_get_wilson_intervals():
     boards = evaluate(GAME, "oracle", episodes=3, max_turns=1, workers=0)
     assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these episodes
     assert summarise(boards).score_ci is None

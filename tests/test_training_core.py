@@ -94,7 +94,7 @@ def test_all_actions_lists_the_action_space_once() -> None:
 
 
 def write_table(folder: Path, rows: int, bad: Sequence[int] = ()) -> str:
-    """Write a table of questions about images; the rows in `bad` have no answer."""
+    """Write a table of questions about images; the rows in `bad` have no answer. Return its path."""
     lines = ["image,question,answer"]
     for row in range(rows):
         Image.new("RGB", (32, 32), (row, 0, 0)).save(folder / f"{row}.png")
@@ -288,7 +288,7 @@ VALUES = [np.random.default_rng(n).normal(size=length) for n, length in enumerat
 def plain_gae(
     rewards: Sequence[float], values: Sequence[float], bootstrap: float, gammas: Sequence[float], lams: Sequence[float]
 ) -> Any:
-    """Compute advantages by their definition, with a discount factor and lambda for each step."""
+    """Compute advantages from their definition, with a discount factor and lambda for each step."""
     deltas = [r + g * after - v for r, g, after, v in zip(rewards, gammas, [*values[1:], bootstrap], values)]
     return [
         sum(np.prod([gammas[j] * lams[j] for j in range(t, k)]) * deltas[k] for k in range(t, len(deltas)))

@@ -1,4 +1,4 @@
-"""`result.json` is computed from records, and files of steps after a checkpoint are put aside."""
+"""`result.json` is computed from records, and files of steps after a checkpoint are set aside."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_result_is_written_and_replaced(tmp_path: Path) -> None:
         }
 
 
-def test_later_steps_are_put_aside_each_time(tmp_path: Path) -> None:
-    """Files that do not belong to a later step stay, such as files of the user."""
+def test_later_steps_are_set_aside_each_time(tmp_path: Path) -> None:
+    """Files that do not belong to a later step stay, such as the user's files."""
     output = OutputFolder(tmp_path)
 
     def train(*steps: int) -> None:

@@ -137,7 +137,7 @@ def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
 
 
 def test_evaluation_gives_up_on_a_server_that_never_responds(tmp_path: Path) -> None:
-    """A program that never responds takes the place of vLLM."""
+    """A program that never responds stands in for vLLM."""
     scripts, model = tmp_path / "training" / "scripts", tmp_path / "a" / "model"
     scripts.mkdir(parents=True)
     for name in ("evaluate.sh", "serve_vllm.sh"):
@@ -161,7 +161,7 @@ def test_evaluation_gives_up_on_a_server_that_never_responds(tmp_path: Path) -> 
 
 
 def assert_rejected(done: subprocess.CompletedProcess[str], words: str) -> None:
-    """Check for exit code 2 and for one line on standard error that contains the words."""
+    """Check for exit code 2 and a single line on standard error that contains `words`."""
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The policy `transformers` with a tiny model in .venv-serve, and options of policies that need extras."""
+"""The policy `transformers` with a tiny model in .venv-serve, and the options of policies that need extras."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_missing_checkpoint(name: str, options: Any, model: str, message: str) -
         (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token"),
     ],
 )
-def test_invalid_options(kind: Any, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(kind: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         kind(**options)
     assert str(raised.value).startswith(message)

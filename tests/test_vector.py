@@ -31,7 +31,7 @@ def legal_actions(envs, rng):
 
 @pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
 def test_environments_match_single_ones(make_envs, game, workers):
-    """Results equal those from Gymnasium's `SyncVectorEnv`, also after resets."""
+    """Results equal those of Gymnasium's `SyncVectorEnv`, including after resets."""
     overrides = SMALL | ({"size": 224} if game == "swap" else {})
     envs = make_envs(game, 3, workers, **overrides, max_episode_steps=7)
     peer = gymnasium.vector.SyncVectorEnv(
@@ -72,7 +72,7 @@ def test_disabled_autoreset(make_envs):
         envs.step([0, 0, 0])
 
 
-def test_copies_and_views(make_envs):
+def test_copies_are_stable_and_views_share_memory(make_envs):
     for workers in (0, 1):
         copies, views = (make_envs("2048", 2, workers, size=64, copy=copy) for copy in (True, False))
         old_copy, _ = copies.reset(seed=0)
@@ -194,7 +194,7 @@ def test_spaces_of_different_games(make_envs):
     assert make_envs(["2048", vlmgym.make_game("2048", reasoning=1)], 2, 0).single_action_space.n == 4
 
 
-def test_invalid_calls(make_envs):
+def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
     for call, message in [
         (lambda: envs.step([0] * 4), "reset the environments before the first step"),

@@ -69,7 +69,7 @@ def test_branches_are_reproducible_across_resets(make_envs):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_set_attr(make_envs, workers):
+def test_set_attr_survives_restarts_and_branches(make_envs, workers):
     envs = make_envs("2048", 4, workers, size=64)
     envs.set_attr("note", list("abcd"))
     envs.reset(seed=0)

@@ -114,7 +114,7 @@ def _received(envs):
     return [np.concatenate([part[k] for part in parts])[order] for k in range(4)]
 
 
-def test_hanging_worker(make_envs):
+def test_hanging_worker_times_out(make_envs):
     envs = make_envs("2048", 2, 2, size=64, timeout=0.3)
     envs.timeout = 30
     envs.reset(seed=0)

@@ -25,7 +25,7 @@ SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--ma
 SAME += ["--workers", "1", "--videos", "0", "--no-report", "--chat", "--history-images", "1"]
 VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
 VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
-"""Options with which vLLM reserves little memory and compiles nothing."""
+"""Options that make vLLM reserve little memory and compile nothing."""
 
 
 def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
@@ -47,7 +47,7 @@ def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
 
 
 def check_turns(turns: Sequence[TurnRecord]) -> None:
-    """Check that all turns have responses and token counts, and are unparsable without an answer."""
+    """Check that all turns are unparsable, and have a finish reason, token counts and a latency."""
     for turn in turns:
         assert turn.outcome == "unparsable"
         assert turn.finish_reason in ("length", "stop")

@@ -42,7 +42,7 @@ def serving(answer: Answer, certificate: Path | None = None) -> Iterator[str]:
 
 
 def body(content: bytes, status: int = 200, **headers: str) -> Answer:
-    """Return an answer with this content; `_` in header names stands for `-`."""
+    """Make an answer with this content; `_` in header names stands for `-`."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)

@@ -70,9 +70,9 @@ def game_texts(turns: int = 8) -> Iterator[str]:
 def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenizer:
     """Train a byte-level BPE tokenizer with the pre-tokenizer (one token per digit) and special tokens of Qwen.
 
-    The tags and the `words` most frequent words become single tokens. A word includes the space before and the
-    punctuation after it, and may be a name of two words, such as `red circle`. Each cell of a board is then one token,
-    at a fixed position. Text unlike the training data can also be encoded, but takes more tokens.
+    The tags and the `words` most frequent words become single tokens. A word includes any leading space and trailing
+    punctuation, and may be a two-word name such as `red circle`. Each cell of a board is then one token, at a fixed
+    position. Text unlike the training data can also be encoded, but takes more tokens.
 
     Raises:
         UsageError: `size` is too small for bytes, special tokens, tags and words.
@@ -118,7 +118,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
 
 
 def _without_tags(texts: Iterable[str]) -> Iterator[str]:
-    """Replace tags by line breaks, because they are added as separate tokens, which BPE never sees."""
+    """Replace tags with line breaks, because tags are added as separate tokens, which BPE never sees."""
     for text in texts:
         for tag in TAGS:
             text = text.replace(tag, "\n")

@@ -1,8 +1,8 @@
-"""Create tiny, randomly initialised Qwen-VL checkpoints offline in seconds, to train on a CPU and for tests.
+"""Create tiny, randomly initialised Qwen-VL checkpoints offline in seconds, for training on a CPU and for tests.
 
     python -m training.tiny_vlm qwen3_vl checkpoints/tiny
 
-Architecture, special tokens and chat format equal the real models'; only the sizes differ. The JSON files are
+Architecture, special tokens and chat format are those of the real models; only the sizes differ. The JSON files are
 written by this module, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 can all read
 them.
 """
@@ -42,11 +42,11 @@ Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 HEAD_SIZE = 32
 """Minimum head size of vLLM's attention on the CPU."""
 MERGE = 2
-"""Number of patches along each side of the square of patches that is merged into one token."""
+"""Side, in patches, of the square that is merged into one token."""
 MIN_IMAGE_TOKENS = 4
 """Minimum number of tokens per image; smaller images are enlarged."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
-"""Mean and standard deviation of RGB values in the training data of CLIP, which Qwen2-VL and Qwen2.5-VL use."""
+"""Mean and standard deviation of RGB values in CLIP's training data, as used by Qwen2-VL and Qwen2.5-VL."""
 CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
 """Prefix of the class names in transformers, for each kind of model."""
 
@@ -64,9 +64,9 @@ class TinySize:
     vision_layers: int = 2
     """Layers of the vision encoder."""
     vocabulary: int = 1024
-    """Maximum number of tokens in the vocabulary; the texts of the games need about 700."""
+    """Maximum vocabulary size; the texts of the games need about 700 tokens."""
     words: int = 0
-    """Number of frequent words that become single tokens, including the space before and the punctuation after them.
+    """Number of frequent words that become single tokens, including any leading space and trailing punctuation.
     A frequent number is then one token instead of one per digit."""
     tied: bool = True
     """Tie input and output embeddings. An untrained model with tied embeddings repeats the last token."""
@@ -115,7 +115,7 @@ def make_tiny_vlm(
 def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
     qwen3 = kind == "qwen3_vl"
     heads = size.hidden // HEAD_SIZE
-    # How many of the 16 rotary frequencies encode time, height and width; Qwen3-VL interleaves them.
+    # Split of the 16 rotary frequencies into time, height and width; Qwen3-VL interleaves them.
     rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
     if qwen3:
         rope["mrope_interleaved"] = True

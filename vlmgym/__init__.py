@@ -1,6 +1,6 @@
 """vlmgym: parallel visual games for vision-language models.
 
-Importing this package is light: it never imports torch, ray, vllm or openai.
+Importing this package is cheap: it never imports torch, ray, vllm or openai.
 """
 
 from vlmgym.interrupts import exit_quietly_during_imports, is_command
@@ -12,7 +12,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-# Without these settings, importing pygame prints a greeting and a deprecation warning of setuptools.
+# Without these settings, importing pygame prints a greeting and a deprecation warning from setuptools.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 

@@ -1,4 +1,4 @@
-"""Validation of arguments given by users."""
+"""Validation of user-supplied arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of vlmgym. Each message is one sentence that a user can act on."""
+"""Errors raised by vlmgym. Each message is one sentence that a user can act on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PolicyError(VlmgymError):
 
 
 class InfrastructureError(VlmgymError):
-    """A request to a model failed after all retries; the episode ends as an error and gets no score."""
+    """A request to a model failed after all retries; the episode ends with an error and gets no score."""
 
 
 class WorkerError(VlmgymError):
@@ -58,7 +58,7 @@ class IllegalAction(VlmgymError):
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line, without control characters or lone surrogates."""
+    """Return text as one line, without control characters or lone surrogates."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -74,7 +74,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_length: int) -> str:
-    """Shorten a text of more than `max_length` characters to that length, ending in an ellipsis."""
+    """Truncate text to `max_length` characters; truncated text ends in an ellipsis."""
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
@@ -102,7 +102,7 @@ def describe_validation_error(error: ValidationError) -> str:
 
 
 def describe_validation_errors(error: ValidationError) -> list[str]:
-    """Describe every problem of a pydantic error."""
+    """Describe every problem in a pydantic error."""
     return [_describe(problem) for problem in error.errors(include_url=False)]
 
 

@@ -49,7 +49,7 @@ def interruptible() -> Iterator[Sequence[int]]:
     """Raise `KeyboardInterrupt` on Ctrl-C, SIGTERM (a preempted job) and SIGHUP (a closed terminal).
 
     Yields:
-        The SIGTERM and SIGHUP received so far, in order.
+        The SIGTERM and SIGHUP signals received so far, in order.
     """
     end = InterruptHandler()
     handlers: dict[int, Callable[[int, FrameType | None], None]]
@@ -70,7 +70,7 @@ def interruptible() -> Iterator[Sequence[int]]:
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that Python discards because it was raised in a finalizer or a weak reference callback."""
+    """Resend an interrupt that Python discards because it was raised in a finalizer or a weak reference callback."""
     if unraisable.exc_type is KeyboardInterrupt:
         main = threading.main_thread().ident
         assert main is not None

@@ -30,7 +30,7 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
 def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tuple[float, float] | None:
     """Compute the confidence interval of a mean: Wilson for proportions (all values 0 or 1), otherwise Student's t.
 
-    Returns None for fewer than two values, and for equal values that are not proportions.
+    Returns None for fewer than two values, or if all values are equal and not proportions.
 
     Args:
         values: The sample.
@@ -51,7 +51,7 @@ def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tupl
 
 
 def wilson(count: int, total: int) -> tuple[float, float]:
-    """Compute Wilson's score interval of `count / total`; `total` must be at least 1."""
+    """Compute the Wilson score interval of `count / total`; `total` must be at least 1."""
     from scipy.stats import binomtest  # half a second to import
 
     interval = binomtest(count, total).proportion_ci(LEVEL, method="wilson")
@@ -59,7 +59,7 @@ def wilson(count: int, total: int) -> tuple[float, float]:
 
 
 class PairedDifference(BaseModel):
-    """Difference of two means over the same episodes.
+    """Difference between two means over the same episodes.
 
     Attributes:
         pairs: Number of pairs.
@@ -67,8 +67,8 @@ class PairedDifference(BaseModel):
         second: Mean of the second run.
         difference: Mean of first - second.
         interval: Bootstrap confidence interval of `difference`; None for a single pair.
-        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, such as for equal differences; None for a
-            single pair.
+        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, for example if all differences are equal;
+            None for a single pair.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,7 +82,7 @@ class PairedDifference(BaseModel):
 
 
 class Share(BaseModel):
-    """A share of all pairs: count, fraction, and Wilson's score interval."""
+    """A share of all pairs: count, fraction, and Wilson score interval."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -111,7 +111,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
 
 
 def share(count: int, pairs: int) -> Share:
-    """Compute the share of `count` in `pairs`, which must be at least 1."""
+    """Compute `count` as a share of `pairs`, which must be at least 1."""
     return Share(count=count, share=count / pairs, interval=wilson(count, pairs))
 
 

@@ -18,12 +18,12 @@ PROGRESS_COLUMNS = (
 
 
 def make_console(stderr: bool = False) -> Console:
-    """Create a console that prints text as it is, because paths and messages may look like markup."""
+    """Create a console that prints text verbatim, because paths and messages may look like markup."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 class ProgressWithStatus(Progress):
-    """A progress bar with a status text below it."""
+    """A progress bar with a status line below it."""
 
     facts = ""
 
@@ -31,7 +31,7 @@ class ProgressWithStatus(Progress):
         super().__init__(*PROGRESS_COLUMNS, console=console)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Yield the bar, then the status text."""
+        """Yield the bar, then the status line."""
         yield from super().get_renderables()
         if self.facts:
             yield Text(self.facts)

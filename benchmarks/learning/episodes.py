@@ -55,11 +55,11 @@ PAGE = """\
 Written by `.venv-train/bin/python -m benchmarks.learning.episodes {args}`.
 
 A tiny model plays {turns} turns of 2048 on a 3 x 3 board, with a reward of 1 per turn that merges tiles. Episodes start
-after at most 8 moves, in states where the direction matters. At first, {seeds} randomly initialised models were trained
-by supervised fine-tuning. From each of them, each variant of PPO took {steps} steps of {episodes} episodes; all
-variants saw the same initial states. Lambda is that of generalised advantage estimation over turns, with gamma 0.9.
-With *no critic*, the critic is never trained and predicts 0. Settings were chosen with another seed, for which lambda
-0.5 also beat lambda 1.
+after at most 8 moves, in states where the direction matters. First, {seeds} randomly initialised models were trained by
+supervised fine-tuning. Each variant of PPO then trained each of these models for {steps} steps of {episodes} episodes;
+all variants saw the same initial states. Lambda is the parameter of generalised advantage estimation over turns; gamma
+is 0.9. With *no critic*, the critic is never trained and predicts 0. Settings were chosen with another seed, for which
+lambda 0.5 also beat lambda 1.
 
 {table}
 

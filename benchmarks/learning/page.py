@@ -24,15 +24,15 @@ PAGE = """\
 
 Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 
-{question}, with 95% intervals, in {answers} validation states. Without looking at the image, random answers reach
-{random:.2f} and the best constant answer {constant:.2f} (computed from the rules, means over the seeds).
+{question}, with 95% intervals, in {answers} validation states. Without the image, random answers reach {random:.2f} and
+the best constant answer {constant:.2f} (computed from the rules; means over the seeds).
 
 For each seed, a randomly initialised tiny Qwen3-VL was first trained by supervised fine-tuning (SFT). Each algorithm of
 reinforcement learning (RL) then continued from this model; *before* and *after* refer to RL. {seeds}. In columns named
 *greedy*, the model responds with the most likely tokens; in all others, it samples at temperature 1. In the columns
-*blank* and *shuffled*, it sees grey images or images of other states. The run *blank* had grey images in both SFT and
-RL, but is measured with real ones unless the column is *blank*. *Perception accuracy* is the share of cells read
-correctly after RL. *Explained variance* is that of the critic, as a mean over the last {last} steps.
+*blank* and *shuffled*, it sees grey images or images of other states. The run *blank* was trained on grey images in
+both SFT and RL, but is evaluated with real ones, except in the column *blank*. *Perception accuracy* is the share of
+cells read correctly after RL. *Explained variance* is the critic's, averaged over the last {last} steps.
 
 {table}
 
@@ -44,7 +44,7 @@ Validation and training states are sampled with different seeds, but a small boa
 both. *Novel boards* includes only validation states whose images occurred neither in SFT nor in RL; to find them, the
 training states were sampled again from their seeds. Rotated and mirrored copies of training boards count as novel.
 
-Minutes are wall-clock times on a machine with two cores, where other work slows runs down.
+Minutes are wall-clock times on a two-core machine shared with other work.
 """
 HEAD = (
     "",

@@ -32,8 +32,8 @@ MERGES = (
     "matters. The table shows the share of moves that merge tiles"
 )
 SFT_OUTCOME = (
-    "In SFT, answers are correct {} and random otherwise. Correct answers are therefore already the most likely ones "
-    "wherever the model reads the board correctly, and RL makes it confident in them"
+    "In SFT, {} of the target answers are correct and the others are random. Correct answers are therefore already the "
+    "most likely ones wherever the model reads the board correctly, and RL makes it confident in them"
 )
 TASKS: dict[str, Task] = {
     "3x3": Task(
@@ -41,7 +41,7 @@ TASKS: dict[str, Task] = {
         "2048 on 3x3",
         MERGES.format("3x3", 8),
         "share of moves that merge",
-        SFT_OUTCOME.format("in two of five cases"),
+        SFT_OUTCOME.format("two fifths"),
         "Settings were chosen with other seeds, except that seed 10 was used in early experiments",
     ),
     "4x4": Task(
@@ -49,7 +49,7 @@ TASKS: dict[str, Task] = {
         "2048 on 4x4",
         MERGES.format("4x4", 8),
         "share of moves that merge",
-        SFT_OUTCOME.format("in two of five cases"),
+        SFT_OUTCOME.format("two fifths"),
     ),
     "shisensho": Task(
         shlex.split(
@@ -63,7 +63,7 @@ TASKS: dict[str, Task] = {
         "The model answers once in Shisen-Sho, with the coordinates of two equal tiles connected by a path, on a 4x4 "
         "board with four colours and four tiles left. The table shows the share of answers that take a pair",
         "share of answers that take a pair",
-        "In SFT, answers are correct in half of the cases and random otherwise. RL makes the model confident in the "
+        "In SFT, half of the target answers are correct and the others are random. RL makes the model confident in the "
         "correct ones, and also corrects many of the most likely answers",
     ),
 }

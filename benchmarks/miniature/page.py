@@ -37,10 +37,10 @@ rule, but in 2048 and Shisen-Sho it makes a quarter of its moves at random. The 
 | *G1* | {start} | reinforcement learning (RL) with GRPO or PPO |
 | *SFT only* | {start} | more demonstrations |
 | *SFT only, perfect player* | {start} | demonstrations without random moves |
-| *G0* | 300 updates on demonstrations with grey images | the RL of *G1* |
+| *G0* | 300 updates on demonstrations with grey images | the same RL as *G1* |
 
-Demonstrations with grey images cannot teach perception. They are meant to teach the response format, but do not always
-suffice for it. The lengths of the runs are:
+Demonstrations with grey images cannot teach perception. They are meant to teach the response format, but are not always
+enough even for that. The lengths of the runs are:
 
 | game | updates of {start} | steps of every other run |
 |---|---|---|
@@ -50,31 +50,31 @@ A step is one update, except that PPO makes four updates per step.
 
 Every model plays {episodes} whole games of up to {turns} turns on held-out seeds, sampled at temperature 1, without
 history. *Blank* and *shuffled* test a trained model with other images: grey ones, or those of another episode of the
-same game at the same turn. Results are means over games with 95% intervals, for each training seed.
+same game at the same turn. Results are means over games with 95% intervals, separately for each training seed.
 
 ![whole games by run]({name}.png)
 
-Red lines are goals that were set beforehand.
+Red lines are goals that were set in advance.
 
 {table}
 
 Invalid turns: share of turns with an illegal or unparsable answer. Such an answer changes nothing, and no other move is
 substituted. A model often repeats an illegal move on the unchanged board, up to the end of the game. Perception: share
-of cells read correctly. Format: share of responses in the exact format. Minutes: wall-clock time of a run, without the
-one it starts from, on two cores shared with other work, and with different versions of the code; {hours:.1f} hours for
-all runs in the tables.
+of cells read correctly. Format: share of responses in the exact format. Minutes: wall-clock time of a run, excluding
+the run it starts from, on two cores shared with other work, and with different versions of the code. All runs in the
+tables took {hours:.1f} hours in total.
 
 The next table compares the run *G1, GRPO* with the runs without RL, by score in 2048, turns in Shisen-Sho and legal
-swaps in Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, negative
-differences are better, because fewer turns are.
+swaps in Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, fewer turns
+are better, so negative differences are improvements.
 
 {gains}
 
 Settings of 2048 were chosen on seed 0, partly by inspecting 80 of its held-out games played by an earlier model. Those
-of Shisen-Sho and Swap were chosen after measuring held-out games of both seeds, so their results may be optimistic.
-RL in these two games differs from that in 2048: episodes have four turns, rewards are not divided by their standard
-deviation, and there is a KL penalty. With single answers as episodes, models learned to repeat illegal answers. The log
-lists what did not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
+of Shisen-Sho and Swap were chosen after measuring held-out games of both seeds, so their results may be optimistic. RL
+in these two games differs from that in 2048: episodes have four turns, rewards are not divided by their standard
+deviation, and there is a KL penalty. With episodes of a single answer, models learned to repeat illegal answers. The
+log describes what did not work: [2048](../log.md#whole-games-of-2048-small-steps-of-reasoning),
 [Shisen-Sho](../log.md#shisen-sho-6x6-with-more-batches), [Swap](../log.md#swap-compare-tiles-place-by-place).
 
 ## Training curves
@@ -82,8 +82,8 @@ lists what did not work: [2048](../log.md#whole-games-of-2048-small-steps-of-rea
 ![perception and reward over training]({name}_training.png)
 
 Perception accuracy and reward per response during training, on seed 0. The demonstrations that *G0* starts from are not
-drawn. Curves of demonstrations show single responses in the same 64 held-out states at every check; curves of RL show
-a moving average over the training responses of {window} steps. Do not compare the levels of the two: the states differ,
+shown. Curves of demonstrations show single responses in the same 64 held-out states at every check; curves of RL show a
+moving average over the training responses of {window} steps. Do not compare the levels of the two: the states differ,
 and in Shisen-Sho and Swap, RL also includes later turns, with boards that an illegal answer left unchanged.
 """
 MISSING = """

@@ -1,4 +1,4 @@
-"""Play on a server of OpenEnv with a model behind an OpenAI-compatible API; docs/integrations/openenv.md explains it.
+"""Play on an OpenEnv server with a model behind an OpenAI-compatible API; docs/integrations/openenv.md explains it.
 
 python examples/openenv/play.py --url http://127.0.0.1:8001 --base-url http://127.0.0.1:8000/v1 --model MODEL
 """

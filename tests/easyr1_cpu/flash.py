@@ -1,4 +1,4 @@
-"""Plain torch in place of the flash-attn functions for packed batches that EasyR1 uses, because those need a GPU."""
+"""Plain torch versions of the flash-attn functions that EasyR1 uses for packed batches; the originals need a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from verl.workers.critic import dp_critic
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Replace the functions of flash-attn.
+    """Replace flash-attn's functions.
 
     Returns:
-        A list that receives the sequence boundaries of a packed row on each call of attention.
+        A list that receives the sequence boundaries of a packed row on each attention call.
     """
     packed: list[list[int]] = []
 
@@ -44,7 +44,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    """Compute causal attention of one sequence; shapes (tokens, heads, size)."""
+    """Compute causal attention for one sequence; shapes (tokens, heads, size)."""
     states = (states.transpose(0, 1) for states in (query, key, value))
     return scaled_dot_product_attention(*states, is_causal=True, scale=scale, enable_gqa=True).transpose(0, 1)
 

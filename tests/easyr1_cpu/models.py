@@ -30,7 +30,7 @@ def make_beginner(out: Path) -> None:
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False
     )
-    start = tokenizer.encode(prompt)[-3:]  # the tokens with which the assistant's turn begins
+    start = tokenizer.encode(prompt)[-3:]  # the first tokens of the assistant's turn
     responses = [tokenizer.encode(f"<answer>{word}</answer>") + [tokenizer.eos_token_id] for word in words]
     longest = max(map(len, responses))
     ids = torch.tensor([start + row + [tokenizer.pad_token_id] * (longest - len(row)) for row in responses])

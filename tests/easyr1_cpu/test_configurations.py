@@ -1,4 +1,4 @@
-"""Configurations and preflight checks of settings, the machine and checkpoints."""
+"""Configurations, and preflight checks of settings, the machine and checkpoints."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SCRIPTS = {
     for path in sorted((ROOT / "training" / "scripts").glob("*_*.sh"))
     if 'easyr1.sh" ' in path.read_text()
 }
-"""Files of training/configs, by the script that uses them."""
+"""Config files in training/configs, by the script that uses them."""
 QUICK = "vlmgym.states={moves: [0, 0], informative: false}"
-"""Setting with which states are generated quickly."""
+"""Setting that makes state generation fast."""
 
 
 def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
@@ -53,7 +53,7 @@ def write_cifar10(folder: Path) -> None:
         (folder / FOLDER / name).write_bytes(records.tobytes())
 
 
-def test_scripts() -> None:
+def test_every_script_has_its_configs() -> None:
     games = ("2048", "shisensho", "shisensho_cifar10", "swap", "geospot", "nlvr2", "vqa", "caption", "mixed")
     others = {"ppo_2048": ("2048", "ppo"), "ppo_geospot": ("geospot", "ppo"), "rl_2048_episodes": ("2048", "episodes")}
     assert sorted(SCRIPTS) == sorted([*(f"rl_{game}" for game in games), *others])
@@ -65,7 +65,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
     config = config_of(*names)
     if names == ("rl_shisensho_cifar10",):
         write_cifar10(tmp_path)
-        config.vlmgym["overrides"] = {"data": str(tmp_path)}  # as DATA=
+        config.vlmgym["overrides"] = {"data": str(tmp_path)}  # as DATA= does
     config.worker.actor.model.model_path = str(qwen3)
     problems, facts = preflight(config, machine=False)
     assert problems == []
@@ -130,7 +130,7 @@ def test_size_of_the_validation_split(tmp_path: Path, qwen3: Path) -> None:
     assert preflight(config, machine=False)[0] == []
 
 
-def test_machine(qwen3: Path, tmp_path: Path) -> None:
+def test_preflight_reports_machine_problems(qwen3: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = config_of("rl_2048", settings=[QUICK])
     config.worker.actor.model.model_path = str(qwen3)
@@ -146,7 +146,7 @@ def test_machine(qwen3: Path, tmp_path: Path) -> None:
     assert any("must be bf16, fp16 or fp32, got auto" in problem for problem in preflight(config)[0])
 
 
-def test_memory_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_without_enough_memory_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child process imports a fake torch that reports two GPUs with 10 and 79 GiB of free memory."""
     fake = tmp_path / "torch.py"
     fake.write_text("class cuda:\n    mem_get_info = lambda gpu: [(10 << 30, 80 << 30), (79 << 30, 80 << 30)][gpu]\n")
@@ -160,7 +160,7 @@ def test_memory_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("cpus", "nodes", "enough"), [(12, 1, True), (8, 1, False), (12, 2, False)])
-def test_cpus(cpus: int, nodes: int, enough: bool) -> None:
+def test_too_few_cpus_are_reported(cpus: int, nodes: int, enough: bool) -> None:
     config = config_of("rl_2048", settings=[f"trainer.nnodes={nodes}"])
     assert (not [*machine.check_cpus(config, Section.read(config.vlmgym), cpus)]) == enough
 
@@ -219,7 +219,7 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("names", "settings", "host", "gpu", "checkpoint"),
     [
-        # A model of 1,000 parameters, 100 of them in the vision tower and 50 in the output layer, on 4 GPUs. The host
+        # A model with 1,000 parameters, 100 in the vision tower and 50 in the output layer, on 4 GPUs. The host
         # holds weights and optimizer states in float32, and the reference and two copies of vLLM's weights in bfloat16;
         # a GPU holds weights, gradients and optimizer states.
         (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
@@ -243,7 +243,7 @@ def test_memory_estimate(names: tuple[str, ...], settings: list[str], host: floa
 
 
 def test_model_size(checkpoint: Path) -> None:
-    """The vision tower is counted as EasyR1 freezes it, and the critic without its head."""
+    """The vision parameters are those that EasyR1 can freeze; the critic is counted without its head."""
     parameters, vision = machine.model_size(ModelConfig(str(checkpoint)), critic=False)
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     assert parameters == model.num_parameters()

@@ -83,7 +83,7 @@ def test_patched_code(file: str, text: str) -> None:
     assert text in (Path(inspect.getfile(ray_trainer)).parents[1] / file).read_text()
 
 
-def test_files_of_checkpoints() -> None:
+def test_easyr1_still_uses_expected_checkpoint_files() -> None:
     loads = inspect.getsource(FSDPCheckpointManager.load_checkpoint)
     for file in check.FILES:
         assert f'"{file}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in loads
@@ -101,7 +101,7 @@ def test_gae_of_easyr1_still_needs_its_patch() -> None:
 # Prompts --------------------------------------------------------------------------------------------------------------
 
 
-def test_prompt(checkpoint: Path) -> None:
+def test_encoded_prompt_matches_transformers(checkpoint: Path) -> None:
     encoder = encoder_of(checkpoint)
     text, images = a_prompt()
     encoded = encoder.encode(text, images)
@@ -180,11 +180,11 @@ def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: py
 
 
 def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use EasyR1's forward of a Qwen-VL, as with `padding_free`, during the test."""
+    """Use EasyR1's forward for Qwen-VL models during the test, as `padding_free` does."""
     for kind, name in CLASSES.items():
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
-            monkeypatch.setattr(patched, "forward", patched.forward)  # so that the end of the test restores it
+            monkeypatch.setattr(patched, "forward", patched.forward)  # so that monkeypatch restores it after the test
     apply_ulysses_patch(model.config.model_type)
 
 
@@ -218,7 +218,7 @@ def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.Mon
 # The worker -----------------------------------------------------------------------------------------------------------
 
 
-def test_critic(checkpoint: Path) -> None:
+def test_critic_shares_weights_and_starts_at_zero(checkpoint: Path) -> None:
     critics.register_critics()
     critic, loading = AutoModelForTokenClassification.from_pretrained(checkpoint, output_loading_info=True)
     assert loading["missing_keys"] == {"score.weight"} or loading["missing_keys"] == ["score.weight"]
@@ -240,8 +240,8 @@ def test_critic(checkpoint: Path) -> None:
     assert critic.score.weight.grad.any()
 
 
-def test_values_of_prompts(qwen3: Path) -> None:
-    """With EasyR1's code, the value of a prompt is the value at its last token, whatever the padding."""
+def test_prompt_value_ignores_padding(qwen3: Path) -> None:
+    """With EasyR1's code, the value of a prompt is the value at its last token, regardless of padding."""
     critics.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))

@@ -26,7 +26,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 
 OPTIONS: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_values": dict}
-"""Options of `compute_advantages` for batches without truncated episodes."""
+"""Arguments of `compute_advantages` for batches without truncated episodes."""
 RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 
 
@@ -76,7 +76,7 @@ def played_turns(qwen3: Path) -> list[DataProto]:
     return turns
 
 
-def test_turns(qwen3: Path) -> None:
+def test_turn_batches_have_uids_and_last_token_rewards(qwen3: Path) -> None:
     first, second, third = played_turns(qwen3)
     assert [len(turn) for turn in (first, second, third)] == [4, 4, 4]
     assert first.non_tensor_batch["uid"].tolist() == ["4 1", "4 1", "7 1", "7 1"]
@@ -89,7 +89,7 @@ def test_turns(qwen3: Path) -> None:
     assert not scores.scatter(1, last[:, None], 0.0).any(), "rewards are at the last token"
 
 
-def test_records(qwen3: Path) -> None:
+def test_finished_episodes_are_returned_once(qwen3: Path) -> None:
     worker = worker_of(qwen3)
     requests = worker.start(picks_of(4), 2)
     for _ in range(3):
@@ -179,7 +179,7 @@ def test_advantages_of_episodes() -> None:
     half, near = 0.5**0.5, partial(pytest.approx, abs=1e-3)
     assert episode_advantages(data, 0.5, 0.0).tolist() == near([half, half, -half, -half])
     assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, 2 * half, -2 * half, -2 * half])
-    # A state that only one of them reached has nothing to compare with.
+    # A state that only one of the episodes reached has nothing to be compared with.
     data = rows_of([1.0, 1.0, 0.0, 0.0], [0] * 4, [0, 0, 1, 1], [1, 2, 1, 2], "abac")
     assert episode_advantages(data, 0.5, 1.0).tolist() == near([2 * half, half, -2 * half, -half])
     shuffled = data[np.array([3, 0, 2, 1])]

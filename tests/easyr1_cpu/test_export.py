@@ -54,7 +54,7 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
 
 
 def trained_of(folder: Path) -> TrainedRecord:
-    """Write the file that says what a checkpoint was trained on."""
+    """Write the file that says what a checkpoint was trained on; return its record."""
     curriculum = SECTION.make_curriculum()
     trained = trained_record(RunConfig(), SECTION, curriculum, curriculum.begin(), 3, "template")
     trained.write(folder)
@@ -78,7 +78,7 @@ def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkpoints(qwen3: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints of two processes, each with half of the weights."""
+    """Sharded checkpoints saved by two processes, each with half of the weights."""
     folder = tmp_path_factory.mktemp("sharded") / "checkpoints"
     command = [sys.executable, "-m", "tests.easyr1_cpu.sharded", str(qwen3), str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)

@@ -80,7 +80,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
     def _load(self, critic: bool) -> Any:
         path = self.config.actor.model.model_path
         config = AutoConfig.from_pretrained(path)
-        apply_ulysses_patch(config.model_type)  # EasyR1's own forward of a Qwen-VL, as with padding_free
+        apply_ulysses_patch(config.model_type)  # EasyR1's own Qwen-VL forward, as with padding_free
         register_critics()
         kind = AutoModelForTokenClassification if critic else AutoModelForImageTextToText
         return kind.from_pretrained(path, config=config, attn_implementation="sdpa", dtype=torch.float32)

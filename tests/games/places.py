@@ -1,4 +1,4 @@
-"""Places, answers and states of geospot for tests."""
+"""Places, answers and states for tests of geospot."""
 
 from vlmgym.sandbox.games.geospot.game import GeospotState
 from vlmgym.sandbox.games.geospot.place import Place

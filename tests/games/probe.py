@@ -15,7 +15,7 @@ TOY_TEXT = [
     max((spec for spec in gymnasium.registry.values() if spec.name == name), key=lambda spec: spec.version or 0).id
     for name in ("CliffWalking", "Taxi", "Blackjack")
 ]
-"""Ids of the newest versions of some environments of Gymnasium's family Toy Text."""
+"""Ids of the newest versions of some of Gymnasium's Toy Text environments."""
 
 
 class Probe(gymnasium.Env[Any, Any]):
@@ -63,7 +63,7 @@ class Probe(gymnasium.Env[Any, Any]):
 
 
 class Screen(Probe):
-    """Imitates ALE: its state can be cloned, it draws only on steps, and with `sticky`, it may repeat an action."""
+    """An imitation of ALE: it can clone its state, redraws only on steps, and with `sticky`, may repeat an action."""
 
     def __init__(self, render_mode: str, sticky: float = 0.0) -> None:
         super().__init__(render_mode)

@@ -1,4 +1,4 @@
-"""2048: rules compared with gymnasium-2048, text, JSON and images."""
+"""2048: rules (compared with gymnasium-2048), text, JSON and images."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def replaced(board: Board, row: int, column: int, tile: int) -> Board:
 
 
 def reference_values(board: Board, four: float, depth: int) -> list[float]:
-    """Return the values of the four moves by recursive expectimax to a depth; -1 for a move that changes nothing."""
+    """Return the four moves' values by recursive expectimax of this depth; -1 for a move that changes nothing."""
     values = []
     for action in range(4):
         after = slide(board, action)[0]

@@ -105,7 +105,7 @@ def test_missing_batches_and_splits_are_rejected(archive: Path) -> None:
 
 
 def test_cifar10_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with the same columns and class names takes the place of the one on the Hub."""
+    """A table with the same columns and class names stands in for the one on the Hub."""
     labels = {"info": {"features": {"label": {"names": CLASSES, "_type": "ClassLabel"}}}}
     images = [{"bytes": encoded((5 * i, 0, 0)), "path": None} for i in range(40)]
     table = pa.table({"img": images, "label": [i % 10 for i in range(40)]})

@@ -18,7 +18,7 @@ NAMED_ACTIONS = [game_id for game_id in game_ids() if game_class(game_id).action
 
 @pytest.mark.parametrize("game_id", game_ids())
 @pytest.mark.parametrize("data", [object(), {1, 2}, b"state", float("nan"), {"board": object()}, [], None])
-def test_other_data_are_not_a_state(game_id: str, data: Any) -> None:
+def test_non_state_data_is_rejected(game_id: str, data: Any) -> None:
     with pytest.raises(StateError, match=f"state of {game_id.removesuffix('-v0')}"):
         make_game(game_id).from_data(data)
 

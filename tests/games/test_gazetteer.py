@@ -67,7 +67,7 @@ AMBIGUOUS_REGIONS = {
     ("UA", "13"): "Kyiv City",
     ("UZ", "14"): "Tashkent",
 }
-"""Regions whose name without generic words is ambiguous: mostly a city and the region around it."""
+"""Regions whose name is ambiguous without its generic words: mostly a city and the region around it."""
 
 
 def all_regions():

@@ -1,4 +1,4 @@
-"""geospot: rewards, answers, data, and the map."""
+"""geospot: rewards, answers and data; test_geospot_map.py tests the map."""
 
 import math
 import re

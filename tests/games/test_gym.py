@@ -1,4 +1,4 @@
-"""Gymnasium environments as games are played as in Gymnasium."""
+"""Gymnasium environments, played as games, behave as in Gymnasium."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_environments_with_numbers_as_states_restore_and_respond() -> None:
 
 
 @pytest.mark.parametrize(("env_id", "options"), [("FrozenLake-v1", {"map_name": "8x8"}), ("MountainCar-v0", {})])
-def test_play_is_that_of_gymnasium(env_id: str, options: dict[str, Any]) -> None:
+def test_play_matches_gymnasium(env_id: str, options: dict[str, Any]) -> None:
     game = make_game(f"gym:{env_id}", options=[f"{name}={value}" for name, value in options.items()], frame_skip=3)
     env = gymnasium.make(env_id, **options)
     env.reset(seed=7)

@@ -95,7 +95,7 @@ def test_keys_play_environments(game_id: str, keys: list[str], monkeypatch: pyte
 
 
 class Dice(gymnasium.Env[Any, Any]):
-    """Ignores its seed."""
+    """An environment that ignores its seed."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as in Env
     observation_space = action_space = spaces.Discrete(6)

@@ -1,4 +1,4 @@
-"""Gymnasium environments of other packages, where these are installed."""
+"""Gymnasium environments from other packages, if installed."""
 
 from __future__ import annotations
 

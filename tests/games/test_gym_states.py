@@ -87,7 +87,7 @@ def test_states_that_the_environment_does_not_reach_are_refused(change: dict[str
         game.from_json(json.dumps({"seed": 0, "actions": "0", "end": None, **change}))
 
 
-def test_environments_that_fail_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_environments_are_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     game = make_game("gym:Probe-v0", size=64, running=1)
     episode = Episode(game, 0)
     for method, fails in (("step", lambda: episode.act(0)), ("reset", lambda: Episode(game, 1))):
@@ -124,7 +124,7 @@ def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text("0123", max_size=3), max_size=40), st.text("0123", max_size=20))
-def test_moves_are_their_text(parts: list[str], other: str) -> None:
+def test_moves_compare_and_pickle_as_their_text(parts: list[str], other: str) -> None:
     moves = Moves()
     for part in parts:
         moves = Moves(part, moves)

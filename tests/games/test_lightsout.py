@@ -13,7 +13,7 @@ from vlmgym.sandbox.games.lightsout.solver import fewest_presses
 
 
 def switched(lit: int, rows: int, columns: int, presses: tuple[int, ...]) -> int:
-    """Return the lamps after presses, computed on a board with a border."""
+    """Return the bitmask of lit lamps after `presses`, computed on a board with a border."""
     board = np.zeros((rows + 2, columns + 2), dtype=bool)
     board[1:-1, 1:-1] = [[lit >> row * columns + column & 1 for column in range(columns)] for row in range(rows)]
     for cell in presses:

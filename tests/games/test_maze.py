@@ -35,7 +35,7 @@ def test_the_score_is_the_completed_share_of_the_path() -> None:
         assert score == pytest.approx(1 - oracle_turns(game, state) / longest)
 
 
-def test_walls() -> None:
+def test_walls_block_moves() -> None:
     game = Maze(MazeConfig(rows=2, columns=3))
     state = MazeState(((2, 10, 8), (2, 10, 8)), (0, 1), (0, 2))
     assert game.legal_actions(state) == (1, 3)

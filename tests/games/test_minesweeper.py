@@ -1,4 +1,4 @@
-"""Minesweeper: numbers, opening, and deduction, compared with all possible layouts of mines."""
+"""Minesweeper: numbers, opening, and deduction, compared with all possible mine layouts."""
 
 from __future__ import annotations
 

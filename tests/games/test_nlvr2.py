@@ -22,7 +22,7 @@ from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5
-"""Allowed deviation of a share from 1/2, in standard deviations; chance exceeds it in one of 2,000 cases."""
+"""Allowed deviation of a share from 1/2, in standard deviations; exceeded by chance in one of 2,000 cases."""
 
 
 def start(game: Nlvr2, seed: int) -> Nlvr2State:
@@ -64,7 +64,7 @@ def test_half_of_each_kind_and_form_is_true(states: list[Nlvr2State]) -> None:
 
 
 def table_accuracy(keys: Sequence[Hashable], truths: Sequence[bool]) -> tuple[float, int]:
-    """Predict the most frequent truth of each key; return the held-out accuracy and the number of held-out cases."""
+    """Predict each key's most frequent truth value; return the held-out accuracy and the number of held-out cases."""
     half = len(keys) // 2
     seen: dict[Hashable, Counter[bool]] = defaultdict(Counter)
     for key, truth in zip(keys[:half], truths[:half]):

@@ -60,7 +60,7 @@ def reached(seed: int, turns: int) -> PairsState:
 
 
 def shuffled(state: PairsState, sides: str, seed: int) -> PairsState:
-    """Shuffle the cards whose side is one of the given ones."""
+    """Shuffle the cards whose side is in `sides`."""
     cells = [(r, c) for r, line in enumerate(state.sides) for c, side in enumerate(line) if side in sides]
     cards = [list(line) for line in state.cards]
     for (row, column), source in zip(cells, np.random.default_rng(seed).permutation(len(cells)).tolist()):

@@ -1,4 +1,4 @@
-"""Mental rotation: exactly one choice is the figure, by an independent search over rotations."""
+"""Mental rotation: exactly one choice is the figure, according to an independent search over rotations."""
 
 from __future__ import annotations
 

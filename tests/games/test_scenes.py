@@ -131,7 +131,7 @@ def test_a_rim_separates_overlapping_objects_of_one_colour() -> None:
 
 
 @given(seeds, st.integers(1, 3))
-def test_generated_kinds_match_or_do_not(seed: int, attributes: int) -> None:
+def test_selector_matches_its_kinds_but_not_distractors(seed: int, attributes: int) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary.of(3, 3)
     selector = Selector.random(rng, vocabulary, attributes)

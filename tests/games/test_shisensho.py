@@ -1,4 +1,4 @@
-"""Shisen-Sho: rules, dealing, text, JSON and images."""
+"""Shisen-Sho: rules, dealing, text and images."""
 
 from __future__ import annotations
 

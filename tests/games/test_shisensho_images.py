@@ -34,7 +34,7 @@ def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
 
 
 def rows_by_class(state: ShisenShoState) -> dict[str, list[int]]:
-    """Return the rows of the data that the tiles of each class show."""
+    """Map each class to the data rows that its tiles show."""
     assert state.images is not None
     by_class: dict[str, list[int]] = {}
     for label, row in zip(chain(*state.board), chain(*state.images.rows)):
@@ -179,7 +179,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def in_folder(folder: Path, **overrides: Any) -> ShisenSho:
-    tile_images.cache_clear()  # tests change files, which a program reads only once
+    tile_images.cache_clear()  # tile images are cached, but tests change the files
     return game_of(tiles="folder", data=str(folder), reasoning=2, **overrides)
 
 

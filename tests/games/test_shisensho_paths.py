@@ -23,7 +23,7 @@ def boards(draw: st.DrawFn, largest: int = 6) -> Board:
 
 
 def fewest_turns(board: Board, start: Cell, end: Cell) -> int | None:
-    """Return the fewest turns of a path between two tiles, by breadth-first search; None without a path."""
+    """Return the fewest turns of any path between two tiles, by breadth-first search; None if there is no path."""
     rows, columns = len(board), len(board[0])
     best: dict[tuple[Cell, Cell], int] = {}
     queue = deque((start, direction, 0) for direction in OPPOSITE)

@@ -34,7 +34,7 @@ def test_the_body_follows_the_head_until_it_crashes(body: Body, action: int, aft
     assert step.state.food not in step.state.body
     assert GAME.legal_actions(step.state) == () if step.terminated else GAME.legal_actions(state)
     assert "head" in GAME.describe(step.state)
-    assert "crashed" not in GAME.describe(step.state)  # a word that the prompt does not have
+    assert "crashed" not in GAME.describe(step.state)  # the prompt does not use this word
 
 
 def test_the_head_cannot_turn_back() -> None:

@@ -1,4 +1,4 @@
-"""Swap: rules compared with an independent reference, text, images, difficulty and oracle."""
+"""Swap: rules (compared with an independent reference), states, text and the oracle."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_explanation_searches_lines_and_names_the_run() -> None:
 
 
 @given(small, seeds)
-def test_rule_makes_a_swap_of_the_search_in_an_explanation(game: Swap, seed: int) -> None:
+def test_rule_action_is_last_swap_in_explanation(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
     action = game.rule_action(state)
     assert action is not None

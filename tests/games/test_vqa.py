@@ -43,7 +43,7 @@ def possible_answers(question: str, config: VqaConfig) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def config() -> VqaConfig:
-    """Configure small scenes, so that questions repeat often."""
+    """A config with small scenes, so that questions repeat often."""
     chosen = VqaConfig.at(1, 1, relations=True)
     assert isinstance(chosen, VqaConfig)
     return chosen

@@ -1,4 +1,4 @@
-"""Free-text answers are equal exactly if they mean the same."""
+"""Free-text answers are equal if and only if they mean the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 
 
 class Quantity(NamedTuple):
-    """The meaning of an answer. Two answers are equal exactly if all of these parts are."""
+    """The meaning of an answer. Two answers are equal if and only if all of these parts are."""
 
     before: str
     negative: bool

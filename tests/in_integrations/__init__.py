@@ -1,1 +1,1 @@
-"""Tests of adapters with the packages that they adapt to, in .venv-integrations or .venv-verifiers."""
+"""Tests of adapters with the packages they adapt to, in the environments that tests/conftest.py lists."""

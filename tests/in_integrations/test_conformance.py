@@ -57,12 +57,12 @@ class Case:
 
 
 Message = tuple[str, list[str]]
-"""Role and parts of a message; `parts` says what stands for an image."""
+"""Role and parts of a message; `parts` describes how an image is represented."""
 
 
 @dataclass
 class Played:
-    """All that a model and a trainer see of an episode. `turns` has the messages of each turn, or only the new ones."""
+    """All that a model and a trainer see of an episode. `turns` has each turn's messages, or only the new ones."""
 
     turns: list[list[Message]] = field(default_factory=list)
     outcomes: Any = field(default_factory=list)
@@ -159,7 +159,7 @@ def trl(case: Case) -> Played:
 
 
 def trl_moves(case: Case) -> Played:
-    """Score a response with the reward function of single moves, as GRPOTrainer does with a row of the dataset."""
+    """Score a response with the single-move reward function, as GRPOTrainer does with a row of the dataset."""
     (row,) = vlmgym.to_hf_dataset([case.row])
     response = case.responses[0]
     scored = vlmgym.score(row["snapshot"], response)
@@ -283,7 +283,7 @@ def vagen(case: Case) -> Played:
 
 
 def verifiers(case: Case) -> Played:
-    """Run the evaluation of verifiers against a server."""
+    """Run verifiers' evaluation against a server."""
     pytest.importorskip("verifiers.v1")
     from verifiers.v1.cli.eval.runner import run_eval
     from verifiers.v1.configs.cli.eval import EvalConfig
@@ -306,7 +306,7 @@ def verifiers(case: Case) -> Played:
 
 
 def verl(case: Case) -> Played:
-    """Play a row with verl's worker and a stub of the model's server. verl only has counts of outcomes."""
+    """Play a row with verl's worker and a stub model server. verl reports only outcome counts."""
     pytest.importorskip("verl.experimental.agent_loop.agent_loop")
     from tests.in_integrations.test_verl import roll_out
     from tests.in_training.tiny import make_checkpoint
@@ -349,7 +349,7 @@ PLAYED = [
     (adapter, name)
     for adapter in DRIVERS
     for name, case in CASES.items()
-    if not (adapter == "lmms_eval" and case.options.get("chat"))  # refused, as the adapters' own tests show
+    if not (adapter == "lmms_eval" and case.options.get("chat"))  # refused, see test_lmms_eval.py
     and not (adapter in ("skyrl", "verl") and name == "history")
 ]
 

@@ -1,4 +1,4 @@
-"""Games as tasks of Inspect, with a server that has the OpenAI API."""
+"""Games as Inspect tasks, with an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_failed_requests_are_not_scored(tmp_path: Path) -> None:
 
 def test_a_limit_keeps_the_score_until_then(tmp_path: Path) -> None:
     task = make_task("2048", 1, max_turns=50, size=64)
-    task.token_limit = 250  # each response of the server counts 107 tokens
+    task.token_limit = 250  # each of the server's responses counts as 107 tokens
     with ApiServer(respond_to_images).running() as server:
         log = run(server, tmp_path, task)
     (sample,) = log.samples
@@ -101,7 +101,7 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) ->
         make_task("2048", **settings)
 
 
-def test_a_reward_is_a_mapping(tmp_path: Path) -> None:
+def test_reward_config_is_read_from_the_command_line(tmp_path: Path) -> None:
     settings = ["-T", "episodes=1", "-T", "max_turns=2", "-T", "size=64", "-T", "reward={unparsable: -1.5}"]
     with ApiServer(lambda request: completion("none")).running() as server:
         log = command(server, tmp_path, "vlmgym/2048", *settings)

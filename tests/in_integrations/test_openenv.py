@@ -1,4 +1,4 @@
-"""A server of OpenEnv: concurrent sessions, validation by OpenEnv's own checks, and errors of clients."""
+"""An OpenEnv server: concurrent sessions, validation by OpenEnv's own checks, and client errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_too_many_sessions_are_an_error(url: str) -> None:
         (lambda client: [client.reset(seed=0), *[client.step({"response": ""}) for _ in range(5)]], "has ended"),
     ],
 )
-def test_wrong_calls_are_errors_of_the_client(call: Callable[[Any], Any], message: str, url: str) -> None:
+def test_invalid_calls_raise_in_the_client(call: Callable[[Any], Any], message: str, url: str) -> None:
     with GenericEnvClient(base_url=url).sync() as client, pytest.raises(RuntimeError, match=message):
         call(client)
 

@@ -1,4 +1,4 @@
-"""Exported results are read by libraries and accepted by schemas of their formats."""
+"""Exported results load in their formats' libraries and validate against their schemas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def right(images, prompts):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Pack a run of a small suite, and export it."""
+    """A folder with a run of a small suite, packed and exported."""
     root = tmp_path_factory.mktemp("suite")
     (root / "policy.py").write_text(POLICY)
     with pytest.MonkeyPatch.context() as patch:

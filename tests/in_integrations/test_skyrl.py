@@ -1,4 +1,4 @@
-"""Environments of SkyRL-gym, called as by SkyRL's generator."""
+"""SkyRL-gym environments, called as SkyRL's generator calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VAGEN's evaluation, with its own runner, plays the episodes of `vlmgym.Episode`; docs/integrations/vagen.md.
+"""VAGEN's evaluation, with its own runner, plays the same episodes as `vlmgym.Episode`; see docs/integrations/vagen.md.
 
 PYTHONPATH=VAGEN .venv-integrations/bin/python -m pytest -W default tests/in_integrations/test_vagen.py
 """
@@ -88,7 +88,7 @@ def test_placeholders_of_a_model_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(("needed", "success"), [(8, True), (1000, False)])
-def test_success_is_a_score(needed: float, success: bool) -> None:
+def test_success_requires_a_minimum_score(needed: float, success: bool) -> None:
     settings: dict[str, Any] = {"game": "2048", "size": 64, "rows": 3, "columns": 3, "goal": 8}
     environment = GameEnvironment({**settings, "success_score": needed})
     asyncio.run(environment.reset(0))

@@ -1,4 +1,4 @@
-"""verl's AgentLoopWorker plays whole episodes with a stub of the model's server.
+"""verl's AgentLoopWorker plays whole episodes with a stub model server.
 
 verl needs a separate environment: docs/integrations/verl.md has the commands.
 """
@@ -34,7 +34,7 @@ TURNS = len(RESPONSES)
 
 
 class Server:
-    """Responds with given texts in order, and records the requests of each episode."""
+    """A stub model server that gives each episode the same responses, in order, and records requests by episode."""
 
     def __init__(self, responses: Sequence[str]) -> None:
         self.requests: dict[str, list[dict[str, Any]]] = {}
@@ -58,7 +58,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def roll_out(
     checkpoint: Path, rows: list[dict[str, Any]], *options: str, responses: Sequence[str] = RESPONSES
 ) -> tuple[DataProto, Server]:
-    """Play each row with verl's own worker and configuration."""
+    """Play each row with verl's own worker and configuration; return the output and the server."""
     overrides = [
         f"actor_rollout_ref.model.path={checkpoint}",
         "actor_rollout_ref.rollout.name=vllm",

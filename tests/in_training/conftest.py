@@ -1,4 +1,4 @@
-"""Fixtures of training runs. They import torch late, because the core environment also loads this file."""
+"""Fixtures for training runs. They import torch late, because the core environment also loads this file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that returns the folder of a finished run of a variant; each variant runs only once."""
+    """A function that trains a variant, once per session, and returns the run's folder."""
     from tests.in_training.runs import QUICK, VARIANTS
     from training.local.train import main
 

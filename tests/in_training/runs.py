@@ -1,4 +1,4 @@
-"""Training runs of a few steps on the command line, and functions that read their files."""
+"""Command-line options for training runs of a few steps, and functions that read the runs' files."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from training.local.actor import Actor
 from training.local.encoding import Encoder, TrainSample
 from training.tiny_vlm import CLASSES, make_tiny_vlm
 from vlmgym.errors import UsageError
+from vlmgym.policies import token_sampling
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel
 from vlmgym.policies.token_sampling import SeededSampler
@@ -88,7 +89,7 @@ def respond(
 
 
 def change_adapters(actor: Actor) -> None:
-    """Change the weights of adapters, so that they have an effect."""
+    """Change the adapter weights, so that the adapters have an effect."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in actor.named_parameters():
@@ -282,15 +283,17 @@ def test_responses_to_a_shared_prompt_equal_single_ones_and_stop_at_the_end_toke
 ) -> None:
     prompts = [actor.encoder.encode(*each) for each in make_prompts(3)]
     places, seeds = [2, 0, 2, 1, 0, 2], range(6)
+    monkeypatch.setattr(token_sampling, "DRAWN_AT_ONCE", 5)
     monkeypatch.setattr(actor, "ends", set())
     endless = actor.generate(prompts, places, seeds, 12, 1.0)
-    end = endless[2][4]
-    monkeypatch.setattr(actor, "ends", {end})
-    together = actor.generate(prompts, places, seeds, 12, 1.0)
-    alone = [actor.generate([prompts[place]], [0], [seed], 12, 1.0)[0] for place, seed in zip(places, seeds)]
-    assert together == alone
-    assert together == [row[: row.index(end) + 1] if end in row else row for row in endless]
-    assert len(together[2]) < max(map(len, together))
+    for ends in ({endless[2][4]}, {endless[5][3], endless[0][3]}, {row[2] for row in endless[:5]}):
+        monkeypatch.setattr(actor, "ends", ends)
+        together = actor.generate(prompts, places, seeds, 12, 1.0)
+        alone = [actor.generate([prompts[place]], [0], [seed], 12, 1.0)[0] for place, seed in zip(places, seeds)]
+        assert together == alone
+        stops = [next((n + 1 for n, token in enumerate(row) if token in ends), 12) for row in endless]
+        assert together == [row[:stop] for row, stop in zip(endless, stops)]
+        assert min(stops) < max(stops)
 
 
 def test_tokens_are_sampled_with_their_probabilities() -> None:

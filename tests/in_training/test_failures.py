@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,17 @@ def test_folders_without_a_qwen_vl_are_rejected(tmp_path: Path, content: str | N
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(UsageError, match=str(tmp_path)):
+        make_actor(tmp_path)
+
+
+def test_mixtures_of_experts_are_rejected(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "qwen3_vl_moe", "architectures": ["Qwen3VLMoeForConditionalGeneration"]}
+    config["text_config"] |= {"model_type": "qwen3_vl_moe_text", "num_experts": 2, "moe_intermediate_size": 32}
+    config["vision_config"]["model_type"] = "qwen3_vl_moe"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="qwen3_vl_moe"):
         make_actor(tmp_path)
 
 

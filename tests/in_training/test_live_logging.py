@@ -29,7 +29,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Use Weights & Biases without a network; afterwards, let it read its settings again."""
+    """Use Weights & Biases offline; afterwards, tear it down, so that it rereads its settings."""
     import wandb as module
 
     for name, value in {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}.items():

@@ -86,7 +86,7 @@ class Recorder(torch.optim.SGD):
 def run_update(
     actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, *, epochs: int = 1, **value: Any
 ) -> tuple[dict[str, float], list[Gradients]]:
-    """Return metrics and the gradients of each update."""
+    """Run `update`; return its metrics and the gradients of each optimiser step."""
     recorder = Recorder(actor)
     metrics = update(
         actor,
@@ -126,7 +126,7 @@ def assert_close(ours: Gradients, theirs: Gradients) -> None:
 def trl_gradients(
     checkpoint: Path, folder: Path, encoder: Encoder, loss_type: str, samples: Sequence[TrainSample]
 ) -> tuple[float, Gradients]:
-    """Return loss and gradient of TRL's trainer."""
+    """Return the loss and the gradients that TRL's trainer computes."""
     config = GRPOConfig(
         output_dir=str(folder),
         loss_type=loss_type,
@@ -201,7 +201,7 @@ def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, los
 
 
 def plain_loss(actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, coef: float, clip: float) -> Any:
-    """Compute the loss by its definition, token by token."""
+    """Compute the loss from its definition, token by token."""
     tokens = sum(len(sample.response) for sample in samples)
     policy, value, targets = torch.zeros(()), torch.zeros(()), 0
     for each in samples:

@@ -51,7 +51,7 @@ def test_cells_of_a_board_are_single_tokens() -> None:
     assert all(tokenizer.decode(tokenizer.encode(board).ids) == board for board in boards)
 
 
-def test_states_of_games_that_follow_the_rule() -> None:
+def test_rule_mover_plays_rule_actions() -> None:
     game: Any = make_game("shisensho", reasoning=1)
     first, third = (
         game.from_json(sample_state(game, 0, 5, StateConfig(moves=(moves, moves), mover="rule")).state)
@@ -91,7 +91,7 @@ def test_games_run_in_parallel_and_failures_name_the_game(tmp_path: Path) -> Non
     assert done.stderr.strip().splitlines()[-1].startswith("error: failed, as stated above: swap with seed 0")
 
 
-def test_a_game_alone_shows_the_last_images_of_another_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_running_game_gets_shuffled_images_of_an_ended_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor, config = make_actor(model), read_config([*QUICK, *SMALL, "--model", str(model)])
     (game,) = config.make_curriculum().games
     first, second = (game.draw(Episode(game, FIRST_VALIDATION_SEED + seed).state) for seed in (0, 1))

@@ -97,7 +97,7 @@ def test_a_killed_process_or_an_interrupt_ends_all(model: Path, tmp_path: Path, 
     assert not psutil.wait_procs(children, timeout=60)[1]
 
 
-def test_each_process_needs_a_state(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_processes_than_states_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     code, message = fail(capsys, *QUICK, "--processes", "3")
     assert (code, message) == (2, "error: processes must be at most 2, the number of states of a step, got 3")
 

@@ -1,6 +1,6 @@
 """Documented commands for tasks, run with a tiny model.
 
-The commands of docs/real_data.md run on miniature datasets in the layout of the real ones.
+The commands in docs/real_data.md run on miniature datasets with the layout of the real ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def commands(section: str) -> list[str]:
 
 
 def write_osv5m(root: Path) -> None:
-    """Write the tables, and zip files of images with one folder each."""
+    """Write the tables, and for each split a zip file with one folder of images."""
     repo = root / "osv5m" / "osv5m"
     for split, first, count in (("train", 100, ROWS["train"]), ("test", 900, ROWS["held out"])):
         (repo / "images" / split).mkdir(parents=True)
@@ -61,7 +61,7 @@ def write_osv5m(root: Path) -> None:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]], features: dict[str, Any]) -> None:
-    """Write a table as the Hub does, with metadata that say which columns have images, and name the classes."""
+    """Write a table as the Hub does, with metadata that marks the image columns and names the classes."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}

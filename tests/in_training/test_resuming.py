@@ -87,7 +87,7 @@ def test_finished_runs_can_be_extended(finished: Run, tmp_path: Path) -> None:
 
 
 def test_named_checkpoints_resume_and_later_steps_are_put_aside(finished: Run, tmp_path: Path) -> None:
-    """A run with checkpoints 2 and 3 is resumed from 2. It repeats step 3 exactly; the old files are put aside."""
+    """A run with checkpoints 2 and 3 is resumed from 2. It repeats step 3 exactly; the old files are set aside."""
     whole, run = finished("grpo"), tmp_path / "run"
     shutil.copytree(whole, run)
     main(["--resume", str(run / "checkpoints" / "step_2"), "--steps", "4"])
@@ -228,7 +228,7 @@ def test_failed_options_can_be_corrected_in_the_same_folder(
 
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Use Weights & Biases without an account; afterwards, let it read its settings again."""
+    """Use Weights & Biases without an account; afterwards, tear it down, so that it rereads its settings."""
     module = pytest.importorskip("wandb")
     for name in ("WANDB_API_KEY", "WANDB_MODE", "NETRC"):
         monkeypatch.delenv(name, raising=False)

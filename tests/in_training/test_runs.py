@@ -48,7 +48,7 @@ Run = Callable[[str], Path]
 
 
 def record_images(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list that collects all images that models get."""
+    """Return a list that collects all images passed to models."""
     shown: list[Any] = []
     encode = Encoder.encode
 
@@ -78,7 +78,7 @@ def make_trainer(model: Path, folder: Path, *args: str) -> Trainer:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_variant(finished: Run, model: Path, variant: str) -> None:
+def test_variant_trains_and_writes_its_files(finished: Run, model: Path, variant: str) -> None:
     run = finished(variant)
     rows = curve(run)
     assert [row["step"] for row in rows] == [1, 2, 3]

@@ -23,7 +23,7 @@ TOLERANCE = 1e-5
 
 
 def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl") -> Path:
-    """Create a model whose next token depends on image and prompt."""
+    """Create a model whose next token depends on the image and the prompt."""
     torch.set_num_threads(1)
     texts = [text for prompt, _ in make_prompts(4) for text in (prompt, "<answer>up</answer>")]
     make_tiny_vlm(kind, folder, size=TinySize(tied=False, vocabulary=700), texts=texts)
@@ -54,7 +54,7 @@ def make_samples(actor: Actor, lengths: Sequence[int]) -> list[TrainSample]:
 
 
 def make_move_model(folder: Path, kind: Kind = "qwen3_vl") -> Path:
-    """Create a model that responds with random moves; takes a second."""
+    """Create a model that responds with random moves; takes about a second."""
     actor = make_actor(make_checkpoint(folder / "before", kind))
     prompts = [actor.encoder.encode(text, images) for text, images in make_prompts(16)]
     moves = [actor.encoder.tokens(f"<answer>{move}</answer>") for move in ("up", "right", "down", "left")]

@@ -1,1 +1,1 @@
-"""Ray clusters of several nodes: `.venv-train/bin/python -m pytest -W default tests/ray_cluster`."""
+"""Tests on multi-node Ray clusters: `.venv-train/bin/python -m pytest -W default tests/ray_cluster`."""

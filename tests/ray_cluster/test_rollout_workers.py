@@ -1,4 +1,4 @@
-"""Rollout workers of EasyR1 on a Ray cluster; runs in .venv-train."""
+"""EasyR1's rollout workers on a Ray cluster; runs in .venv-train."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster() -> Iterator[None]:
 
 @dataclass
 class Encoder:
-    """Returns prompts without encoding them."""
+    """A stub that returns prompts without encoding them, or fails if `failure` is set."""
 
     failure: str = ""
 

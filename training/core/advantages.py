@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 STD_FLOOR = 1e-4
-"""Added to the standard deviation of a group before dividing, as in TRL and EasyR1."""
+"""Added to a group's standard deviation before dividing by it, as in TRL and EasyR1."""
 
 
 def discounted_returns(rewards: ArrayLike, gamma: float) -> Floats:
@@ -40,7 +40,7 @@ def gae(
 
 
 def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool = True) -> Floats:
-    """Normalise rewards within their group, as in GRPO.
+    """Normalise rewards within each group, as in GRPO.
 
     Shao et al. 2024, https://arxiv.org/abs/2402.03300, section 4.1.2. With `scale`, centred rewards are divided by the
     group's sample standard deviation + 1e-4, as in TRL and EasyR1. Without `scale`, this is the estimator of Dr. GRPO
@@ -61,10 +61,11 @@ def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool
 def grpo_advantages(
     rewards: Sequence[Sequence[float]], groups: Sequence[Hashable], gamma: float = 1.0, scale: bool = True
 ) -> list[Floats]:
-    """Normalise the discounted return of each turn over the returns of its group at the same turn.
+    """Normalise each turn's discounted return within its group, over the group's returns at the same turn.
 
     Takes the rewards of each episode's turns, and the group of each episode. An episode that has already ended counts
-    with a return of 0, so that every turn is compared with all episodes of its group.
+    as a return of 0, so every turn is compared with all episodes of its group. Returns the advantages of each
+    episode's turns.
     """
     returns = np.zeros((len(rewards), max(map(len, rewards))))
     for number, earned in enumerate(rewards):
@@ -74,9 +75,9 @@ def grpo_advantages(
 
 
 def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
-    """Compute the fraction of episodes in groups with different total rewards.
+    """Compute the fraction of episodes whose group has unequal total rewards.
 
-    With episodes of a single turn, the other groups give GRPO no signal.
+    With single-turn episodes, the other groups give GRPO no learning signal.
     """
     totals: dict[Hashable, list[float]] = {}
     for earned, group in zip(rewards, groups):
@@ -89,9 +90,9 @@ def gae_over_turns(
 ) -> tuple[list[Floats], list[Floats]]:
     """Estimate advantages and returns of an episode, with one GAE step per turn.
 
-    Takes the reward of each turn and the values of its response tokens, of which only the first is used.
+    Takes the reward of each turn and the values of its response tokens, but uses only the first of these values.
     `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
-    have the same advantage; the return of a token is NaN unless the token is the first of its response.
+    have the same advantage; only the first token has a return, the others have NaN.
     """
     advantages, returns = gae(rewards, [each[0] for each in values], gamma, lam, bootstrap_value)
     targets = [np.full(len(each), np.nan) for each in values]
@@ -127,9 +128,10 @@ def gae_over_tokens(
 
 
 def explained_variance(values: Floats, returns: Floats) -> float:
-    """Compute the fraction of the variance of returns that values explain, ignoring NaN returns.
+    """Compute the fraction of the returns' variance that the values explain, ignoring NaN returns.
 
-    The result is 1 for a perfect critic, and 0 for one that is no better than predicting the mean return.
+    The result is 1 for a perfect critic, and 0 for one that is no better than predicting the mean return, or if all
+    returns are equal.
     """
     known = ~np.isnan(returns)
     variance = np.var(returns[known])

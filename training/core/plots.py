@@ -1,4 +1,4 @@
-"""Training curves: read the file of metrics, and draw an image of it."""
+"""Training curves: read the metrics file and plot it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PANELS = (
     ("grad_norm", "gradient norm"),
     ("explained_variance", "explained variance of the critic"),
 )
-"""Metrics drawn, with their titles."""
+"""Metrics to plot, with their panel titles."""
 
 
 def read_curve(path: Path) -> list[dict[str, float]]:
-    """Read the metrics of each step from a `curve.jsonl`, ignoring a truncated last line; empty without a file."""
+    """Read the metrics of each step from a `curve.jsonl`, ignoring a truncated last line; return [] without a file."""
     rows = []
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -42,7 +42,7 @@ def read_curve(path: Path) -> list[dict[str, float]]:
 
 
 class CurvePlot:
-    """An image of the curves, drawn at most once per `DRAW_INTERVAL`."""
+    """An image of the curves, redrawn at most once per `DRAW_INTERVAL` and at the end."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         """Create a plot; `write` is called with each new PNG."""
@@ -50,7 +50,7 @@ class CurvePlot:
         self._drawn = time.monotonic()
 
     def update(self, rows: Sequence[Mapping[str, float]], final: bool = False) -> None:
-        """Draw the metrics of all steps if this is the `final` drawing or the last one is not recent."""
+        """Redraw the metrics of all steps if `DRAW_INTERVAL` has passed since the last drawing, or if `final`."""
         if rows and (final or time.monotonic() > self._drawn + DRAW_INTERVAL):
             self._drawn = time.monotonic()
             self._write(draw_curves(rows))
@@ -63,7 +63,7 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     lines = -(-len(panels) // columns)
     width, height = 4.4 * columns, 3.0 * lines  # inches
     figure = Figure(figsize=(width, height), dpi=110)
-    # Fixed margins, because fitting them to the labels would double the drawing time, for which training waits.
+    # Fixed margins: fitting them to the labels would double the drawing time, and training waits for the drawing.
     figure.subplots_adjust(0.6 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.35 / height, wspace=0.25, hspace=0.42)
     for number, (name, title) in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, number)

@@ -1,4 +1,4 @@
-"""Records of training: rollouts in the format of evaluations, and the settings that a checkpoint was trained with."""
+"""Training records: rollouts in the format of evaluations, and the settings that a checkpoint was trained with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def begin_rollout_records(
     """Create a run folder for rollouts, which `vlmgym report` can read.
 
     Raises:
-        UsageError: The folder has files, but no list of those that vlmgym wrote.
+        UsageError: The folder is not empty, and has no list of files that vlmgym wrote.
     """
     config = RunRecord(
         started=now(),

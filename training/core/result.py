@@ -1,4 +1,4 @@
-"""The file `result.json` of a training run, which is the same for all trainers."""
+"""The `result.json` of a training run, in the same format for all trainers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmgym.statistics import confidence_interval
 
 RESULT = "result.json"
 FINAL_EPISODES = 100
-"""`final_reward` is the mean over at most this many of the last episodes."""
+"""`final_reward` is averaged over the last episodes, at most this many."""
 
 
 def write_result(
@@ -60,7 +60,7 @@ def write_result(
 
 
 def last_rewards(rollouts: Path, step: int) -> list[float]:
-    """Read the total rewards of the last episodes up to `step` from their records, at most `FINAL_EPISODES`."""
+    """Read the total rewards of the last `FINAL_EPISODES` episodes up to `step`; of fewer if records are missing."""
     rewards: list[float] = []
     while step > 0 and len(rewards) < FINAL_EPISODES and (path := rollouts / f"step_{step:06d}.jsonl").exists():
         rewards = [sum(turn.reward.total for turn in record.turns) for record in read_records(path)] + rewards
@@ -72,8 +72,8 @@ def validation_summary(rollouts: Path, step: int) -> dict[str, Any] | None:
     """Summarise the validation episodes of a step from their records; return None if there are none.
 
     Returns:
-        A dict whose only key, `episodes`, has the `score_summary` of each game, keyed by its id. Further configs of a
-        game are keyed by `ID (2)` and so on.
+        A dict with the single key `episodes`: the `score_summary` of each game, keyed by game id. Further configs of
+        the same game are keyed by `ID (2)` and so on.
     """
     path = rollouts / f"validation_{step:06d}.jsonl"
     if not path.exists():

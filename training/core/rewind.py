@@ -13,16 +13,16 @@ from vlmgym.records.files import writing
 from vlmgym.records.output_folder import MARKER, OutputFolder
 
 NUMBERED = ("checkpoints/step_*", "global_step_*", "rollouts/step_*.jsonl", "rollouts/validation_*.jsonl")
-"""Glob patterns of files and folders whose names have the number of a step."""
+"""Glob patterns for files and folders whose names contain a step number."""
 FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
-"""Glob patterns of files and folders that show the state after the last step."""
+"""Glob patterns for files and folders that describe the run after its last step."""
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
     """Move everything written after a step to a new folder within the run; return this folder.
 
-    Return None if nothing was written after the step. The metrics file is copied, not moved, because it also has the
-    earlier steps, which the trainer keeps.
+    Return None if nothing was written after the step. The metrics file is copied, not moved, because it also contains
+    the earlier steps, which the trainer keeps.
     """
     folder = folder.absolute()
     later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]
@@ -39,7 +39,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
             path.rename(target)
         for owner in (folder, path.parent):
             if (owner / MARKER).exists():
-                OutputFolder(owner).remove(path)  # only from the list of files: the path was moved
+                OutputFolder(owner).remove(path)  # removes only the list entry: the path was moved
     if curve.exists():
         with writing(aside):
             aside.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Names of the files in a checkpoint, and uniform errors if files cannot be written."""
+"""File names in a checkpoint, and uniform errors for files that cannot be written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.records.files import OutputError, writing
 
 PROCESSOR_FILES = (
-    "config.json",  # copied as it is, since versions of transformers write it differently
+    "config.json",  # copied unchanged, because versions of transformers write it differently
     "tokenizer.json",
     "tokenizer_config.json",
     "vocab.json",

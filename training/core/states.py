@@ -20,8 +20,8 @@ from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 SFT_STREAM, GATE_STREAM = 2**32, 0x6C6F6F6B
-"""Added to the seed of a run, so that supervised fine-tuning, and the gate that decides whether it has succeeded, draw
-other states than reinforcement learning."""
+"""Added to a run's seed, so that supervised fine-tuning, and the gate that decides whether it has succeeded, draw
+different states from reinforcement learning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class MultiTurnConfig(PromptConfig):
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:
-    """Raise `UsageError` if a game has fewer than `count` questions for validation; `option` sets the count."""
+    """Raise `UsageError` if a game has fewer than `count` validation questions; `option` names the option to lower."""
     for game in games:
         split = split_questions(game, validation_fraction)
         if split is not None and len(split.validation) < count:

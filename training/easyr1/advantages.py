@@ -27,19 +27,19 @@ def compute_advantages(
     stock: Callable[..., DataProto],
     bootstrap_values: BootstrapValues,
 ) -> DataProto:
-    """Add `advantages` and `returns` to a batch, as `verl.trainer.ray_trainer.compute_advantage` does.
+    """Add `advantages` and `returns` to a batch and return it, like `verl.trainer.ray_trainer.compute_advantage`.
 
     PPO (`gae`) uses GAE over all tokens of an episode, and bootstraps from the critic if the episode was truncated.
-    Other estimators use GiGPO if an episode of the batch has several turns, see `episode_advantages`, and otherwise
-    EasyR1's function.
+    Other estimators use GiGPO (`episode_advantages`) if any episode of the batch has several turns, and EasyR1's
+    function otherwise.
 
     Args:
         data: Batch from `turn_batch`, with `token_level_rewards` and, for PPO, `values`.
-        adv_estimator: Setting of EasyR1.
+        adv_estimator: EasyR1's setting `algorithm.adv_estimator`.
         gamma: Discount factor, per token for PPO and per turn for GiGPO.
         lam: Lambda of GAE.
         step_weight: Weight of the step-level advantage of GiGPO.
-        stock: EasyR1's function.
+        stock: EasyR1's own `compute_advantage`.
         bootstrap_values: Called only for PPO.
     """
     rows = real_rows(data)

@@ -44,7 +44,7 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
 
 
 def decode_replies(generated: DataProto, tokenizer: Any, end_tokens: Sequence[int]) -> list[Reply]:
-    """Decode the responses of a rollout."""
+    """Decode generated responses into replies with token counts and finish reasons."""
     lengths = generated.batch["response_mask"].sum(-1).tolist()
     prompts = (generated.batch["attention_mask"].sum(-1) - generated.batch["response_mask"].sum(-1)).tolist()
     replies = []
@@ -59,7 +59,7 @@ def decode_replies(generated: DataProto, tokenizer: Any, end_tokens: Sequence[in
 def turn_batch(
     requests: Sequence[Request], group_size: int, generated: DataProto, results: Sequence[StepResult]
 ) -> DataProto:
-    """Build the batch rows of played turns; a prompt that a group shares has `group_size` responses.
+    """Build the batch rows of played turns; a prompt shared by a group has `group_size` responses.
 
     Returns:
         A batch with one row per response. `token_level_scores` has the reward at the last response token. Other columns
@@ -122,7 +122,7 @@ def real_rows(batch: DataProto) -> Any:
 
 
 def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
-    """Return a number that must divide the number of rows, so that minibatches and forward passes of GPUs are full.
+    """Return the multiple to pad the row count to, so that every GPU's minibatches and forward passes are full.
 
     `worker` must be the original configuration: EasyR1 later multiplies its batch sizes by the number of responses.
     """

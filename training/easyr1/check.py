@@ -1,4 +1,4 @@
-"""Preflight checks, which report the problems of a run in seconds, before any model is loaded."""
+"""Preflight checks that report the problems of a run in seconds, before any model is loaded."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ UNUSED = (
 )
 """EasyR1 settings that have no effect: the vlmgym section configures prompts, rewards and validation."""
 STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
-"""Files of a checkpoint: the state of `PromptStream`, and the files of each process (with trainer.save_model_only, only
-the first of these)."""
+"""Files of a checkpoint: the state of `PromptStream`, and the files of each process (only `model` with
+trainer.save_model_only)."""
 
 
 def preflight(config: RunConfig, machine: bool = True) -> tuple[list[str], list[str]]:
-    """Return problems of a run, and facts about it, as lists of messages.
+    """Check a run; return its problems, and facts about it, as two lists of messages.
 
     Args:
         config: Configuration of the run.
@@ -90,7 +90,7 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _batches(config: RunConfig, section: Section) -> Iterator[str]:
-    """Report sizes that do not divide others as they must; EasyR1 reports these late or not at all."""
+    """Yield sizes that do not divide a total as they must; EasyR1 reports these late or not at all."""
     rollout, gpus = config.worker.rollout, config.trainer.n_gpus_per_node * config.trainer.nnodes
     turns, prompts = section.play.max_turns, config.data.rollout_batch_size
     pairs = [
@@ -115,7 +115,7 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts: list[str]) -> Iterator[str]:
-    """Compare limits with an estimate of the longest prompt, from some initial states of each stage."""
+    """Yield limits that the longest prompts would exceed, estimated from a few initial states of each stage."""
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
@@ -142,7 +142,7 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
 
 
 def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum) -> Iterator[str]:
-    """Check that the checkpoint from which EasyR1 would resume exists and fits the settings of this run."""
+    """Yield problems with the checkpoint that EasyR1 would resume from: it must exist and fit this run's settings."""
     trainer, named = config.trainer, config.trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
         tracker = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER

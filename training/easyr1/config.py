@@ -1,4 +1,4 @@
-"""Configuration of a run: the settings of EasyR1, and a section `vlmgym`."""
+"""Configuration of a run: EasyR1's settings and a `vlmgym` section."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmgym.errors import UsageError, first_line
 
 @dataclass
 class RunConfig(PPOConfig):
-    """Configuration of EasyR1, extended by the section `vlmgym`."""
+    """EasyR1's configuration, extended with a `vlmgym` section."""
 
     vlmgym: dict[str, Any] = field(default_factory=dict)
 
@@ -30,7 +30,7 @@ class RunConfig(PPOConfig):
 
 
 def read_config(args: Sequence[str]) -> RunConfig:
-    """Merge YAML files and settings `a.b=value`, in this order; raise `UsageError` for an invalid one."""
+    """Merge YAML files, then settings such as `a.b=value`; raise `UsageError` if any of them is invalid."""
     merged = OmegaConf.structured(RunConfig())
     settings = [arg for arg in args if "=" in arg]
     for name in (arg for arg in args if "=" not in arg):
@@ -65,7 +65,7 @@ def _load(path: Path) -> Any:
 def _merge(below: Any, above: Any, source: str) -> Any:
     try:
         for name, other in (("games", "curriculum"), ("curriculum", "games")):
-            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and the reverse
+            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and vice versa
                 below.vlmgym.pop(other, None)
         return OmegaConf.merge(below, above)
     except (OmegaConfBaseException, TypeError, ValueError) as error:

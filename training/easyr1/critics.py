@@ -13,14 +13,14 @@ from training.tiny_vlm import CLASSES
 
 
 def register_critics() -> None:
-    """Register critics of Qwen-VL, which transformers lacks, with `AutoModelForTokenClassification`."""
+    """Register Qwen-VL critics, which transformers lacks, with `AutoModelForTokenClassification`."""
     for kind, name in CLASSES.items():
         config = type(AutoConfig.for_model(kind))
         AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
 
 
 def critic_class(kind: str, name: str) -> type[Any]:
-    """Make the critic class of a model type. Its head starts at zero; its other weights come from the checkpoint."""
+    """Create the critic class for a model type. Its head starts at zero; other weights come from the checkpoint."""
     module = import_module(f"transformers.models.{kind}.modeling_{kind}")
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
     generator = getattr(module, f"{name}ForConditionalGeneration")

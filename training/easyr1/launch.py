@@ -34,7 +34,7 @@ VARIABLES = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
 }
-"""Environment variables set by the entry point of EasyR1 (trainer/main.py)."""
+"""Environment variables set by EasyR1's entry point (trainer/main.py)."""
 
 
 def start_ray(**options: Any) -> None:
@@ -57,8 +57,8 @@ def start_ray(**options: Any) -> None:
 def fetch_model(name: str) -> None:
     """Download a model before the workers start; raise `UsageError` if the Hub does not provide it.
 
-    If the workers had to download it, one would do so while the others wait, and NCCL aborts such a wait after ten
-    minutes (fsdp_workers.py).
+    Otherwise, one worker would download it while the others wait, and NCCL would abort their wait after ten minutes
+    (fsdp_workers.py).
     """
     if Path(name).is_dir():
         return
@@ -69,7 +69,7 @@ def fetch_model(name: str) -> None:
 
 
 def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
-    """Build the trainer of a configuration; raise `UsageError` for an invalid setting or model, or too few CPUs."""
+    """Build the trainer for a configuration; raise `UsageError` for an invalid setting or model, or too few CPUs."""
     section = Section.read(config.vlmgym)
     for problem in check_cpus(config, section, ray.cluster_resources().get("CPU", 0)):
         raise UsageError(problem)

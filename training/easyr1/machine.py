@@ -1,4 +1,4 @@
-"""Preflight checks of the machine: packages, GPUs, CPUs, and lower bounds of memory and disk space."""
+"""Preflight checks of the machine: packages, GPUs, CPUs, and lower bounds on memory and disk space."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from vlmgym.policies.checkpoint import error_text
 
 GIB = 2**30
 ROLLOUT_WORKER_MEMORY = GIB
-"""Approximate host memory of a rollout worker, for torch, the model's processor and the worker's episodes."""
+"""Approximate host memory in bytes that a rollout worker needs for torch, the model's processor and its episodes."""
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements" / "easyr1.txt"
 GPU_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range({})))"
 SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 
 
 def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
-    """Yield the problems of this machine, and append the memory that the run needs to `facts`.
+    """Yield problems with this machine, and append to `facts` how much memory the run needs.
 
     Raises:
         UsageError: The model does not exist or is invalid.
@@ -66,7 +66,10 @@ def check_cpus(config: RunConfig, section: Section, available: float) -> Iterato
 
 
 def check_gpus(gpus: int, needed: float) -> Iterator[str]:
-    """Yield the GPUs without enough free memory. A child process reads it, so that this one has no CUDA context."""
+    """Yield a problem for each GPU with less than `needed` bytes of free memory.
+
+    A child process reads the memory, so that this process creates no CUDA context.
+    """
     done = subprocess.run([sys.executable, "-c", GPU_MEMORY.format(gpus)], capture_output=True, text=True, check=False)
     if done.returncode:
         yield f"the GPUs do not respond: {done.stderr.strip()}"
@@ -87,7 +90,7 @@ def free_memory(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/p
 
 
 def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
-    """Yield a problem unless the folder of checkpoints is writable and has room for all checkpoints that are kept."""
+    """Yield a problem unless the checkpoint folder is writable and has room for all checkpoints to be kept."""
     trainer, folder = config.trainer, Path(str(config.trainer.save_checkpoint_path))
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     saved = -(-(trainer.max_steps or 1) // trainer.save_freq) if trainer.save_freq > 0 else 1  # one at the end
@@ -101,7 +104,7 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
 
 
 def model_size(model: Any, critic: bool) -> tuple[int, int]:
-    """Return the numbers of parameters of a model (for a critic, without its head) and of its vision tower.
+    """Return the parameter counts of a model (for a critic, without its head) and of its vision tower.
 
     Raises:
         UsageError: The model cannot be created, or has no vision tower.

@@ -1,4 +1,4 @@
-"""Patches of EasyR1 in the trainer process, by patched file; worker.py has the patches of the worker.
+"""Patches to EasyR1 in the trainer process, by patched file; patches to the worker are in worker.py.
 
 - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
   (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.

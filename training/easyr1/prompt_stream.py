@@ -47,7 +47,7 @@ class PromptStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint; raise `UsageError` if it has another seed or curriculum."""
+        """Restore the state from a checkpoint; raise `UsageError` if its seed or curriculum differs."""
         if state["seed"] != self.seed:
             raise UsageError(f"the checkpoint has data.seed={state['seed']}, but this run has data.seed={self.seed}")
         progress = Progress.model_validate_json(state["progress"])

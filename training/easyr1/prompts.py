@@ -1,4 +1,4 @@
-"""Encode prompts for the workers of EasyR1."""
+"""Encode prompts for EasyR1's workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.rendering.encode import encode_png
 
 HUB_SECONDS = 10.0
-"""Timeout for the Hub in seconds."""
+"""Timeout for requests to the Hub, in seconds."""
 BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 """Errors that transformers raises for missing or invalid model files."""
 FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
@@ -28,7 +28,7 @@ FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "mu
 
 
 def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
-    """Load tokenizer and processor of a model as EasyR1 does; raise `UsageError` unless it takes images."""
+    """Load a model's tokenizer and processor as EasyR1 does; raise `UsageError` unless the model accepts images."""
     check_model(model.model_path)
     options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
     try:
@@ -68,7 +68,7 @@ class _Rows:
 
 
 class PromptEncoder(RLHFDataset):
-    """Encodes prompts and images by EasyR1's dataset class, without a data file."""
+    """Encodes prompts and images with EasyR1's dataset class, without a data file."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
         """Set the attributes of `RLHFDataset` without loading a file."""

@@ -65,7 +65,7 @@ class RolloutWorker:
         return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
-        """Start validation episodes; their ids number those of the first game from 0, then those of the next."""
+        """Start validation episodes and return their requests. Ids count from 0, through one game after another."""
         section, episodes = self.section, []
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)
@@ -91,8 +91,8 @@ class RolloutWorker:
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
-        In records, the index is prompt_id * group_size + sample_idx. The seed is the same number in training, and that
-        of the episode in validation, where `group_size` is None.
+        In records, the index is prompt_id * group_size + sample_idx. The seed equals the index in training; in
+        validation, where `group_size` is None, it is the seed of the episode.
         """
         finished = []
         for episode_id, episode in self.episodes.items():

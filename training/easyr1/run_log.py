@@ -21,7 +21,7 @@ PANELS = {
     "actor/grad_norm": "grad_norm",
     "critic/vf_explained_var": "explained_variance",
 }
-"""Metrics of EasyR1 that are plotted, and the names that local training uses for them."""
+"""EasyR1's names of the metrics to plot, and the names of the same metrics in local training."""
 
 
 class RunLog(Logger):

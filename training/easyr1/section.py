@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 
 class _Part(BaseModel):
-    # YAML reads the name of the curriculum 2048 as a number.
+    # YAML parses the curriculum name 2048 as a number.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
@@ -30,7 +30,7 @@ class Validation(_Part):
 
 
 class Section(_Part):
-    """The section `vlmgym:` of a configuration.
+    """The `vlmgym:` section of a configuration.
 
     Attributes:
         games: Games with difficulty and stages, as in a curriculum file.
@@ -39,9 +39,9 @@ class Section(_Part):
         play: Maximum number of turns (1 for single responses) and contents of prompts.
         states: Distribution of initial states.
         reward: Reward weights and shaping.
-        validation: Episodes of validation.
+        validation: Validation episodes.
         step_weight: Weight of GiGPO's step-level advantage (omega); 0 for episode-level advantages only.
-        rollout_workers: Number of rollout workers; 0 to play in the trainer process.
+        rollout_workers: Number of rollout workers; 0 plays in the trainer process.
     """
 
     games: tuple[EntryFile, ...] = ()

@@ -1,4 +1,4 @@
-"""EasyR1's trainer, playing live games in single responses or whole episodes."""
+"""EasyR1's trainer on live games, for single responses or whole episodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from vlmgym.sandbox.core.reward import Outcome
 class VlmgymTrainer(RayPPOTrainer):
     """EasyR1's `RayPPOTrainer` with rollouts and validation on live games.
 
-    Batches already contain rewards (`token_level_scores`), so that EasyR1 calls no reward function.
+    Batches already contain rewards (`token_level_scores`), so EasyR1 calls no reward function.
     """
 
     train_dataloader: PromptStream
@@ -82,7 +82,7 @@ class VlmgymTrainer(RayPPOTrainer):
         if tracker.exists():
             shutil.copy2(tracker, aside / tracker.name)
         last = {"last_global_step": step, "last_actor_path": str(checkpoint.absolute() / "actor")}
-        last |= {"best_global_step": step, "best_val_reward_score": -1.0}  # as EasyR1 starts
+        last |= {"best_global_step": step, "best_val_reward_score": -1.0}  # -1 is EasyR1's initial value
         replace_file(tracker, json.dumps(last, indent=2).encode())
         if "tensorboard" in self.config.trainer.logger:
             from torch.utils.tensorboard import SummaryWriter
@@ -107,7 +107,7 @@ class VlmgymTrainer(RayPPOTrainer):
         )
 
     def _make_batch_data(self, metrics: dict[str, Any]) -> DataProto:
-        """Play the episodes of a step."""
+        """Play the episodes of a step and return their turns as a batch; add to `metrics`."""
         stream, group_size = self.train_dataloader, self.config.worker.rollout.n
         prompt_ids: range = next(self.data_iterator)
         turns: list[DataProto] = []
@@ -134,7 +134,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return batch
 
     def bootstrap_values(self) -> dict[EpisodeId, float]:
-        """Estimate bootstrap values of the truncated episodes of this step.
+        """Estimate the bootstrap values of this step's truncated episodes.
 
         Called while advantages are computed, when vLLM sleeps and the GPUs are free for the critic.
         """
@@ -147,7 +147,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return {episode_id: value for (episode_id, _), value in zip(self.bootstrap_requests, values)}
 
     def _validate(self) -> dict[str, Any]:
-        """Play whole episodes on validation seeds."""
+        """Play whole episodes on validation seeds and return their metrics."""
         validation = self.section.validation
         requests = self.workers.start_validation(range(validation.episodes * len(self.curriculum.entries)))
         self.actor_rollout_ref_wg.prepare_rollout_engine()
@@ -161,7 +161,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return metrics
 
     def _save_checkpoint(self) -> None:
-        """Write the record of the training, then the checkpoint, so that no complete checkpoint lacks the record."""
+        """Write the training record, then the checkpoint, so that no complete checkpoint lacks the record."""
         folder = self.folder / f"global_step_{self.global_step}"
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ class VlmgymTrainer(RayPPOTrainer):
     ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
         """Play all episodes to the end; yield the requests, responses and results of each turn.
 
-        `sampling` has sampling parameters that differ from training.
+        `sampling` overrides training's sampling parameters.
         """
         while requests:
             responses = group_size if requests[0].sample_idx is None else 1

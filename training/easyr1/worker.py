@@ -23,7 +23,7 @@ class PatchedWorker:
     _cache: dict[str, Any]
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
-        """Clear a cache of other uids first: fsdp_workers.py cannot compare uids of batches of different sizes."""
+        """First clear the cache if uids differ: fsdp_workers.py cannot compare uids of batches of different sizes."""
         known = self._cache.get("uid")
         if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
             self._cache.clear()
@@ -38,8 +38,7 @@ class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
         """Load the models.
 
         Patches: fsdp_workers.py finds no critic class for Qwen-VL, and gives critics the configuration of the whole
-        worker. vllm_rollout_spmd.py uses rollout.seed for every request, so that equal prompts would get equal
-        responses.
+        worker. vllm_rollout_spmd.py uses rollout.seed for every request, so equal prompts would get equal responses.
         """
         register_critics()
         super().init_model()

@@ -31,6 +31,8 @@ from vlmgym.rollout.episode import EpisodeRollout
 
 MODEL, ADAPTER = "model", "adapter"
 """Subfolders for a full checkpoint and for adapters."""
+KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Supported model types in transformers; others, such as mixtures of experts, have other layers."""
 T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
 """Gives token sampling a random stream separate from the sampling of states."""
@@ -96,6 +98,8 @@ class Actor(nn.Module):
                 )
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
+        if (kind := model.config.model_type) not in KINDS:
+            raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {', '.join(KINDS)}")
         self._recomputes = config.gradient_checkpointing
         """With gradient checkpointing, layers in training mode keep no cache that samples of a prompt could share."""
         if config.gradient_checkpointing:
@@ -174,13 +178,13 @@ class Actor(nn.Module):
         sampler = SeededSampler(seeds, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in index]
         active = list(range(len(index)))
-        for _ in range(steps):
+        for step in range(steps):
             logits = self._logits(hidden)
             tokens = logits.argmax(-1) if sampler is None else sampler.draw(logits)
             for number, token in zip(active, tokens.tolist()):
                 responses[number].append(token)
             finished = [row for row, number in enumerate(active) if responses[number][-1] in self.ends]
-            if len(finished) == len(active):
+            if len(finished) == len(active) or step + 1 == steps:
                 break
             if finished:
                 order = decoder.drop(finished)
@@ -240,8 +244,14 @@ class Actor(nn.Module):
             positions = prefill.positions + torch.arange(steps, device=self.device)
             causal = torch.ones(steps, steps, dtype=torch.bool, device=self.device).tril().expand(len(mask), 1, -1, -1)
             visible = torch.cat([prefill.mask.bool()[:, None, None].expand(-1, -1, steps, -1), causal], dim=-1)
-            rest = self._forward_text(tokens[:, :-1], visible, positions, prefill.cache)
-            hidden = torch.cat([hidden, rest], dim=1)
+            rest = self.model.model.language_model(
+                input_ids=tokens[:, :-1],
+                attention_mask=visible,
+                position_ids=positions.expand(3, *positions.shape),
+                past_key_values=prefill.cache,
+                use_cache=True,
+            )
+            hidden = torch.cat([hidden, rest.last_hidden_state], dim=1)
         return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
 
     def _forward_whole(self, samples: Sequence[TrainSample], steps: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -253,17 +263,6 @@ class Actor(nn.Module):
         index = (starts[:, None] + torch.arange(steps)).clamp(max=rows * length - 1)  # beyond a response: any row
         before = hidden.view(-1, width).index_select(0, index.flatten().to(self.device)).view(rows, steps, width)
         return before, self._image_mean(hidden, batch["input_ids"])
-
-    def _forward_text(self, ids: torch.Tensor, mask: Any, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Append tokens `ids` to cached sequences and return the hidden states of these tokens."""
-        hidden: torch.Tensor = self.model.model.language_model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions.expand(3, *positions.shape),
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
-        return hidden
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Compute logits in float32, with image tokens ruled out."""

@@ -1,7 +1,7 @@
 """Token-by-token forward passes of a Qwen-VL, with much less overhead than transformers' own.
 
 For small models, most of the time of transformers' forward pass of one token is overhead: it builds a mask and rotary
-embeddings, copies the cache to append to it, and repeats keys for every query head.
+embeddings, copies the cache to append to it and, if prompts are padded, repeats keys for every query head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Decoder:
 
         Args:
             model: Language model.
-            cache: transformers' cache of the prompts.
+            cache: transformers' cache of the prompts, which is emptied.
             rows: Index of each sequence's prompt in the cache, shape (sequences,).
             mask: Attention mask of each sequence's prompt, shape (sequences, longest prompt).
             positions: Position id of each sequence's first new token, shape (sequences, 1).
@@ -35,16 +35,20 @@ class Decoder:
         """
         self._model = model
         self._length = mask.shape[1]
-        self._cached = [_with_room(each, rows, steps) for layer in cache.layers for each in (layer.keys, layer.values)]
+        self._cached: list[torch.Tensor] = []
+        """Keys and values of each layer in turn."""
+        for layer in cache.layers:
+            self._cached += [_copy_with_room(each, rows, steps) for each in (layer.keys, layer.values)]
+            layer.keys = layer.values = None  # frees memory before the next layer is copied
         positions = positions + torch.arange(steps, device=positions.device)
         cos, sin = model.rotary_emb(self._cached[0], positions.expand(3, *positions.shape))
-        cos, sin = (each[0] if each.ndim == 4 else each for each in (cos, sin))  # 4 dimensions before Qwen3-VL
+        cos, sin = (each[0] if each.ndim == 4 else each for each in (cos, sin))  # 4: Qwen2-VL, 2.5-VL in transformers 4
         half = sin.shape[-1] // 2
         sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)  # see `_rotate`
         self._rotary = [cos[:, :, None], sin[:, :, None]]
         """Cosines and sines, shape (sequences, steps, 1, head size)."""
         self._mask: list[torch.Tensor] = []
-        """Nothing unless prompts are padded; else 0 or -inf for each cached token, added to attention scores."""
+        """Empty unless prompts are padded; otherwise one tensor, added to attention scores: -inf for padding."""
         if not mask.all():
             visible = F.pad(mask.bool(), (0, steps), value=True)[:, None, None]
             self._mask = [torch.zeros_like(visible, dtype=cos.dtype).masked_fill_(~visible, -torch.inf)]
@@ -86,14 +90,15 @@ class Decoder:
         moved = sorted({*range(len(order), count)} - {*finished})
         for gap, row in zip(gaps, moved):
             order[gap] = row
+        to, source = torch.tensor([gaps, moved], dtype=torch.int64, device=self._cached[0].device)
         for tensors in (self._cached, self._rotary, self._mask):
             for number, tensor in enumerate(tensors):
-                tensor[gaps] = tensor[moved]
+                tensor[to] = tensor[source]
                 tensors[number] = tensor[: len(order)]
         return order
 
 
-def _with_room(cached: torch.Tensor, rows: torch.Tensor, steps: int) -> torch.Tensor:
+def _copy_with_room(cached: torch.Tensor, rows: torch.Tensor, steps: int) -> torch.Tensor:
     """Copy rows of cached keys or values, shape (rows, heads, tokens + steps, head size)."""
     _, heads, length, size = cached.shape
     room = cached.new_empty(len(rows), heads, length + steps, size)

@@ -16,9 +16,11 @@ from training.local.encoding import TrainSample
 from training.local.errors import DivergedError
 from training.local.processes import ALONE, Processes
 
-MIN_FILL, MIN_FILL_SHARED = 0.9, 0.75
-"""Minimum fraction of each row of a micro-batch that is not padding, the second if prompts are shared. Less would waste
-time on padding, and more would need more forward passes, in each of which shared prompts are repeated."""
+MIN_FILL = 0.9
+"""Minimum fraction of each row of a micro-batch that is not padding. Less would waste time on padding, and more would
+need more forward passes."""
+MIN_FILL_SHARED = 0.75
+"""The same for samples that share prompts, which each forward pass repeats."""
 
 
 def policy_loss(

@@ -67,8 +67,8 @@ def make_dataset(
     """Make a dataset of states. The same arguments always give the same rows.
 
     By default, row i is the initial state of the episode with seed `seed` + i (1,000,000 + `seed` + i for
-    `validation`). Tasks over a finite dataset instead ask its training or validation questions in order, beginning with
-    number `seed`, and start again after the last. With several games, rows alternate between them, and i counts the
+    `validation`). Tasks over a finite dataset instead ask its training or validation questions in order, starting at
+    index `seed` and wrapping around. With several games, rows alternate between them, and i counts the
     rows of each game.
 
     Args:
@@ -115,7 +115,7 @@ def make_dataset(
 def make_episodes(
     games: object, n: int, seed: int = 0, split: Split = "train", *, states: States = None, **settings: Any
 ) -> Iterator[Episode]:
-    """Yield the episodes of the rows of `make_dataset` with the same arguments, without drawing images.
+    """Yield the episodes that `make_dataset` makes into rows, given the same arguments, without drawing images.
 
     Raises:
         UsageError: An argument is invalid.

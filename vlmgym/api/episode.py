@@ -97,7 +97,7 @@ class Episode:
 
     @classmethod
     def of(cls, live: LiveEpisode) -> Episode:
-        """Make an `Episode` that plays a `LiveEpisode`, without copying it."""
+        """Wrap a `LiveEpisode`, without copying it."""
         episode = cls.__new__(cls)
         episode._live = live
         return episode
@@ -194,7 +194,7 @@ class Episode:
     def repeats_turns(self) -> bool:
         """True if each prompt is a single message that also shows earlier turns.
 
-        A conversation to which a trainer appends this message at every turn would then show those turns twice.
+        If a trainer appended this message to a conversation at every turn, it would show those turns twice.
         """
         prompts = self._live.config.prompts
         return not prompts.chat and prompts.history != 0
@@ -214,8 +214,8 @@ class Episode:
         With `chat`, they are the whole conversation; the images of each message precede its text.
 
         Args:
-            images: `url` gives `image_url` parts with PNG data URLs, as the OpenAI API takes them; `pil` and `bytes`
-                give `image` parts with a PIL image or a PNG file, as chat templates of Hugging Face take them.
+            images: `url` gives `image_url` parts with PNG data URLs, as the OpenAI API expects; `pil` and `bytes` give
+                `image` parts with a PIL image or a PNG file, as Hugging Face chat templates expect.
 
         Raises:
             EpisodeEnded: There are no more turns.

@@ -20,9 +20,9 @@ from vlmgym.workers.limits import available_cores, check_num_workers
 
 ROUNDS = 3
 TIE_RATIO = 0.95
-"""Fraction of the best rate from which a rate counts as equally fast."""
+"""Rates of at least this fraction of the best rate count as equally fast."""
 ACTIONS = 10_000
-"""Approximate number of actions in a script, so that the script does not fit into the caches of games."""
+"""Approximate number of actions in a script, large enough that games' caches cannot hold all of it."""
 MIN_STEPS = 16
 """Minimum number of steps in a script."""
 
@@ -86,7 +86,7 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
 
 
 def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
-    """Measure the rates of all layouts in rounds."""
+    """Measure the rates of all layouts, in alternating rounds."""
     game = config.make_game(config.game)
     layouts = config.layouts()
     if not layouts:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vlmgym.policies.openai_client import StreamTiming
 
 MOVES = 20
-"""Upper bound, exclusive, of the number of random moves before a state."""
+"""Exclusive upper bound on the number of random moves that lead to a state."""
 MEASURES = (
     ("first token (s)", "first_token", ".3f"),
     ("request (s)", "latency", ".3f"),
@@ -105,7 +105,7 @@ class BenchModelConfig(GameOptions):
             raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
 
     def server(self) -> OpenAIOptions:
-        """Return the server options: greedy decoding, and the highest concurrency level as request limit."""
+        """Return the server options: greedy decoding, and the highest concurrency level as the request limit."""
         asked = OpenAIOptions(
             base_url=self.base_url,
             model=self.model,
@@ -181,8 +181,8 @@ class Speed:
     def of(cls, concurrency: int, timed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
         """Summarise requests.
 
-        The rates of all requests together are computed from `begin` to `end`; of a request that ends later, only the
-        part before `end` counts.
+        The rates of all requests together are computed from `begin` to `end`; if a request ends later, only the part
+        before `end` counts.
         """
         tokens = sum(one.completion_tokens * _share(one.first, one.ended, begin, end) for one in timed)
         steady = all(one.completion_tokens > 1 and one.ended > one.first for one in timed)
@@ -259,7 +259,7 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
 
 
 def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
-    """Return images and prompt of a state after random moves."""
+    """Return the images and prompt of a state reached by random moves."""
     rng = np.random.default_rng(seed)
     state = game.start(rng)
     for _ in range(seed % MOVES):
@@ -310,7 +310,7 @@ def _measure_local(
 
 
 def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Question]) -> list[StreamTiming]:
-    """Time one batch of transformers."""
+    """Time the generation of one batch with transformers."""
     from vlmgym.policies.local_model import GenerationRequest
     from vlmgym.policies.openai_client import StreamTiming
 

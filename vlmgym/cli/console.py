@@ -26,14 +26,14 @@ INTERRUPTED = 130
 
 
 OPTIONS = tyro.constructors.ConstructorRegistry()
-"""Parsers of options with a single value. Errors say what is accepted; an empty path is rejected."""
+"""Parsers for options with a single value. Errors say what is accepted; an empty path is rejected."""
 
 
 @OPTIONS.primitive_rule
 def _value_rule(option: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     is_union = get_origin(option.type) in (Union, UnionType)
     kinds: list[Any] = [kind for kind in get_args(option.type) if kind is not NoneType] if is_union else [option.type]
-    kind = getattr(kinds[0], "__origin__", kinds[0])  # without the limits of Annotated
+    kind = getattr(kinds[0], "__origin__", kinds[0])  # without the constraints in Annotated
     if len(kinds) != 1 or kind not in PARSERS:
         return None
     parse = PARSERS[kind]
@@ -97,7 +97,7 @@ def reporting_errors() -> Iterator[None]:
         _write_no_more()  # the reader of the pipe is gone
         raise SystemExit(1) from None
     except OSError as error:
-        if error.errno not in FULL or error.filename is not None:  # errors of files have a name
+        if error.errno not in FULL or error.filename is not None:  # errors about files have a filename
             raise
         _write_no_more()
         print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)

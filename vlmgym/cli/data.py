@@ -69,7 +69,7 @@ def data(chosen: DataConfig) -> None:
 
 
 def check_data(config: DataCheckConfig) -> None:
-    """Print every bad row and a summary; exit with 1 if a row is bad."""
+    """Print every bad row and a summary; exit with code 1 if any row is bad."""
     game = config.make_game(config.game)
     if not isinstance(game, Task):
         raise UsageError(f"{game.name} does not take data")

@@ -1,4 +1,4 @@
-"""`vlmgym doctor`: what is installed, and what each extra would add."""
+"""`vlmgym doctor`: report what is installed, and what each extra would add."""
 
 from __future__ import annotations
 

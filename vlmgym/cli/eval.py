@@ -42,7 +42,7 @@ from vlmgym.workers.pool import ProcessPool, open_pool
 REASONS = 3
 """Number of error messages to print, most frequent first."""
 UNFINISHED = 1
-"""Exit code if episodes ended as errors."""
+"""Exit code if any episode ended with an error."""
 
 
 def evaluate_script(
@@ -83,7 +83,9 @@ def run_evaluation(
     suite: str | None = None,
     salt: PrivateSalt | None = None,
 ) -> RunSummary:
-    """Play the configured episodes and write all files of the run; exit with code 1 if an episode ended as an error.
+    """Play the configured episodes, write all files of the run, and return its summary.
+
+    Exits with code 1 if an episode ended with an error.
 
     Args:
         game_names: Ids or names of the games.
@@ -166,7 +168,7 @@ def _played(
 
 
 def rows_of(played: Games) -> int:
-    """Return the number of rows in the data of each game, which must be equal."""
+    """Return the number of rows in the games' data, which must be the same for all games."""
     if isinstance(played, Curriculum):
         raise UsageError("--all-rows does not work with --curriculum")
     rows = {}
@@ -199,7 +201,7 @@ def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
 
 
 def _claimed(name: str) -> Path:
-    """Create a folder under `logs`, numbered if the name is taken."""
+    """Create a folder under `logs`, numbered if the name is taken, and return its path."""
     for n in count(1):
         folder = Path("logs") / (name if n == 1 else f"{name}-{n}")
         with writing(folder), suppress(FileExistsError):
@@ -222,7 +224,7 @@ def _print_paths(console: Console, run: StoredRun, config: EvalConfig) -> None:
 
 
 def _report_unfinished(folder: RunFolder, summary: RunSummary, session: Session, console: Console) -> None:
-    """Report why episodes have no result; exit with code 1 if an episode ended as an error."""
+    """Report why episodes have no result; exit with code 1 if an episode ended with an error."""
     errors = sum(game.unfinished.get("error", 0) for game in summary.games.values())
     if summary.stop_reason:
         console.print(f"stopped: {summary.stop_reason}; continue with --resume {folder.folder}", soft_wrap=True)

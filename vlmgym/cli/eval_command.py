@@ -62,7 +62,7 @@ def options_for(args: Sequence[str]) -> tuple[list[str], Any]:
 
 
 def _reject_settings_of_suite(words: Sequence[str]) -> None:
-    """Reject options that a suite fixes, even with the values of the suite or the defaults."""
+    """Reject options that a suite fixes, even if they are set to the suite's values or the defaults."""
     options = [word.partition("=")[0].replace("_", "-") for word in words]
     given = [option for option in options if option in FIXED_BY_SUITE]
     if given and option_value("--suite", words) not in (None, "all"):

@@ -30,7 +30,7 @@ class GamesConfig:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A config field, described for users; `levels` has the value at each level, or nothing if no level sets one."""
+    """A config field, described for users; `levels` has the value at each level; empty if no level sets one."""
 
     name: str
     kind: str
@@ -46,7 +46,7 @@ def title_of(found: type[Game[Any, Any]]) -> str:
 
 
 def about(found: type[Game[Any, Any]]) -> str:
-    """Return the first line of the docstring of a game."""
+    """Return the first line of a game's docstring."""
     return (found.__doc__ or "").strip().partition("\n")[0]
 
 

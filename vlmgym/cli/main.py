@@ -20,7 +20,7 @@ class Command(NamedTuple):
 
     Attributes:
         module: Name of the module.
-        options: Name of the type of the command's options (`eval` adds the options of a policy).
+        options: Name of the command's options type (`eval` adds the options of a policy).
         action: Name of the function that runs the command with its options.
     """
 
@@ -64,7 +64,7 @@ SUMMARIES = {
     "games": "List the installed games and published settings, or show the rules and config fields of some.",
     "doctor": "Print the versions that results depend on, the machine, and the extras with their missing packages.",
 }
-"""First line of the help of each command, repeated here so that the list of commands imports no module."""
+"""First line of the help of each command, repeated here so that listing the commands imports no modules."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -20,7 +20,7 @@ from vlmgym.sandbox.envs.vector.make import make_vec
 K = TypeVar("K")
 
 Trial = Callable[[float], float]
-"""Function that works for about the given number of seconds and returns a rate in units per second."""
+"""Function that runs for about the given number of seconds and returns a rate in units per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Rates:
         return max(self.rounds)
 
     def __str__(self) -> str:
-        """Format median, slowest and fastest rate."""
+        """Format the median, slowest and fastest rates."""
         return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
 
 
 def measure(candidates: Mapping[K, Trial], rounds: int, seconds: float, what: str) -> dict[K, Rates]:
-    """Measure candidates alternately, so that other load affects all equally."""
+    """Measure candidates alternately, so that other load affects them equally."""
     rates: dict[K, list[float]] = {name: [] for name in candidates}
     for name in track([*candidates] * rounds, what, transient=True):
         rates[name].append(candidates[name](seconds))
@@ -95,7 +95,7 @@ def play(env: Any, script: Script) -> Trial:
     """Return a trial that plays a script on a `VectorEnv`, restarting at its end.
 
     The rate is in environment steps per second. Resets at the start of the script are not timed; autoresets are. The
-    observations of a step are held until the next.
+    observations of a step are held until the next step.
     """
     at = len(script.steps)
     held: tuple[Any, ...] = ()
@@ -124,7 +124,7 @@ def play(env: Any, script: Script) -> Trial:
 
 @contextmanager
 def opened(environments: Mapping[K, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[K, Any]]:
-    """Create vector environments by name and close all at the end."""
+    """Create vector environments by name, and close them all at the end of the block."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
 

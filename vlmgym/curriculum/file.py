@@ -25,11 +25,11 @@ Measure = Literal["score", "reward", "played"]
 LARGEST = 1e6
 
 DATA_SETTINGS = ("data", *TaskConfig.of_data)
-"""Config fields of tasks that say where their questions come from."""
+"""Config fields of tasks that specify where questions come from."""
 
 
 class StrictModel(BaseModel):
-    """Base class of data read from files."""
+    """Base class for data read from files: immutable and strictly validated."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -237,7 +237,7 @@ def _builtin() -> Path:
 
 
 def _describe(error: ValidationError) -> str:
-    """Describe the first unknown field, or else the first problem, with its place; counts entries and stages from 1."""
+    """Describe the first unknown field, or else the first problem, and its location, numbering items from 1."""
     errors = error.errors(include_url=False)
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile

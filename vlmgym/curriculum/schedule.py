@@ -261,7 +261,7 @@ class Curriculum:
 
     @property
     def by_success(self) -> bool:
-        """True if any stages advance by success, so that they depend on the results of earlier episodes."""
+        """True if any stages advance by success and therefore depend on the results of earlier episodes."""
         return any(entry.begins is None for entry in self.entries)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Write the summary, curves and videos of a run.
 
-Records that cannot be read raise `UsageError`, files that cannot be written `OutputError`.
+Unreadable records raise `UsageError`; files that cannot be written raise `OutputError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Session:
 
     Attributes:
         turns: Number of turns played.
-        seconds: Wall-clock time of playing.
+        seconds: Wall-clock time spent playing.
         stop_reason: Why the session stopped early, or None.
         errors: Number of failed episodes by error message.
     """
@@ -38,7 +38,7 @@ class Session:
 
 
 def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game.
+    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game; return the summary.
 
     `before` is the summary of the earlier sessions, whose turns and seconds are added.
     """
@@ -73,7 +73,7 @@ def write_curves(run: StoredRun) -> None:
 
 
 def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
-    """Encode the missing videos of the first `count` results of each game, with `fps` turns per second."""
+    """Encode the missing videos of the first `count` results of each game, at `fps` turns per second."""
     from vlmgym.evaluation.video import write_stored_video
 
     wanted = [

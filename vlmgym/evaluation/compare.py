@@ -63,7 +63,7 @@ class GameComparison(BaseModel):
         wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
         losses: Pairs with a lower score in the first run.
-        metrics: Difference of each metric, by name, over the pairs where both runs have the metric.
+        metrics: Difference in each metric, by name, over the pairs where both runs have it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,9 +83,9 @@ class Comparison(BaseModel):
         compare: Version of this format.
         labels: Labels of the runs.
         runs: Configurations of the runs.
-        notes: Sentences about differences between the runs other than the policy, and about games left out.
+        notes: Sentences about games left out, and about differences between the runs other than the policy.
         level: Confidence level of all intervals.
-        games: Comparison of each game for which a seed has results in both runs, by id.
+        games: Comparison of each game with at least one seed that has results in both runs, by id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -142,10 +142,10 @@ def compare(config: CompareConfig) -> Comparison:
 
 
 def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
-    """List the differences of two runs, other than the policy, that still allow a comparison.
+    """List the differences between two runs, other than the policy, that do not rule out a comparison.
 
     Raises:
-        UsageError: The runs have differences that do not allow a comparison.
+        UsageError: The runs differ in a way that rules out a comparison.
     """
     curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
     if curricula[0] != curricula[1]:
@@ -186,7 +186,7 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Compare every game for which both runs have a result with the same seed and stage; keep no records in memory."""
+    """Compare every game for which both runs have a result with the same seed and stage, without keeping records."""
     a, b = _read(first), _read(second)
     same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
     both = [key for key in a if key in b]
@@ -231,7 +231,7 @@ def _compare(
 
 
 class _Episode(NamedTuple):
-    """An episode in a comparison; `facts` are its metrics by name, None without a result."""
+    """An episode in a comparison; `facts` are its metrics by name, or None if it has no result."""
 
     reward: RewardConfig
     stage: str | None

@@ -15,7 +15,7 @@ from vlmgym.records.episode import EpisodeRecord
 from vlmgym.statistics import confidence_interval
 
 POINTS = 200
-"""Maximum number of segments of a mean curve."""
+"""Maximum number of segments in a mean curve."""
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -49,10 +49,10 @@ class MeanCurve:
 
     Attributes:
         turns: Turns at which the curve is computed, from 0 to the length of the longest episode.
-        mean: Mean over all episodes at each of these turns; those that ended early keep their score.
-        interval: Lower and upper bounds of the 95% confidence interval of the mean at each of these turns; both are
+        mean: Mean over all episodes at each of these turns; episodes that ended early keep their final score.
+        interval: Lower and upper bounds of the 95% confidence interval of the mean at each of these turns; both equal
             the mean where the interval is undefined because all values are equal. The last bounds are
-            `Summary.score_ci`, unless that is None. None for a single episode and for several stages of a curriculum.
+            `Summary.score_ci`, unless that is None. None for a single episode, or for several stages of a curriculum.
     """
 
     turns: np.ndarray[Any, np.dtype[np.int64]]
@@ -61,7 +61,7 @@ class MeanCurve:
 
 
 def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCurve:
-    """Compute the mean curve of at least one episode; `one_stage` is False for several stages of a curriculum."""
+    """Compute the mean curve of at least one episode; `one_stage` is False if they span several curriculum stages."""
     longest = max(len(episode.rewards) for episode in episodes)
     turns = np.unique(np.linspace(0, longest, min(longest, POINTS) + 1).round().astype(np.int64))
     totals = np.array([episode.totals[np.minimum(turns, len(episode.rewards))] for episode in episodes])
@@ -84,8 +84,8 @@ _MAX_LABELS = 10
 def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     """Plot the cumulative game reward of all episodes, their mean, and its 95% confidence interval, as a PNG.
 
-    The mean is always over all episodes: those that ended early keep their score. A dot marks an end by the game, not
-    by the turn limit. There is no interval for a single episode, or for several stages of a curriculum.
+    The mean is always over all episodes: those that ended early keep their score. A dot marks an episode that the game
+    ended, rather than the turn limit. There is no interval for a single episode, or for several stages of a curriculum.
     """
     from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
     from matplotlib.ticker import MaxNLocator

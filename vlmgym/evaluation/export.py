@@ -32,13 +32,13 @@ from vlmgym.terminal import make_console
 
 ResultFormat = Literal["eval-results", "every-eval-ever", "inspect"]
 FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
-"""Options that choose episodes and turns."""
+"""Options that filter episodes and turns."""
 
 ROWS: dict[str, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
-"""Name of the file of rows, by format; Hugging Face ImageFolder requires `metadata.jsonl`."""
+"""Name of the file that contains the rows, by format; Hugging Face ImageFolder requires `metadata.jsonl`."""
 
 TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
-"""Tells LLaMA-Factory that messages have the keys and roles of OpenAI's API."""
+"""Tags that tell LLaMA-Factory that messages use the keys and roles of OpenAI's API."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ def _dataset_info(out: Path) -> dict[str, Any]:
 
 
 def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
-    """Describe the source and filters of the export; the `options` of the run are left out."""
+    """Describe the source and filters of the export; the run's `options` are left out."""
     filters = {name: getattr(config, name) for name in FILTERS}
     config_data = run.config.model_dump(mode="json", exclude={"options"})
     return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}

@@ -1,14 +1,14 @@
 """Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
-A row has the prompt of a turn as the model saw it, and the model's response. In a chat, a row has the conversation up
-to a response, and is dropped if the next row continues the conversation. Every response that is a message of its own
-has passed the filters; prompts may quote earlier responses that have not.
+A row contains a turn's prompt as the model saw it, and the model's response. In a chat, a row contains the conversation
+up to a response, and is dropped if the next row continues that conversation. Every response in a message of its own has
+passed the filters; prompts may quote earlier responses that have not.
 
 Formats:
     sharegpt: LLaMA-Factory's multimodal format (see its data/README.md): text with `<image>` placeholders, and a list
         of image files.
     hf: a Hugging Face ImageFolder (`metadata.jsonl`, whose `file_names` become the column `images`), with messages
-        in parts, as in TRL's SFTTrainer and chat templates of vision-language models.
+        in content parts, as TRL's SFTTrainer and the chat templates of vision-language models expect.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ IMAGES = "images"
 """Image folder in an export."""
 
 PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""Placeholders that trainers replace with media. A turn whose own text contains one is left out, because no image,
-video or audio belongs to it."""
+"""Placeholders that trainers replace with media. A turn whose own text contains one is left out, because there is no
+media to put in its place."""
 
 
 @dataclass(frozen=True)
 class TurnFilter:
-    """Filter of turns by outcome and total reward."""
+    """Filter for turns: outcome, total reward, and no media placeholders in the text."""
 
     outcomes: frozenset[Outcome]
     min_reward: float | None
 
     def reason_to_skip(self, turn: TurnRecord) -> str | None:
-        """Return why a turn is left out, or None."""
+        """Return the reason to leave out a turn, or None to keep it."""
         if turn.outcome not in self.outcomes:
             return turn.outcome.value
         if self.min_reward is not None and turn.reward.total < self.min_reward:
@@ -79,7 +79,7 @@ class Rows:
 def export_episode(
     stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: str, folder: Path
 ) -> Rows:
-    """Return the rows of an episode; write images that the folder of the export does not have yet."""
+    """Return the rows of an episode, and write its images that are not in the export folder yet."""
     record = stored.read()
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")

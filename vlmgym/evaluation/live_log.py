@@ -27,7 +27,7 @@ from vlmgym.statistics import confidence_interval
 
 
 class Logger(Protocol):
-    """Destination of logged metrics."""
+    """Destination for logged metrics."""
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Log the metrics of a step."""
@@ -133,7 +133,7 @@ class TensorBoardLogger:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._scalar = Event, scalar_pb
-        # TensorBoard reads files in order of their names.
+        # TensorBoard reads files in name order.
         path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         OutputFolder(folder.parent).claim(path.absolute())
         with writing(path):

@@ -31,8 +31,8 @@ def call_in_order(
 ) -> None:
     """Call a function in worker processes and pass its results to `take`, in the order of `calls`.
 
-    At most `ahead` calls per worker, and one more, are pending or have results in memory. If a call fails, the others
-    are cancelled. Without a console, no progress is shown.
+    At most `ahead` calls per worker, plus one, are pending or hold results in memory. If a call fails, the others are
+    cancelled. Without a console, no progress is shown.
     """
 
     async def run() -> None:

@@ -26,7 +26,7 @@ from vlmgym.rollout.runner import Games, Hooks, all_games, play_episodes, total_
 from vlmgym.workers.pool import WorkerPool
 
 MAX_CURRICULUM_EPISODES = 1_000_000
-"""Maximum number of episodes per run of a curriculum; every episode is assigned to a game before the run starts."""
+"""Maximum number of episodes in a curriculum run; every episode is assigned to a game before the run starts."""
 
 
 def make_run_record(
@@ -80,7 +80,7 @@ class EarlierSessions:
 
     Attributes:
         run: The run as saved by its earlier sessions.
-        summary: `summary.json` of the run; None without one, as after a killed session.
+        summary: `summary.json` of the run; None if there is none, for example after a killed session.
         config: New contents of `run.json`.
     """
 
@@ -97,7 +97,7 @@ class EarlierSessions:
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
     """Read the run to resume; raise `UsageError` if options that affect episodes differ from `config`.
 
-    Changes no files, except that a torn last line of the records is dropped.
+    Changes no files, except that a torn last line is dropped from the records.
     """
     run = open_run(folder)
     if different := differences(run.config, config):
@@ -122,10 +122,11 @@ def play_run(
     *,
     standalone: bool = True,
 ) -> Session:
-    """Play the episodes of a run that have no result. Records are written as episodes end, and not kept in memory.
+    """Play the episodes of a run that have no result, and return the session.
 
-    When a run is resumed, the old `summary.json` is removed and `run.json` replaced only after the first episode ends.
-    Without `standalone`, error messages do not explain how to resume.
+    Records are written as episodes end, and not kept in memory. When a run is resumed, the old `summary.json` is
+    removed and `run.json` replaced only after the first episode ends. Without `standalone`, error messages do not
+    explain how to resume.
     """
     session = Session()
     episodes = earlier.run.episodes if earlier is not None else ()

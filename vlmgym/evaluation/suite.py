@@ -1,8 +1,8 @@
 """Suites: frozen, versioned lists of games and settings, whose scores are comparable.
 
 A suite is a TOML file in `suites/`, written by `benchmarks/suites.py`. For each game, the file has a hash of the game's
-behaviour on some seeds, and the mean scores of the random policy and of the oracle, which define the normalised scores
-0 and 1.
+behaviour on some seeds, and the mean scores of the random policy and of the oracle, which correspond to normalised
+scores of 0 and 1.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ else:
 
 FOLDER = Path(__file__).with_name("suites")
 ORACLE_TURNS = 4
-"""Maximum number of turns of the oracle that a behaviour hash includes per seed."""
+"""Maximum number of oracle turns per seed in a behaviour hash."""
 RANDOM_TURNS = 30
-"""Maximum number of turns with random responses that a behaviour hash includes per seed."""
+"""Maximum number of turns with random responses per seed in a behaviour hash."""
 
 SALT_BYTES = 32
 """Minimum size of a private salt in bytes. The hash of the salt is public, so the salt must not be guessable."""
@@ -48,7 +48,7 @@ SEED_DIGITS = 13
 
 
 class SuiteGame(StrictModel):
-    """A game of a suite.
+    """A game in a suite.
 
     Attributes:
         hash: `behaviour_hash` of the game.
@@ -70,13 +70,13 @@ class Suite(StrictModel):
     """A frozen evaluation.
 
     Attributes:
-        description: Purpose and cost, in a sentence.
+        description: Purpose and cost, in one sentence.
         episodes: Episodes per game.
         max_turns: Turn limit.
         seed: First public seed.
         perception: Perceptual difficulty.
         reasoning: Reasoning difficulty.
-        baseline_episodes: Episodes per game behind the mean scores of the random policy and the oracle in `games`.
+        baseline_episodes: Episodes per game used for the mean scores of the random policy and the oracle in `games`.
         private_salt: SHA-256 of the salt of the private seeds; None if the suite has no private seeds.
         games: Games by id.
     """
@@ -92,9 +92,9 @@ class Suite(StrictModel):
     games: dict[str, SuiteGame]
 
     def make_games(self, observation: ObservationType = "image") -> list[Game[Any, Any]]:
-        """Make the games in the version and configuration of the suite.
+        """Make the games in the suite's versions and configurations.
 
-        With text in the observation, games that have no text description are left out.
+        If the observation includes text, games without a text description are left out.
         """
         games = [make_game(game, self.perception, self.reasoning) for game in self.games]
         return [game for game in games if observation == "image" or game.no_text_observation is None]
@@ -143,7 +143,7 @@ def read_suite(name: str) -> Suite:
 
 @dataclass(frozen=True)
 class PrivateSalt:
-    """A secret from which the private seeds of suites derive.
+    """A secret from which the private seeds of suites are derived.
 
     Attributes:
         digest: SHA-256 of the salt, as 64 hexadecimal digits, which may be published.
@@ -185,8 +185,8 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
 
     The hash includes the images, prompts, states, legal actions and game rewards of up to `ORACLE_TURNS` turns of the
     oracle, and the prompts, outcomes, feedback and total rewards of up to `RANDOM_TURNS` turns with random responses,
-    some of them illegal or unparsable. The prompts of the random turns have a history on the first seed, are a
-    conversation on the second, and describe states as text on the third if the game has text descriptions.
+    some of them illegal or unparsable. The prompts of the random turns include history on the first seed, form
+    a conversation on the second, and describe states as text on the third if the game has text descriptions.
     """
     found = hashlib.sha256(game.fingerprint.encode())
     described: ObservationType = "image" if game.no_text_observation else "text"
@@ -214,7 +214,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
 def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
     """Return an unparsable response, a random action or a random legal action, with probabilities 0.1, 0.3 and 0.6.
 
-    If the game does not list legal actions, a random action takes the place of the legal one.
+    If the game does not list legal actions, a random action replaces the legal one.
     """
     kind, legal = rng.random(), game.legal_actions(state)
     if kind < 0.1:
@@ -225,12 +225,12 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
-    """Normalise the results of a run by the baselines of its suite; return None if it is not a run of a suite."""
+    """Normalise the results of a run with the baselines of its suite; return None if the run has no suite."""
     return None if run.suite is None else normalised(read_suite(run.suite), games)
 
 
 def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
-    """Normalise results by the baselines of a suite; games without a result are left out."""
+    """Normalise results with the baselines of a suite; games without a result are left out."""
     results = {}
     for game, baseline in suite.games.items():
         summary = games.get(game)
@@ -256,10 +256,10 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Return the name and contents of a run's suite or, without one, of the suite that shares the most games with it.
+    """Return the name and contents of a run's suite or, without one, of the suite with the most games in common.
 
-    A shared game has the same configuration in both. Ties go to the suite with the closest turn limit. The suite is
-    then reduced to the shared games. Returns None if no suite shares a game with the run.
+    A game is in common if its configuration is the same in both. Ties go to the suite with the closest turn
+    limit. A suite found this way is reduced to the common games. Returns None if no suite has a game in common.
     """
     if run.suite is not None:
         return run.suite, read_suite(run.suite)

@@ -174,7 +174,7 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
-    """Summarise a stored run again, or use `games` as its summaries; keep time and stop reason of `summary.json`."""
+    """Summarise a stored run again, or use `games` as its summaries; keep time and stop reason from `summary.json`."""
     games = summarise_run(run) if games is None else games
     return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
 

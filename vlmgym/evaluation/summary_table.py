@@ -13,9 +13,9 @@ from vlmgym.evaluation.suite import format_estimate
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 MANY = 6
-"""Maximum number of games for which titles list the games, and the table in the terminal has a column per game."""
+"""Maximum number of games that are listed in titles and have a column each in the terminal table."""
 SHORT = ("mean score", "95% interval", "illegal", "unparsable")
-"""Columns of the table in the terminal for more than `MANY` games, with a row per game."""
+"""Columns of the terminal table that is used for more than `MANY` games, with a row per game."""
 ALL_STAGES = ", all stages together"
 """Appended to a mean over stages of different difficulty, for which there is no interval."""
 

@@ -20,7 +20,7 @@ from vlmgym.workers.pool import ProcessPool
 def evaluate_to_folder(
     folder: Path, games: Sequence[Game[Any, Any]], policy: Policy, config: EvalConfig, console: Console
 ) -> RunSummary:
-    """Play episodes in this process and write a run folder with records, summary, curves and a report.
+    """Play episodes in this process, write a run folder (records, summary, curves, report), and return the summary.
 
     Files of an earlier evaluation in the same folder are removed first.
 

@@ -1,4 +1,4 @@
-"""`vlmgym verify RUN`: replay the recorded responses of a run and compare everything that follows from them."""
+"""`vlmgym verify RUN`: replay the recorded responses of a run, and check everything that follows from them."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def verify_run(
 
     If `run.json` has faults, nothing else is checked; the summary is checked only if nothing else differs.
 
-    `replay` replays an episode in a worker, by default `replay_episode`. If `salt` is given, the seeds of the run must
-    derive from it.
+    `replay` is called in a worker for each episode; the default is `replay_episode`. If `salt` is given, the seeds of
+    the run must derive from it.
     """
     result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
     if salt is not None:
@@ -151,7 +151,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
-    """List how an episode differs from its run; if it does not, return the first difference from its replay, if any."""
+    """List how an episode differs from its run or, if it does not, the first difference from its replay, if any."""
     if episode.game not in run.games:
         return [f"{episode.game.id} was played with a config that run.json does not have"]
     other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
@@ -225,7 +225,7 @@ def _episode_problems(run: StoredRun) -> Iterator[str]:
 
 
 def _curriculum_problems(run: StoredRun) -> Iterator[str]:
-    """Check that the curriculum gives every episode the recorded game and stage, and that no episode is missing."""
+    """Check that the curriculum assigns every episode its recorded game and stage, and that no episode is missing."""
     config = run.config
     if config.curriculum is None:
         return

@@ -27,7 +27,7 @@ _INK: Colour = (240, 240, 244)
 _FAINT: Colour = (150, 154, 166)
 
 ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "x264-params": "partitions=i4x4"}
-"""Options of x264; docs/log.md compares others."""
+"""x264 options; docs/log.md compares alternatives."""
 LAST_FRAME_SECONDS = 1.0
 """Duration of the final state."""
 
@@ -108,10 +108,10 @@ def _half_line(width: int, height: int, split: int, text: str, align: str) -> Im
 
 @lru_cache(maxsize=64)
 def _facts(width: int, height: int, split: int, facts: str, outcome: str, end: str) -> ImageArray:
-    """Draw the other rows of the caption strip.
+    """Draw the remaining rows of the caption strip.
 
-    On the left are the action and its outcome or, before the first turn, facts about the episode; on the right is why
-    the episode ended.
+    On the left are the action and its outcome or, before the first turn, facts about the episode; on the right is the
+    reason the episode ended.
     """
     canvas = Canvas(width, height - split, _PAPER, top=split)
     pad, y, capitals = width * 0.025, height * 0.74, height * 0.19

@@ -44,7 +44,7 @@ def play() -> Solver:
 
 @scorer(metrics=[mean(), stderr()])
 def game_score() -> Scorer:
-    """Score an episode by the sum of the game's own rewards, up to the end or a limit of Inspect."""
+    """Score an episode by the sum of the game's own rewards, up to its end or an Inspect limit."""
 
     async def score(state: TaskState, target: Target) -> Score:
         turns = state.store.get("turns", [])

@@ -1,4 +1,4 @@
-"""Write lmms-eval tasks of single moves; docs/integrations/lmms_eval.md."""
+"""Write single moves as lmms-eval tasks; docs/integrations/lmms_eval.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmgym import Episode, Row, to_hf_dataset
 from vlmgym.errors import UsageError
 
 NOT_RESPONSES = ("[LMMS_EVAL_REQUEST_FAILED", "[LMMS_EVAL_BUDGET_EXCEEDED]")
-"""Texts that lmms-eval returns instead of a response when a request fails."""
+"""Prefixes of what lmms-eval returns instead of a response when a request fails."""
 
 TASK = """\
 task: vlmgym_{name}
@@ -35,7 +35,7 @@ metric_list:
   version: {version}
 """
 METRICS = {"score": True, "played": True, "illegal": False, "unparsable": False, "failed": False}
-"""Whether higher is better, for each metric by name."""
+"""Metrics by name; True if higher is better."""
 METRIC = """\
   - metric: {name}
     aggregation: mean
@@ -72,7 +72,7 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
     names = []
     for game, table in tables.items():
         name, _, version = game.rpartition("-v")
-        name = re.sub(r"\W", "_", game if ":" in game else name)  # Gymnasium has several versions of a name
+        name = re.sub(r"\W", "_", game if ":" in game else name)  # Gymnasium may have several versions of one name
         data = folder / "data" / name
         DatasetDict(test=table).save_to_disk(data)
         metrics = "".join(METRIC.format(name=name, higher=json.dumps(higher)) for name, higher in METRICS.items())
@@ -102,7 +102,7 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
     """Return the score of a response (the game's own reward) and its outcome, one-hot over all outcomes.
 
-    A failed request has only `failed` = 1, and does not count toward the means of the other metrics.
+    A failed request gives only `failed` = 1, and does not count toward the means of the other metrics.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):

@@ -25,7 +25,7 @@ class GameAction(Action):
 
 
 class EncodedImage(BaseModel):
-    """An image as text."""
+    """An image encoded as text."""
 
     media_type: Literal["image/png"] = "image/png"
     data: str = Field(description="PNG file, base64-encoded.")
@@ -45,7 +45,7 @@ class GameObservation(Observation):
     end_reason: str | None = Field(None, description="Why the episode has ended, or null.")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages of the turn as the OpenAI API takes them; in a chat, only the new messages."""
+        """Return the messages of the turn in the format of the OpenAI API; in a chat, only the new messages."""
         urls = [f"data:{image.media_type};base64,{image.data}" for image in self.images]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         system = [{"role": "system", "content": [{"type": "text", "text": self.system_prompt}]}]

@@ -14,7 +14,7 @@ with importing("vlmgym.integrations.skyrl", "skyrl"):
 
 
 class GameEnvironment(BaseTextEnv):
-    """An environment of SkyRL-gym: each turn is a user message with images.
+    """A SkyRL-gym environment: each turn is a user message with images.
 
     The rows of the dataset come from `vlmgym.make_dataset`. Their snapshots give all rollouts of a group the same
     initial state and randomness.
@@ -24,7 +24,7 @@ class GameEnvironment(BaseTextEnv):
         extras: The columns of a row, and `max_turns`, which SkyRL sets to `generator.max_turns`.
 
     Raises:
-        UsageError: The row has no snapshot, its prompts are no chats but repeat earlier turns, or
+        UsageError: The row has no snapshot, its prompts are not chats and repeat earlier turns, or
             `generator.max_turns` is below the turn limit of the episode.
     """
 

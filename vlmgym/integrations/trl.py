@@ -119,7 +119,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
 
 
 def _check_template(processing_class: Any) -> None:
-    """Raise `UsageError` if the chat template drops images of tool results, as some do without an error."""
+    """Raise `UsageError` if the chat template drops images in tool results, as some do silently."""
     call = {"type": "function", "function": {"name": "respond", "arguments": {"response": ""}}}
     before = [
         {"role": "user", "content": [_text("")]},

@@ -15,7 +15,7 @@ SYSTEM_PROMPT = "You play a game. Each message shows one turn of it and asks for
 
 
 class GameEnvironment(GymImageEnv):
-    """An environment of VAGEN, whose actions are responses.
+    """A VAGEN environment whose actions are responses.
 
     Args:
         env_config: `config` of an environment in VAGEN's files: the arguments of `Episode` except `seed`, and
@@ -42,7 +42,7 @@ class GameEnvironment(GymImageEnv):
         return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start an episode, in a thread, so that other episodes in VAGEN's event loop continue.
+        """Start an episode in a thread, so that other episodes in VAGEN's event loop continue.
 
         Raises:
             UsageError: The config is invalid, or the game repeats earlier turns by default and the config does not set
@@ -70,7 +70,7 @@ class GameEnvironment(GymImageEnv):
         return await asyncio.to_thread(_observe, episode), scored.total, episode.done, info
 
     async def close(self) -> None:
-        """Do nothing: an episode has no resources."""
+        """Do nothing: an episode holds no resources."""
 
 
 def _observe(episode: Episode) -> dict[str, Any]:
@@ -84,5 +84,5 @@ def _observe(episode: Episode) -> dict[str, Any]:
 
 
 def _escape(text: str) -> str:
-    """Escape placeholders, which past responses or a custom prompt may contain: VAGEN counts them."""
+    """Escape placeholders that past responses or a custom prompt may contain, because VAGEN counts placeholders."""
     return text.replace(IMAGE, "&lt;image&gt;").replace("<video>", "&lt;video&gt;")

@@ -56,7 +56,7 @@ class GameTasksetConfig(vf.TasksetConfig):
         return self
 
     def starts(self) -> Iterator[vlmgym.Episode]:
-        """Start the episodes of all tasks, one by one."""
+        """Return an iterator that starts the episode of each task."""
         return vlmgym.make_episodes(self.games, self.episodes, self.seed, self.split, **self.settings)
 
 
@@ -74,7 +74,7 @@ class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
 class GameHarness(vf.Harness[vf.HarnessConfig]):
     """Sends the messages of each turn to the model unchanged.
 
-    The harness `null` of verifiers starts a program for every turn, which needs uv and a package index, and repeats
+    The `null` harness of verifiers starts a program for every turn, which needs uv and a package index, and resends
     the whole conversation. `GameHarness` runs in this process, and `Episode.messages` decides what the model sees.
     """
 
@@ -95,7 +95,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):
         """Request one response; verifiers records it."""
         system = [] if data.system_prompt is None else [{"role": "system", "content": data.system_prompt}]
         messages: Any = [*system, *({"content": "", **each.model_dump(exclude_none=True)} for each in data.prompt)]
-        http = DefaultAsyncHttpxClient(verify=False)  # loading certificates takes long, and the endpoint is local
+        http = DefaultAsyncHttpxClient(verify=False)  # loading certificates is slow, and the endpoint is local
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
             await client.chat.completions.create(model=ctx.model, messages=messages)
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")

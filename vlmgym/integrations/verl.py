@@ -23,7 +23,7 @@ class GameAgentLoop(AgentLoopBase):
     images.
 
     Args:
-        response_tokens: Maximum number of tokens per response. Default: what is left of `data.max_response_length`.
+        response_tokens: Maximum number of tokens per response. Default: the remainder of `data.max_response_length`.
     """
 
     def __init__(self, *args: Any, response_tokens: int | None = None, **kwargs: Any) -> None:
@@ -99,7 +99,7 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
     """Convert rows of `vlmgym.make_dataset` to the columns that verl reads from a Parquet file.
 
     Raises:
-        UsageError: Prompts are no chats but repeat earlier turns, which the conversation already keeps.
+        UsageError: Prompts are not chats and repeat earlier turns, which the conversation already keeps.
     """
     if any(Episode.restore(row["snapshot"]).repeats_turns for row in rows):
         raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")

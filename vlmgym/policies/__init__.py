@@ -1,4 +1,4 @@
-"""Built-in policies, and how to make one from a name or a function."""
+"""Built-in policies, and `make_policy`, which makes a policy from a name or a function."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Policy interfaces.
 
-A `StatePolicy` (random, oracle) responds to the game state and runs next to the episode, in its worker process.
+A `StatePolicy` (random, oracle) responds to the game state and runs alongside the episode, in its worker process.
 A `ModelPolicy` responds to images and a prompt; it runs in the main process and serves many episodes concurrently.
 """
 
@@ -35,7 +35,7 @@ class Prompt(str):
         images: Images of the prompt as the policy receives them, by default uint8 RGB arrays of shape
             (height, width, 3): images of earlier turns, oldest first, then the current ones.
         snapshot: The episode before this turn; None outside of evaluations.
-        conversation: The prompt's messages, as `vlmgym.sandbox.core.prompt.chat_messages` takes them.
+        conversation: The prompt's messages, as accepted by `vlmgym.sandbox.core.prompt.chat_messages`.
     """
 
     game: Game[Any, Any]
@@ -73,7 +73,7 @@ class Prompt(str):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Chat messages with parts of type `image` and `text`, as chat templates of transformers take them."""
+        """Chat messages with parts of type `image` and `text`, as expected by transformers chat templates."""
         return chat_messages(self.conversation, self.images, lambda image: {"type": "image", "image": image})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ class Prompt(str):
 
 
 def storable(text: str) -> str:
-    """Return a text as a plain `str`, with lone surrogates escaped because UTF-8 cannot encode them."""
+    """Return text as a plain `str`, with lone surrogates escaped because UTF-8 cannot encode them."""
     return str.encode(text, "utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -90,7 +90,7 @@ def storable(text: str) -> str:
 class Reply:
     """A policy's response to one prompt. Fields other than `text` are None if unknown.
 
-    Lone surrogates in texts are escaped, because UTF-8 cannot encode them.
+    Lone surrogates in strings are escaped, because UTF-8 cannot encode them.
 
     Attributes:
         text: The response.
@@ -191,7 +191,7 @@ class ModelPolicy(Policy):
 
     transform: Callable[[ImageArray], Any] | None = staticmethod(identity)
     """Picklable function that the worker process applies to each image it renders, for instance to encode the image.
-    None if the policy does not use images; then no images are rendered."""
+    None if the policy does not use images, in which case none are rendered."""
     max_concurrency: int | None = None
     """Maximum number of concurrent episodes; None for no limit."""
     _in_use = False
@@ -233,7 +233,7 @@ class ModelPolicy(Policy):
         """
 
     async def close(self) -> None:
-        """Release what `open` acquired. Called if `open` succeeded, also after errors."""
+        """Release what `open` acquired. Called if `open` succeeded, even after errors."""
 
     @abstractmethod
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

@@ -1,4 +1,4 @@
-"""Policies that respond to the state: random baselines, and the oracle of each game."""
+"""Policies that respond to the state: random baselines, and each game's oracle."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def image_url(format: ImageFormat, image: ImageArray) -> str:
 
 
 def image_part(detail: Detail, url: str) -> dict[str, Any]:
-    """Return the content part of an image."""
+    """Return the content part for an image."""
     return {"type": "image_url", "image_url": {"url": url} if detail == "auto" else {"url": url, "detail": detail}}
 
 
@@ -60,9 +60,9 @@ def request_messages(
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     """Read the reply from the body of a chat completion.
 
-    Refusals count as responses, and so do empty texts; a missing text counts as empty if there is a finish reason
-    (`length`, `content_filter`). Response and reasoning are truncated to `MAX_TEXT` characters; the finish reason of a
-    truncated response is `TRUNCATED`. `redact` removes secrets from a text.
+    Refusals and empty text count as responses; missing text counts as empty if there is a finish reason (`length`,
+    `content_filter`). Response and reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated
+    response is `TRUNCATED`. `redact` removes secrets from a string.
 
     Raises:
         InvalidCompletion: The body is not a completion, or reports an error.
@@ -115,7 +115,7 @@ def error_message(body: bytes, redact: Callable[[str], str]) -> str:
 
 
 def printable(text: str, max_length: int) -> str:
-    """Return a text as one printable line of at most `max_length` characters."""
+    """Format text as one printable line of at most `max_length` characters."""
     return truncate(one_line(text[: 10 * max_length]), max_length)
 
 
@@ -134,7 +134,7 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
 
 
 def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return response and reasoning of a message, whose content is a string or a list of parts."""
+    """Return the response and reasoning in a message, whose content is a string or a list of parts."""
     parts = message.get("content")
     if not isinstance(parts, list) or not parts:
         return _text(message, "content"), None

@@ -139,7 +139,7 @@ def _load_file(path: Path) -> Any:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe an error of user code in one line: type, message and ` (file, line n)`."""
+    """Describe an error in user code in one line: type, message and ` (file, line n)`."""
     try:
         message = one_line(str(error))
     except Exception:

@@ -39,7 +39,7 @@ class GenerationRequest:
 
     Attributes:
         images: Images of all messages, in order.
-        prompt: Messages or a text, as `chat_messages` takes them.
+        prompt: Messages or a string, as accepted by `chat_messages`.
         seed: Sampling seed; None for a random one.
     """
 
@@ -79,7 +79,7 @@ class LocalModel:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Make a call of `generate` in another thread return after the current token."""
+        """Make a `generate` call in another thread return after the current token."""
         self._stopped.set()
 
     def generate(

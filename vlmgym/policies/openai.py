@@ -27,7 +27,7 @@ DEFAULT_KEY = "OPENAI_API_KEY"
 class OpenAIPolicy(ModelPolicy):
     """Sends the messages of each prompt, by default one user message: the images, then the text.
 
-    Every response of the model is scored, including refusals and empty texts. Texts over 1,000,000 characters are
+    Every response of the model is scored, including refusals and empty text. Text over 1,000,000 characters is
     truncated (see `finish_reason`). Invalid bodies and bodies over 16 MiB are server failures and are retried; if all
     retries fail, the episode ends as an error and gets no score. API keys are redacted from everything a server
     returns.
@@ -71,7 +71,7 @@ class OpenAIPolicy(ModelPolicy):
         return await self._client.complete(self._body(images, prompt.conversation, prompt))
 
     async def stream(self, images: list[str], text: str) -> StreamTiming:
-        """Measure the timing of one streamed response to images and a text, without retries."""
+        """Measure the timing of one streamed response to images and text, without retries."""
         return await self._client.stream(self._body(images, text))
 
     def _body(

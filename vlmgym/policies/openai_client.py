@@ -1,4 +1,4 @@
-"""Client of an OpenAI-compatible server with retries. Requires the extra `openai`, so it is imported lazily."""
+"""Client for an OpenAI-compatible server, with retries. Requires the extra `openai`, so it is imported lazily."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _http: Any = import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.par
 MAX_BODY = 16 * 2**20
 """Maximum bytes of a response body that is not streamed, so that an endless body does not exhaust memory."""
 MAX_WAIT = 300.0
-"""Maximum seconds of a wait that a server requests with Retry-After."""
+"""Maximum wait in seconds that a server can request with Retry-After."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
 """Maximum seconds of the random wait before a retry: `FIRST_BACKOFF` before the first retry, doubled for each further
 one, but never more than `MAX_BACKOFF`. Retry-After can prolong a wait."""
 NO_KEY = "none"
-"""Placeholder for servers that need no key, because the client requires one."""
+"""Placeholder key for servers that need none, because the client requires one."""
 HEADERS = frozenset(
     {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
 )
@@ -77,7 +77,7 @@ class OpenAIClient:
     """Sends requests to one server with limited concurrency and retries, in a single event loop."""
 
     def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
-        """Create the client, whose connections are opened on demand; `redact` removes secrets from a text."""
+        """Create the client, whose connections are opened on demand; `redact` removes secrets from a string."""
         self.limit = RequestLimit(options.max_requests)
         self._redact, self._timeout, self._retries = redact, options.timeout, options.retries
         self._answered = False
@@ -213,7 +213,7 @@ class OpenAIClient:
         if status == 401:
             how = "name the environment variable with the right key with --api-key-env"
             return PolicyError(f"the server rejects the API key ({reason}); {how}")
-        # After the first success, a 404 or a redirect may be temporary: a router has lost a model for a while.
+        # After the first success, a 404 or a redirect may be temporary: a router may have lost a model for a while.
         wrong = InfrastructureError if self._answered else PolicyError
         if status == 404:
             return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
@@ -250,14 +250,14 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _cause(error: BaseException) -> str:
-    """Describe the root cause of an error that the layers of the client have wrapped."""
+    """Describe the root cause of an error that the client's layers have wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """HTTP client that rejects bodies over `MAX_BODY`, also of errors, but not streams, which the caller reads.
+    """HTTP client that rejects bodies over `MAX_BODY`, including those of errors, except streams read by the caller.
 
     Uses aiohttp instead of httpx, which halves the cost of a request with 64 concurrent requests: httpx scans all its
     connections for each request.

@@ -127,7 +127,7 @@ class OpenAIOptions(SamplingOptions):
 
 
 def _is_unicode(text: str) -> bool:
-    """Return True if a text has no lone surrogates, which come from command-line arguments that are not UTF-8."""
+    """Return True if a string has no lone surrogates, which come from command-line arguments that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Replays the responses of a recorded run."""
+"""The `replay` policy: the responses of a recorded run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ReplayPolicy(ModelPolicy):
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
     def set_running_episodes(self, episodes: int) -> None:
-        """Set the number of running episodes; up to twice the highest number so far have their replies in memory."""
+        """Set the number of running episodes; replies of up to twice as many episodes as at the peak stay in memory."""
         self._running = max(self._running, episodes)
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

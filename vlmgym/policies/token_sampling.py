@@ -34,7 +34,7 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
         """The next random numbers of each row."""
 
     def select(self, rows: Sequence[int]) -> SeededSampler:
-        """Return a sampler for some of the rows, which shares their generators and replaces this sampler."""
+        """Return a sampler for some of the rows. It shares their generators, so do not use this sampler afterwards."""
         selected = SeededSampler((), self._temperature)
         selected._rngs = [self._rngs[row] for row in rows]
         selected._numbers = self._numbers[rows]
@@ -49,11 +49,13 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
         self._numbers = self._numbers[:, 1:]
         probabilities = (scores / self._temperature).softmax(-1)
         cumulative = probabilities.cumsum(-1)
-        if scores.device.type != "cpu":
-            # In parallel sums, rounding can make cumulative sums decrease, or increase at a token of probability 0.
-            cumulative = cumulative.masked_fill(probabilities == 0, 0.0).cummax(-1).values
-        thresholds = uniform * cumulative[:, -1:]
-        return torch.searchsorted(cumulative, thresholds).masked_fill_(thresholds.isnan(), 0).squeeze(-1)
+        if scores.device.type == "cpu":
+            thresholds = uniform * cumulative[:, -1:]
+            return torch.searchsorted(cumulative, thresholds).masked_fill_(thresholds.isnan(), 0).squeeze(-1)
+        # On a GPU, rounding can make cumulative sums decrease, so that a token of probability 0 could be the first to
+        # reach the threshold.
+        cumulative = cumulative.masked_fill(probabilities == 0, 0.0)
+        return (cumulative >= uniform * cumulative.amax(-1, keepdim=True)).byte().argmax(-1)
 
     def __call__(self, input_ids: torch.Tensor | None, scores: torch.Tensor) -> torch.Tensor:
         """Return 0 for the drawn tokens and -inf for all others, so that greedy decoding selects the drawn tokens."""

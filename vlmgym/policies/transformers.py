@@ -36,7 +36,7 @@ class TransformersOptions(CheckpointOptions):
 
 
 class TransformersPolicy(BatchPolicy):
-    """Generates responses in batches of the prompts that are ready, in a separate thread.
+    """Generates responses to batches of ready prompts, in a separate thread.
 
     Uses the model's chat template, and the model's generation config for sampling options that are not set. With
     `sample_seed`, each prompt has its own seed. Even with a seed or at temperature 0, batch size and padding change

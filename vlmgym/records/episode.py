@@ -26,10 +26,10 @@ from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.sandbox.registry import game_class
 
 RECORD_VERSION: Literal[2] = 2
-"""Increased when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
+"""Incremented when a field changes meaning or is removed. Readers reject other versions and ignore unknown fields."""
 
 LARGEST = 1e100
-"""Largest number in a record, so that squares and sums in summaries stay finite."""
+"""Maximum magnitude of numbers in a record, so that squares and sums in summaries stay finite."""
 
 
 def _bounded(number: float) -> float:
@@ -78,8 +78,8 @@ class TurnRecord(_Record):
 
     Attributes:
         turn: Number of the turn, from 1.
-        state: State before the turn, as the game's `to_record` returns it; for a Gymnasium environment, the seed, and
-            the number and a digest of the earlier actions.
+        state: State before the turn, as the game's `to_record` returns it; for a Gymnasium environment, the seed
+            and the number and digest of earlier actions.
         system: System prompt of a chat; None for a single prompt.
         prompt: Text of the prompt; in a chat, text of the last user message.
         response: Unchanged response of the policy.
@@ -88,7 +88,7 @@ class TurnRecord(_Record):
         feedback: Why the response was rejected; empty if its action was played.
         reward: Reward components.
         info: Information about the step, as returned by the game.
-        latency: Seconds until the response; None for policies that run in the workers.
+        latency: Time to the response in seconds; None for policies that run in the workers.
         prompt_tokens: Tokens of prompt and images, if counted.
         completion_tokens: Tokens of the response, including hidden reasoning, if counted.
         cost: Cost of the tokens; None without prices.
@@ -133,7 +133,7 @@ class GameRecord(_Record):
 
     @classmethod
     def of(cls, game: Game[object, object]) -> GameRecord:
-        """Record a game."""
+        """Make the record of a game."""
         return cls(id=game.id, config=game.config.model_dump(mode="json"), history=game.history)
 
     def game(self) -> Game[Any, Any]:
@@ -184,12 +184,12 @@ class EpisodeRecord(_Record):
         versions: Versions of Python and of the packages that affect rules, randomness and pixels.
         game: The game and its configuration.
         policy: The policy.
-        reward: Weights and shaping.
+        reward: Reward weights and shaping.
         prompts: Contents of prompts.
         max_turns: Turn limit.
         seed: Seed of the episode.
         index: Index, from 0, among the run's episodes of this game, or among all episodes of a curriculum.
-        attempt: 1, plus one for each time that the episode was resumed.
+        attempt: 1, plus 1 for each time the episode was resumed.
         stage: Stage of the curriculum, if any.
         started: Start time, UTC, ISO 8601.
         turns: All turns.
@@ -253,7 +253,7 @@ class EpisodeRecord(_Record):
 
     @property
     def terminated(self) -> bool:
-        """Whether the game ended the episode."""
+        """True if the game itself ended the episode."""
         return self.status == "ended"
 
 
@@ -263,7 +263,7 @@ class DifficultyRecord(_Record):
     Attributes:
         perception: Perceptual difficulty level.
         reasoning: Reasoning difficulty level.
-        overrides: Config fields that differ from the levels', by game id.
+        overrides: Config fields that differ from the values set by the levels, by game id.
     """
 
     perception: int

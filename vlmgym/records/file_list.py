@@ -27,7 +27,7 @@ class FileList:
 
     @property
     def id(self) -> str | None:
-        """Id of the current contents; None without a list."""
+        """Id of the current contents; None if there is no list."""
         return self._read()[0]
 
     def entries(self) -> dict[str, None]:

@@ -45,7 +45,7 @@ class LineLog:
             open_line = length > 0 and os.pread(self._file.fileno(), 1, length - 1) not in b"\r\n"
             left = memoryview(("\n" * open_line + line + "\n").encode())
             try:
-                while left:  # on a nearly full disk, a first write is partial and the next one fails
+                while left:  # on a nearly full disk, the first write is partial and the next one fails
                     left = left[self._file.write(left) :]
                 os.fsync(self._file.fileno())
             except OSError:
@@ -84,7 +84,7 @@ OWN_BYTES = 2000
 
 
 def check_own_file(path: Path) -> None:
-    """Check that a file may be replaced: it is missing, or vlmgym wrote it."""
+    """Raise `UsageError` unless a file is missing or was written by vlmgym."""
     with writing(path):
         if not os.path.lexists(path):
             return
@@ -115,7 +115,7 @@ def json_bytes(data: object) -> bytes:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object with the version of vlmgym, as `write_own_file` does; strings may have lone surrogates."""
+    """Write a JSON object, with vlmgym's version added, using `write_own_file`; strings may have lone surrogates."""
     write_own_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
 
 

@@ -1,4 +1,4 @@
-"""Packages that log metrics live: TensorBoard and Weights & Biases."""
+"""Live logging packages: TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 

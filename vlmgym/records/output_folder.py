@@ -145,7 +145,7 @@ class OutputFolder:
     def move(self, other: OutputFolder) -> None:
         """Move all listed files and the id to another folder, and give this folder a new id.
 
-        If the process is killed, both folders have the same id, and calling `move` again completes the move.
+        If the process is killed midway, both folders have the same id, and calling `move` again completes the move.
         """
         if other.list.id != self.list.id:
             other.list.rename(self.list.id)
@@ -198,7 +198,7 @@ class OutputFolder:
             self.list.add(*files, temporary[1])
             self._remove_folder(replaced)
             if final.exists():
-                final.rename(replaced)  # removing it takes time, and this process may be killed meanwhile
+                final.rename(replaced)  # removal takes time, during which this process may be killed
             part.rename(final)
             self._remove_folder(replaced)
         self.list.discard(*sorted(set(before).difference(files)), *temporary)

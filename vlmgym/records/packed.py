@@ -13,9 +13,9 @@ from vlmgym.errors import UsageError
 MAX_RECORD = 64 << 20
 """Maximum uncompressed size of a record in bytes."""
 MAX_RECORDS = 4 << 30
-"""Maximum uncompressed size of all records of a file together, in bytes."""
+"""Maximum total uncompressed size of the records in a file, in bytes."""
 MAX_COUNT = 1_000_000
-"""Maximum number of records of a file."""
+"""Maximum number of records in a file."""
 _CHUNK = 1 << 14
 
 
@@ -48,7 +48,7 @@ def read_packed(path: Path, offset: int) -> bytes:
 
 
 def _unpack(file: BinaryIO, path: Path) -> bytes | None:
-    """Read the record of the next member, and move to the end of the member; None at the end of the file."""
+    """Read the record of the next member, and seek to the end of the member; return None at the end of the file."""
     start = file.tell()
     head = file.read(4)
     file.seek(start)

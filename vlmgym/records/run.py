@@ -29,7 +29,7 @@ class CurriculumRecord(_Record):
 
     Attributes:
         file: Contents of the curriculum file.
-        episodes: Planned number of episodes of each game, by id; follows from the file, the seed and the total.
+        episodes: Planned number of episodes of each game, by id; determined by the file, the seed and the total.
     """
 
     file: dict[str, JsonValue]
@@ -48,10 +48,10 @@ class RunRecord(_Record):
         difficulty: Difficulty levels; None for a curriculum, whose stages set the levels.
         curriculum: The curriculum, if any.
         policy: The policy.
-        reward: Weights and shaping.
+        reward: Reward weights and shaping.
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
-        seed: Seed of the first episode of each game, or of a curriculum.
+        seed: Seed of the first episode of each game, or of the whole curriculum.
         private_salt: SHA-256 of the salt from which private seeds of the suite derive; None for public seeds.
         episodes: Episodes per game, or in total for a curriculum.
         options: All options of the run, including those that do not affect episodes.
@@ -102,8 +102,8 @@ class Summary(_Record):
 
     Attributes:
         episodes: Number of results.
-        unfinished: Number of episodes without a result, by status; `not started` have no record.
-        turns: Number of turns of the results.
+        unfinished: Number of episodes without a result, by status; episodes `not started` have no record.
+        turns: Number of turns in the results.
         score_mean: Mean score; None without results.
         score_stderr: Standard error of the mean; None for fewer than two results, and for several stages, because the
             number of episodes at each stage depends on the results or the schedule.
@@ -118,7 +118,7 @@ class Summary(_Record):
             ground truth or no response has a `<perception>`.
         perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases as
             `perception_accuracy`.
-        end_reasons: Number of episodes by the reason why they ended.
+        end_reasons: Number of results by end reason.
         metric_means: Mean and standard error of each numeric metric, by name.
         metric_counts: Number of episodes with each value of the other metrics, by name.
         prompt_tokens: Tokens of all prompts, including unfinished episodes; None if not counted.
@@ -128,7 +128,7 @@ class Summary(_Record):
             workers.
         latency_p95: 95th percentile of the latency in seconds; otherwise as `latency_p50`.
         stages: Results at each stage of a curriculum, by stage name.
-        served_models: Number of turns by the model name that the server reported, including unfinished episodes.
+        served_models: Number of turns by model name reported by the server, including unfinished episodes.
     """
 
     episodes: int
@@ -160,7 +160,7 @@ Estimate = tuple[float, float | None]
 
 
 class SuiteResult(_Record):
-    """Result of a game of a suite.
+    """Result on one game of a suite.
 
     Attributes:
         episodes: Number of results.
@@ -201,7 +201,7 @@ class RunSummary(_Record):
         games: Summary of each game, by id.
         suite: Normalised results, for a run of a suite.
         stop_reason: Why the run stopped early, or None.
-        seconds: Wall-clock time of playing, summed over the sessions of the run; killed sessions are not counted.
+        seconds: Wall-clock time spent playing, summed over the sessions of the run; killed sessions are not counted.
         turns_per_second: Number of turns played in that time, per second.
     """
 
@@ -246,7 +246,7 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
         return ["it had no curriculum" if before.curriculum is None else "it had a curriculum"]
     if before.curriculum is not None and after.curriculum is not None:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
-        if found:  # differences of the games follow from these
+        if found:  # differences in the games follow from these
             return found
     fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed", "private_salt"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
@@ -274,7 +274,7 @@ class Change(NamedTuple):
 
 
 def changes(before: object, after: object, path: str = "") -> Iterator[Change]:
-    """Compare two JSON values recursively; missing values count as None, and `True` differs from 1."""
+    """Yield the differences between two JSON values; missing values count as None, and `True` differs from 1."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             yield from changes(before.get(name), after.get(name), f"{path}.{name}" if path else name)

@@ -1,4 +1,4 @@
-"""The folder of a run: paths of its files, and how a script's previous run is moved away."""
+"""The folder of a run: paths of its files, and archiving of a script's previous run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmgym.records.run import RunRecord, RunSummary
 UNFINISHED = ".page.part"
 """Name of the temporary folder of a page that is being written."""
 SCRIPT_MARKER = ".vlmgym-beside.jsonl"
-"""Name of the list of a script's files outside the folder of its run."""
+"""Name of the list of a script's files outside its run folder."""
 
 
 class RunFolder:
@@ -74,7 +74,7 @@ class RunFolder:
             raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
 
     def clear_results(self) -> None:
-        """Remove report page, curves and videos of an earlier session."""
+        """Remove the report page, curves and videos of an earlier session."""
         curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
         self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
 
@@ -113,7 +113,7 @@ class ScriptFolder(RunFolder):
     """
 
     def __init__(self, script_folder: Path, name: str) -> None:
-        """Name the files: `script_folder` is the folder of the script, `name` a prefix such as `test_2048`."""
+        """Name the files: `script_folder` is the script's folder, and `name` is a prefix such as `test_2048`."""
         super().__init__(script_folder / "logs" / name)
         self.name = name
         self.script_output = OutputFolder(script_folder, marker=self.folder / SCRIPT_MARKER)
@@ -143,10 +143,10 @@ class ScriptFolder(RunFolder):
         replaced, and a complete run also gets a numbered folder.
         """
         if self.output.owned():
-            self.output.remove(self.report, self.folder / "report")  # it links videos that the new run replaces
+            self.output.remove(self.report, self.folder / "report")  # it links to videos that the new run replaces
             self.output.move(self._archive())
         else:
-            self.output.list.rename()  # if the last move was killed before it changed this id, the moved run shares it
+            self.output.list.rename()  # if the last move was killed before changing this id, the moved run shares it
 
     def _archive(self) -> OutputFolder:
         """Choose the destination of the last run; after an interrupted move, the folder with the files moved so far."""

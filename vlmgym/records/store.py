@@ -86,7 +86,7 @@ class Run(Generic[EpisodeT]):
         folder: Folder of the run.
         config: Configuration of the run.
         episodes: Latest record of each episode, or the record's location, ordered by game and seed.
-        torn: Whether the last line of `episodes.jsonl` is incomplete; such a line is ignored.
+        torn: True if the last line of `episodes.jsonl` is incomplete; such a line is ignored.
         replaced: Locations of earlier records of the same episodes; empty if the records are loaded (`read_run`).
     """
 
@@ -130,7 +130,7 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     found, torn = find_episodes(run_folder.episodes if run_folder.episodes.exists() else run_folder.packed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
-    # A resumed run appends new records of episodes that had no result: the last record of an episode counts.
+    # A resumed run appends new records for episodes that had no result: an episode's last record counts.
     latest = {episode.key: episode for episode in found}
     ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
     replaced = tuple(episode for episode in found if latest[episode.key] is not episode)
@@ -179,7 +179,7 @@ class _GameId(BaseModel):
 
 
 class _Head(BaseModel):
-    """Fields that are read when a run is opened."""
+    """The fields of a record that are read when a run is opened."""
 
     model_config = ConfigDict(extra="ignore")
 

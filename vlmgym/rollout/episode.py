@@ -1,4 +1,4 @@
-"""An episode that a trainer advances by one reply after each batch of generation."""
+"""An episode that a trainer advances by one reply after each generation batch."""
 
 from __future__ import annotations
 

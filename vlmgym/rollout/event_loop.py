@@ -14,7 +14,7 @@ from vlmgym.interrupts import defer_interrupts
 T = TypeVar("T")
 
 ALLOCATIONS = 50_000
-"""Allocations between two collections; Python's default is 700 to 2,000, depending on the version."""
+"""Allocations between two garbage collections; Python's default is 700 to 2,000, depending on the version."""
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

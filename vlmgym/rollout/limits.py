@@ -75,7 +75,7 @@ class Usage:
         self.tokens, self.cost = 0, 0.0
 
     def price(self, reply: Reply, policy: str) -> float | None:
-        """Compute the cost of a reply, or return None without prices.
+        """Compute the cost of a reply; None if no prices are set.
 
         Raises:
             PolicyError: A price or budget is set, but the reply has no token counts.

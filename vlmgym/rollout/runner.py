@@ -91,7 +91,7 @@ def evaluate(
             but at most `history`.
         reward: Weights and shaping of the reward.
         budget: Token prices and spending limits; the tokens and costs in `resume` count towards the limits.
-        resume: Records of an earlier session, consumed one by one. Episodes with a result are not played again;
+        resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;
             others continue after their last turn.
         hooks: Callbacks.
         collect: Keep the records in memory and return them. If False, only `hooks` receive the records.

@@ -64,7 +64,7 @@ class Schedule(ABC):
     Attributes:
         total: Number of episodes.
         blocked: Why the remaining episodes cannot start, or None.
-        closed: Whether no more episodes may start.
+        closed: True once no more episodes may start.
     """
 
     total: int
@@ -73,10 +73,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record of an earlier session.
+        """Add a record from an earlier session.
 
         Returns:
-            False if the record was ignored: its episode is not part of this run, or has a result already.
+            False if the record was ignored: its episode is not part of this run, or already has a result.
 
         Raises:
             UsageError: The record was played with other settings.

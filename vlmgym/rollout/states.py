@@ -28,7 +28,7 @@ FIRST_VALIDATION_SEED = 1_000_000
 VALIDATION_STREAM = 0x68656C64
 """Added to the seed of validation states, so that they differ from training states."""
 MAX_ATTEMPTS = 1000
-"""Maximum number of states to draw in search of an informative one."""
+"""Maximum number of states sampled to find an informative one."""
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573
@@ -64,9 +64,9 @@ class QuestionSplit(NamedTuple):
 
 @lru_cache(maxsize=64)
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
-    """Split the questions of a finite dataset into validation and training; return None if the game has none.
+    """Split the questions of a finite dataset into validation and training; return None if the game has no dataset.
 
-    Each of the N seeds from 1,000,000 on selects another question. The first N x fraction, rounded down, are for
+    Each of the N seeds from 1,000,000 on selects a different question. The first N x fraction, rounded down, are for
     validation, so `vlmgym eval --seed 1000000` begins with them, and the others are for training. Seeds with unusable
     rows at the end of either part are dropped. The same data and fraction always give the same split.
 
@@ -87,7 +87,7 @@ def split_questions(game: Game[Any, Any], validation_fraction: float) -> Questio
 
 
 def _drop_bad_tail(game: Game[Any, Any], first: int, end: int) -> range:
-    """Return the seeds without trailing ones whose rows are unusable, which rows of the other part would replace."""
+    """Return the seeds, except trailing ones whose unusable rows would be replaced with rows of the other part."""
     while end > first and game.start_at(end - 1, np.random.default_rng(0)).skipped:
         end -= 1
     return range(first, end)
@@ -149,7 +149,7 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
 
 
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
-    """List the action space, including illegal actions."""
+    """List the action space, including illegal actions; raise `UsageError` if it cannot be enumerated."""
     space = game.action_space
     if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
         return [game.to_action(int(space.start + i)) for i in range(int(space.n))]

@@ -1,4 +1,4 @@
-"""`vlmgym.json` in a checkpoint: the games and settings of its training, for `vlmgym eval --as-trained`."""
+"""`vlmgym.json` in a checkpoint: the games and settings that it was trained on, for `vlmgym eval --as-trained`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class TrainedRecord(BaseModel):
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         temperature: Sampling temperature; None if the checkpoint was not trained on its own samples.
-        top_p: Total probability of the most likely tokens, to which sampling was limited; None as for `temperature`.
+        top_p: Nucleus sampling threshold: total probability of the tokens sampled from; None as for `temperature`.
         max_tokens: Maximum response length in tokens; None as for `temperature`.
         chat_template: Chat template of the prompts, which the tokenizer of the checkpoint applies.
         first_seed: First seed of validation episodes, which were not trained on.
         validation_questions: Number of validation questions, the smallest over the datasets; None if all questions
             were generated.
-        blank: Whether training replaced all images by grey ones.
+        blank: Whether training replaced all images with grey ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -67,7 +67,7 @@ class TrainedRecord(BaseModel):
 
     @classmethod
     def read(cls, checkpoint: Path) -> TrainedRecord:
-        """Read the file of a checkpoint."""
+        """Read the file in a checkpoint; raise `UsageError` if it is missing or invalid."""
         path = checkpoint / TRAINED
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -113,7 +113,7 @@ class TrainedRecord(BaseModel):
         return [game.game() for game in self.games]
 
     def full_curriculum(self) -> Curriculum:
-        """Make the curriculum of the training, which begins at the first stage of each game."""
+        """Make the training curriculum, which begins at the first stage of each game."""
         if self.curriculum is None:
             raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")
         return _curriculum(self.curriculum)

@@ -80,7 +80,7 @@ class EpisodeState(NamedTuple):
     observation: Observation
 
     def without_images(self) -> EpisodeState:
-        """Drop the images, which the worker that plays the turn does not need."""
+        """Return a copy without images, which the worker that plays the turn does not need."""
         return self._replace(observation=self.observation._replace(images=[]))
 
 
@@ -123,7 +123,7 @@ class LiveEpisode:
         return EpisodeState(self.episode.snapshot(), self.past, self.observation)
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
-        """Take a turn with a reply."""
+        """Take a turn with a reply, and return the turn's record."""
         before, observation = self.episode.state, self.observation
         scored = self.step(reply.text)
         perception = scored.perception
@@ -204,7 +204,7 @@ def resume_episode(
 def play_reply(
     config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[TurnRecord, EpisodeState]:
-    """Take a turn with a model's reply, and draw the next observation."""
+    """Take a turn with a model's reply; return the turn's record and the state after it."""
     live = LiveEpisode(config, *state)
     return live.respond(reply, cost), live.state()
 
@@ -212,7 +212,7 @@ def play_reply(
 def play_turns(
     config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
-    """Play up to `limit` turns with a policy that responds to the state."""
+    """Play up to `limit` turns with a state policy; return their records and the state after the last one."""
     live = LiveEpisode(config, *state)
     episode = live.episode
     while not live.done and len(live.turns) < limit:

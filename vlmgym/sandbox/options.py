@@ -36,7 +36,7 @@ class GameOptions:
         """Return the config fields set by `--config`, for use with a curriculum, which accepts only data settings.
 
         Raises:
-            UsageError: Another option of this class has a value other than its default.
+            UsageError: Any other option of this class is not at its default.
         """
         names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
         if any(getattr(self, name) != getattr(GameOptions, name) for name in names):

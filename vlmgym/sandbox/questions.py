@@ -25,9 +25,9 @@ PREFIX = "qa/"
 KINDS = ("cell", "count", "legal", "after", "best")
 Kind = Literal["cell", "count", "legal", "after", "best"]
 COMPARED = 20
-"""Number of states compared to find out whether the number of legal actions varies."""
+"""Number of states compared to check whether the number of legal actions varies."""
 ATTEMPTS = 100
-"""Maximum number of states drawn to find one that a question fits, and of actions drawn to find an illegal one."""
+"""Maximum number of states sampled to find one that suits a question, and of actions to find an illegal one."""
 
 PROMPT_V1 = """\
 {rules}
@@ -49,13 +49,13 @@ class QuestionsConfig(TaskConfig):
 
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
-        """Return only the values of the level of the game asked about: its images are not degraded further."""
+        """Return only the level of the game asked about; its images are not degraded further."""
         return {f"game_{difficulty}": super().level_values(difficulty)[f"game_{difficulty}"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionState(TaskState):
-    """A state of the game as JSON, and a question about it with its answer and the reason for the answer."""
+    """A state of the game as JSON, with a question about it, the answer, and the reason for the answer."""
 
     kind: Kind
     state: str
@@ -175,7 +175,7 @@ class Questions(LineTask[QuestionState]):
         return any(count != first for count in others)
 
     def _effect(self, state: Any, action: Any) -> tuple[str, float]:
-        """Return the next state and reward, to compare actions: two names of the same move have the same effect."""
+        """Return the next state and reward, to compare actions: two spellings of the same move have the same effect."""
         step = self.game.step(state, action, np.random.default_rng(0))
         return self.game.to_json(step.state), step.reward
 
@@ -202,7 +202,7 @@ class Questions(LineTask[QuestionState]):
     def _after(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask for the content of a cell after a move; None if the result is random or not visible in the image.
 
-        In half of the questions, the cell is one that the move changes, if there is any.
+        With probability 0.5, the cell is chosen among those that the move changes, if any.
         """
         action, move_rng = self._random_legal(state, rng), np.random.default_rng(0)
         before, unused = self._grid(state), repr(move_rng.bit_generator.state)

@@ -38,11 +38,11 @@ BUILT_IN = {
     "tracking-v0": "vlmgym.sandbox.games.tracking.game:Tracking",
     "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
 }
-"""Locations of the classes of built-in games, keyed by id. A new game adds one line."""
+"""Class of each built-in game as `module:Class`, keyed by id. A new game adds one line."""
 
 PREFIXES: dict[str, tuple[Callable[[], type[Game[Any, Any]]], str]] = {}
-"""Prefixes of game ids. Each has a function that imports the game's class, and the name of the config field that the
-rest of the id sets."""
+"""Maps each prefix of game ids to a function that imports the game's class, and to the name of the config field that
+the rest of the id sets."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
 """Entry point group through which packages add games: `"name-v0" = "module:Class"`."""
@@ -180,9 +180,9 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
 
 
 def _prefixed(game: str) -> tuple[Callable[[], type[Game[Any, Any]]], str, str] | None:
-    """Look up the prefix of an id: the function that imports the class, and name and value of the config field.
+    """Look up the prefix of an id; return the function that imports the class, and the config field's name and value.
 
-    Returns None if the id has none of `PREFIXES`.
+    Returns None if the id starts with none of `PREFIXES`.
     """
     for prefix, (import_class, field) in PREFIXES.items():
         if game.startswith(prefix):

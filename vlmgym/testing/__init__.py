@@ -9,9 +9,9 @@ or, with one pytest test per check::
     def test_my_game(check):
         run_check(check, MyGame(), seeds=(0, 1))
 
-Games are checked in states reached by seeded random play, and oracles also in states that they reach themselves. A
-failure names the check, the game and the fault. `check_game` and `run_check` return notes about what could not be
-checked.
+Games are checked in states reached by seeded random play; oracles are also checked in states that they reach
+themselves. A failure names the check, the game and the fault. `check_game` and `run_check` return notes about what
+could not be checked.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_environment(game: AnyGame, seeds: Seeds) -> None:
-    """Check that the environment checker of Gymnasium accepts the environment without a warning."""
+    """Check that Gymnasium's environment checker accepts the environment without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(GameEnv(game), skip_render_check=True)  # other render modes require a registered id

@@ -35,7 +35,7 @@ from vlmgym.testing.states import (
 from vlmgym.testing.transcript import assert_same
 
 ORACLE_TURNS = 10
-"""Maximum number of moves of the oracle per seed."""
+"""Maximum number of oracle moves per seed."""
 
 
 def check_types(game: AnyGame, seeds: Seeds) -> None:
@@ -63,7 +63,7 @@ def _check_type(method: str, value: object, *types: type[Any]) -> None:
 
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
-    """Check that `step` accepts legal actions, and rejects all others in and outside the action space."""
+    """Check that `step` accepts legal actions, and rejects all others, inside and outside the action space."""
     for state in sample_states(game, seeds):
         listed, legal = game.legal_actions(state), legal_actions(game, state)
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
@@ -164,7 +164,7 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
 
 
 def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
-    """Check that the oracle plays legally and deterministically, also in states that it reaches itself."""
+    """Check that the oracle plays legally and deterministically, including in states that it reaches itself."""
     found = False
     for seed in seeds:
         for state in islice(walk(game, seed), 3):

@@ -24,7 +24,7 @@ def available_cores() -> int:
 def check_num_workers(name: str, num_workers: object, backend: object = "process") -> None:
     """Check a number of workers, which may be None, and the backend.
 
-    Workers of a Ray cluster are limited by its CPUs instead, see `vlmgym.workers.ray`.
+    Workers of a Ray cluster are limited by its CPUs instead; see `vlmgym.workers.ray`.
 
     Args:
         name: Name of the parameter.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from vlmgym.errors import UsageError, WorkerError
 
 Handler = Callable[..., Any]
-"""Function that handles the calls in a worker; the arguments of a call are its positional arguments."""
+"""Function that handles calls in a worker; it receives the arguments of a call as positional arguments."""
 
 
 class Result(NamedTuple):

@@ -36,7 +36,7 @@ class WorkerPool(Protocol):
     count: int
 
     async def start(self) -> None:
-        """Wait until all processes run."""
+        """Wait until all processes are running."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a worker."""
@@ -100,7 +100,7 @@ class ProcessPool:
             on_error.pop_all()
 
     async def start(self) -> None:
-        """Wait until all processes run, so that their startup does not slow down the first calls."""
+        """Wait until all processes are running, so that their startup does not slow down the first calls."""
         await asyncio.gather(*(self.call(os.getpid) for _ in range(self.count)))  # one call per idle process
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

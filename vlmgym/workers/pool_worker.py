@@ -18,7 +18,7 @@ Future = asyncio.Future[Any]
 
 GRACE = 0.2
 """Seconds between the death of a process and the failure of its calls. If a signal was sent to the whole process group
-(SIGTERM of a job scheduler), the parent is interrupted within this time instead."""
+(such as a job scheduler's SIGTERM), the parent is interrupted within this time instead."""
 
 
 class PoolWorker:

@@ -1,4 +1,4 @@
-"""Worker processes: start, communicate, end. They ignore Ctrl-C and never outlive their parent."""
+"""Start, call and stop worker processes, which ignore Ctrl-C and never outlive their parent."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def block_sigint() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """Ignore Ctrl-C, and exit when the parent is gone for any reason. Call this first in a worker process."""
+    """Ignore Ctrl-C, and exit when the parent ends for any reason. Call this first in a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see `block_sigint`
     parent = multiprocessing.parent_process()

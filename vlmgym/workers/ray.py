@@ -2,7 +2,7 @@
 
 The first of these clusters is used: the cluster that the program has already joined, the cluster at RAY_ADDRESS, a
 cluster that runs on this machine, a new cluster on this machine. All machines of the cluster need the same version of
-vlmgym, and the data of the games at the same paths. A machine may be lost at any time; its work is repeated on other
+vlmgym, and the games' data at the same paths. A machine may be lost at any time; its work is repeated on other
 machines with the same results.
 """
 

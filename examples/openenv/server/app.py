@@ -1,4 +1,4 @@
-"""A server of games for OpenEnv; docs/integrations/openenv.md explains it.
+"""A game server for OpenEnv; docs/integrations/openenv.md explains it.
 
 cd examples/openenv && python -m server.app --port 8000
 """

@@ -18,7 +18,7 @@ from vlmgym.sandbox.registry import game_class, load_games, make_game
 AnyGame = Game[Any, Any]
 
 OTHER_STATES = 4
-"""Number of other states from which a wrong response is taken."""
+"""Number of other states whose correct responses are candidates for the wrong response."""
 LONGEST = 60
 """Maximum number of moves that the oracle plays; the state halfway through is shown."""
 
@@ -42,12 +42,12 @@ class GalleryItem:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, size: int, perception: int = 3, reasoning: int = 3) -> AnyGame:
-        """Make the game at given levels with images of `size` pixels."""
+        """Make the game at the given levels, with images of `size` pixels."""
         return make_game(self.game, perception, reasoning, size=size, **self.overrides)
 
 
 def position(game: AnyGame, later: int = 0) -> Any:
-    """Return the state halfway through an episode of the oracle; `later` is added to the seed."""
+    """Return the state halfway through an oracle episode; `later` is added to the seed."""
     episode = Episode(game, game.shown_seed + later)
     states = [episode.state]
     while len(states) <= LONGEST:
@@ -90,7 +90,7 @@ class Level:
 
     @property
     def overrides(self) -> list[str]:
-        """Describe the differences from level 3."""
+        """Descriptions of the config fields that differ from level 3."""
         config = type(self.game).Config
         published: Any = config.at(**self.item.overrides)
         names = set(config.level_values(self.difficulty)) - set(published.unused_fields)
@@ -125,7 +125,7 @@ class Example:
 
 
 def examples(game: AnyGame, state: Any) -> list[Example]:
-    """Return responses to a state, from best to worst; none without an oracle.
+    """Return responses to a state, from best to worst; empty if there is no oracle.
 
     They are the oracle's response, its response to another state, and prose that names the oracle's action.
     """

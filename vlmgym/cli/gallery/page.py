@@ -20,7 +20,7 @@ FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "h
 
 
 def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
-    """Build the page; `left_out` has titles of games that cannot be rendered, and the reasons."""
+    """Build the page; `left_out` has the titles of games that cannot be rendered, with the reasons."""
     folder = files(__package__) / "assets"
     style = asset("base.css") + (folder / "gallery.css").read_text(encoding="utf-8")
     return Template((folder / "gallery.html").read_text(encoding="utf-8")).substitute(

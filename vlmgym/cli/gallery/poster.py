@@ -18,7 +18,7 @@ THEME = THEMES["light"]
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56
 """Sizes in pixels: margin, gap between games, gap between images of a game, title height."""
 SIDE, LEVEL_SIDE = 200, 160
-"""Side of an image in pixels, in a poster of several games and in a poster of the levels of one game."""
+"""Side of an image in pixels: in a poster of several games, and in a poster of one game's levels."""
 ACROSS = 8
 """Maximum number of games side by side."""
 LABELS = 84
@@ -44,7 +44,7 @@ def draw_poster(items: Sequence[GalleryItem], levels: Sequence[int] = LEVELS) ->
 
 
 def draw_levels(item: GalleryItem) -> bytes:
-    """Draw the five levels of both difficulties of a game as a PNG: one row per difficulty, from easy to hard."""
+    """Draw a game's five levels of both difficulties as a PNG: one row per difficulty, from easy to hard."""
     side = LEVEL_SIDE
     rows = [[_images(one.game, one.state, side) for one in levels_of(item, d, side * SCALE)] for d in DIFFICULTIES]
     wide = rows[0][0].width + GAP
@@ -105,7 +105,7 @@ def _images(game: AnyGame, state: Any, side: int) -> Image.Image:
 
 
 def _framed(image: Image.Image, side: int) -> Image.Image:
-    """Scale an image, round its corners, and add an edge unless its top left pixel has the colour of the page."""
+    """Scale an image, round its corners, and outline it unless its top-left pixel has the page colour."""
     large = Image.new("RGB", image.size, THEME.page)
     mask, box = Image.new("L", image.size), (0, 0, image.width - 1, image.height - 1)
     ImageDraw.Draw(mask).rounded_rectangle(box, SCALE * RADIUS, 255)

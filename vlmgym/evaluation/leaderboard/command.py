@@ -95,7 +95,7 @@ def _verified(
 def _write_report(
     run: StoredRun, games: Mapping[str, Summary], label: str, number: int, config: LeaderboardConfig
 ) -> Path:
-    """Write the report of a run into the folder next to the page."""
+    """Write the report of a run into the folder next to the page, and return its path."""
     output = OutputFolder(config.output.with_suffix(""))
     path = output.folder / f"{number}.html"
     summary = updated_summary(run, games)

@@ -1,4 +1,4 @@
-"""A run on the leaderboard."""
+"""Leaderboard entries, and their ranking."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class LeaderboardEntry:
         skills: Normalised score of each skill, by name.
         scores: Score of each episode, by game and seed.
         perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
-            that have a result in both runs; None unless this run has only images and was repeated with text instead,
-            and both runs are without problems.
+            that have a result in both runs; None unless this run shows only images and was repeated with text instead,
+            and neither run has problems.
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.
         cost: Cost of all games, in US dollars for a submission; None if unknown.
-        problems: Number of faults that `vlmgym verify` or `vlmgym submit check` finds; None if neither was run.
+        problems: Number of faults found by `vlmgym verify` or `vlmgym submit check`; None if neither was run.
         report: Report page of the run, if there is one.
     """
 
@@ -54,7 +54,7 @@ class LeaderboardEntry:
 
     @property
     def label(self) -> str:
-        """Name of the model, or policy and model of a run that is not a submission."""
+        """Name of the model; for a run that is not a submission, its policy and model."""
         return self.config.policy.label if self.metadata is None else self.metadata.model
 
     @property
@@ -78,14 +78,14 @@ class LeaderboardEntry:
 
     @property
     def cost_per_point(self) -> float | None:
-        """Cost per hundredth of the mean score; None if the cost is unknown or the score is not above random."""
+        """Cost per 0.01 of mean score; None if the cost is unknown or the score is not above random."""
         return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
 
 
 def make_entry(
     run: StoredRun, games: Mapping[str, Summary], problems: int | None, metadata: Metadata | None = None
 ) -> LeaderboardEntry:
-    """Make the entry of a run of a suite from the summary of each game, and from its metadata if it is a submission."""
+    """Make the entry of a suite run from the summary of each game and, for a submission, its metadata."""
     config, suite = run.config, suite_summary(run.config, games)
     if config.suite is None or suite is None or suite.score is None:
         raise UsageError(f"{run.folder.folder} has no result of a suite")
@@ -117,7 +117,7 @@ def make_entry(
 def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
     """Sort entries, best first, and add the perception gap of runs that were repeated with text.
 
-    Runs of all games come first, then runs of fewer games, then runs with problems.
+    Runs with all games come first, then runs with fewer games, then runs with problems.
     """
     texts = {_settings(one): one for one in entries if one.config.prompts.observation == "text" and not one.problems}
     found = []
@@ -130,7 +130,7 @@ def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
 
 
 def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate | None:
-    """Estimate the normalised score with text minus that with images, over the episodes with a result in both runs."""
+    """Estimate the normalised score with text minus that with images, over episodes with a result in both runs."""
     gaps = []
     for game, baseline in read_suite(text.config.suite or "").games.items():
         keys = [key for key in text.scores if key[0] == game and key in image.scores]
@@ -141,5 +141,5 @@ def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate 
 
 
 def _settings(entry: LeaderboardEntry) -> tuple[object, ...]:
-    """Return the settings that a run with images and its repetition with text must have in common."""
+    """Return the settings that a run with images and its repetition with text must share."""
     return entry.label, entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")

@@ -1,4 +1,4 @@
-"""The page: a sortable table, and the profile of every entry."""
+"""The leaderboard page: a sortable table, and a profile of each entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 180
 def leaderboard_page(
     name: str, suite: Suite, entries: Sequence[LeaderboardEntry], folder: Path, salt_digest: str | None = None
 ) -> str:
-    """Return the HTML of the page of a suite.
+    """Return the HTML of a suite's leaderboard.
 
     Args:
         name: Name of the suite.
@@ -86,7 +86,7 @@ def _cells(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> list
 
 
 def _link(entry: LeaderboardEntry, folder: Path, name: str, address: str = "") -> str:
-    """Link a name to the report of an entry, if there is one; `address` is an episode in the report, as a fragment."""
+    """Link a name to the report of an entry, if there is one; `address` is the URL fragment of an episode."""
     if entry.report is None:
         return escape(name)
     page = quote(Path(os.path.relpath(entry.report, folder)).as_posix())
@@ -102,7 +102,7 @@ def _estimate(value: Estimate | None, bar: str = "") -> str:
 
 
 def _cell(key: object, shown: str, bar: str = "") -> str:
-    """Return an HTML table cell with a sort key, a text, and a bar if given."""
+    """Return an HTML table cell with a sort key, text and, if given, a bar."""
     kind = "number" if isinstance(key, int | float) else "text"
     return f'<td class="{kind}" data-key="{escape(str(key))}">{escape(shown)}{bar}</td>'
 

@@ -1,4 +1,4 @@
-"""Parts that all pages share: assets, content security policy, and the form of recorded text."""
+"""Parts that all pages share: assets, content security policy, and the encoding of recorded text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from vlmgym.sandbox.core.response_format import parse_response
 
 LONGEST = 20_000
-"""Maximum number of characters of a text on the page; longer texts are cut in the middle."""
+"""Maximum number of characters in a text on the page; longer texts are cut in the middle."""
 _TAIL = 4_000
 
 
@@ -44,8 +44,8 @@ def shown(text: str) -> Any:
 def marked(response: str) -> list[tuple[str, Any]]:
     """Split a response into pieces, each with the name of its section, or "" outside all sections.
 
-    Tags are part of the text. Only a perception or answer that counts for the score is named `perception` or `answer`.
-    Thoughts, comments and all other perceptions are named `think`.
+    Tags are part of the text. Only a perception or answer that counts towards the score is named `perception` or
+    `answer`. Thoughts, comments and all other perceptions are named `think`.
     """
     pieces, end = [], 0
     for name, start, next_end in parse_response(response).spans():

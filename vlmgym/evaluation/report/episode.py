@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import game_class
 
 LARGEST_GRID = 64
-"""Maximum rows and columns of a perception grid on the page."""
+"""Maximum number of rows, and of columns, of a perception grid on the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
 
 
 def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
-    """Build the viewer data of an episode; prompts and descriptions are indices into `texts`, which are distinct."""
+    """Build the viewer data of an episode; prompts and descriptions are indices into the distinct `texts`."""
     game = _installed_game(episode.game)
     texts = _Texts()
     states = [] if game is None else recorded_states(game, episode)
@@ -129,9 +129,9 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
 
 
 def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
-    """Return the predicted and the true cells.
+    """Return the predicted and true cells.
 
-    None if the game does not compare them cell by cell, or the response does not have exactly one perception.
+    Returns None if the game does not compare them cell by cell, or the response does not have exactly one perception.
     """
     if type(game).perceive is not Game.perceive:
         return None

@@ -15,7 +15,7 @@ from vlmgym.records.store import StoredRun
 from vlmgym.sandbox.core.prompt import PromptConfig
 
 OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
-"""Words for `PromptConfig.observation`."""
+"""Descriptions of the values of `PromptConfig.observation`."""
 SINGLE_CURVES = 40
 """Maximum number of single-episode curves per game and run."""
 
@@ -30,7 +30,7 @@ class LabelledRun:
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
-    """Return the facts that the page shows about a run, with the numbers of episodes without a result."""
+    """Return the facts that the page shows about a run, and the numbers of episodes without a result, by status."""
     config, games = run.run.config, run.summary.games
     missing: Counter[str] = Counter()
     for summary in games.values():

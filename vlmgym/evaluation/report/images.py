@@ -18,9 +18,9 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.rendering.encode import encode_jpeg
 
 LOSSLESS_BYTES_PER_PIXEL = 0.5
-"""Tiles that are larger than this, and than 1 KiB, in lossless WebP (noise, photographs) are stored as JPEG."""
+"""Tiles whose lossless WebP exceeds both this and 1 KiB (noise, photographs) are stored as JPEG."""
 QUALITY = 90
-"""JPEG quality of lossy tiles: noise changes by about 4 of 255 on average, and takes half as many bytes."""
+"""JPEG quality of lossy tiles: noise changes by about 4 out of 255 on average, and takes half as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)

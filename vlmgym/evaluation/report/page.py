@@ -35,7 +35,7 @@ IMAGES = 200
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
-"""Files of `assets`, in order of concatenation."""
+"""Scripts in `assets`, in the order in which they are concatenated."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def write_page(
 ) -> None:
     """Write the page of one or two runs.
 
-    The page is replaced atomically. Episodes that are too large for the page are written to a folder named like the
-    page without `.html`. The same runs give the same bytes. The first `images` episodes of each game in each run have
-    images; None means all episodes.
+    The page is replaced atomically. If the episodes are too large for the page, they are written to a folder named
+    after the page, without `.html`. The same runs give the same bytes. The first `images` episodes of each game in each
+    run have images; None means all episodes.
     """
     path = path.absolute()
     output = OutputFolder(path.parent)

@@ -12,14 +12,14 @@ from vlmgym.records.run_folder import UNFINISHED
 INLINE_BYTES = 8_000_000
 """Maximum total size of inline episodes; a character counts as one byte."""
 FILE_BYTES = 500_000
-"""Target size of a file of episodes; one file per episode would take minutes to write and remove."""
+"""Target size of an episode file; one file per episode would take minutes to write and remove."""
 
 
 class EpisodeStore:
     """Collects the episodes of a page in order.
 
-    `inline` has the data of each episode by name. If all episodes together are too large for the page, `inline` is
-    empty, and `files` has the file number of each episode by name. The folder of files is named after a hash of its
+    `inline` maps the name of each episode to its data. If all episodes together are too large for the page, `inline` is
+    empty, and `files` maps the name of each episode to the number of its file. The folder is named after a hash of its
     contents, so that a page never loads the episodes of another page.
     """
 
@@ -65,7 +65,7 @@ class EpisodeStore:
         self._output.remove(*(folder for folder in folders if folder.name != self._name))
 
     def remove_unfinished(self) -> None:
-        """Remove the files of a page that was not finished."""
+        """Remove the files of an unfinished page."""
         self._output.remove(self._unfinished)
 
     def _append(self, name: str, data: str) -> None:

@@ -1,4 +1,4 @@
-"""Exports of results to formats of other projects; this module has the results that all of them export."""
+"""Export of results to formats of other projects; this module defines the results that they share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Results:
 
     @property
     def model(self) -> str:
-        """Name of the model, or policy and model of a run that is not a submission."""
+        """Name of the model; for a run that is not a submission, its policy and model."""
         return self.run.config.policy.label if self.metadata is None else self.metadata.model
 
     def submission(self) -> tuple[Metadata, Mapping[str, SuiteResult], Mapping[str, Estimate]]:

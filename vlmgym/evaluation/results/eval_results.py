@@ -1,4 +1,4 @@
-"""Results for the Hugging Face Hub: a YAML file for `.eval_results/` in the repository of a model.
+"""Results for the Hugging Face Hub: a YAML file for `.eval_results/` in a model's repository.
 
 Format: https://huggingface.co/docs/hub/eval-results
 """
@@ -16,7 +16,8 @@ from vlmgym.records.files import replace_file
 def write_eval_results(folder: Path, results: Results, dataset: str, source: str | None) -> list[Path]:
     """Write the normalised scores of `Results.submission` as task results of a benchmark dataset on the Hub.
 
-    The tasks are named like the suite and its games; `source` is the URL of the submission, if it is published.
+    The tasks are named after the suite and its games; `source` is the URL of the submission, if it is published.
+    Returns the path of the file.
     """
     metadata, _, scores = results.submission()
     seen = results.run.config.prompts.observation

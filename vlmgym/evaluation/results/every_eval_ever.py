@@ -37,9 +37,9 @@ METRIC = {
 
 
 def write_every_eval_ever(folder: Path, results: Results) -> list[Path]:
-    """Write a submission to the paths that the Every Eval Ever datastore uses.
+    """Write a submission to the paths that the Every Eval Ever datastore uses, and return the paths.
 
-    These are `data/SUITE/DEVELOPER/MODEL/UUID.json` and `UUID_samples.jsonl` next to it.
+    They are `data/SUITE/DEVELOPER/MODEL/UUID.json` and `UUID_samples.jsonl` next to it.
     """
     metadata, games, scores = results.submission()
     started = datetime.fromisoformat(results.run.config.started)

@@ -1,7 +1,7 @@
-"""Logs in the format of Inspect, one per game, for `inspect view` and `inspect_ai.log.read_eval_log`.
+"""Inspect logs, one per game, for `inspect view` and `inspect_ai.log.read_eval_log`.
 
-Format: https://inspect.aisi.org.uk/eval-logs.html, version 2 as JSON. A sample is an episode, with the same id and
-score as in an evaluation by `inspect eval vlmgym/GAME`.
+Format: https://inspect.aisi.org.uk/eval-logs.html, version 2, as JSON. A sample is an episode, with the same id and
+score as in `inspect eval vlmgym/GAME`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vlmgym.workers.pool import ProcessPool
 
 SCORER = "game_score"
 STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
-"""Inspect's names of the finish reasons of the OpenAI API."""
+"""Inspect's names for the finish reasons of the OpenAI API."""
 
 
 def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, console: Console) -> list[Path]:
-    """Write a log per game; the user messages of a sample are the prompts of the turns, with all their images."""
+    """Write a log per game, and return the paths; a sample's user messages are the turns' prompts with all images."""
     run, paths = results.run, []
     for game, summary in results.summary.games.items():
         header = _header(game, summary, results)
@@ -58,7 +58,7 @@ def write_inspect_logs(folder: Path, results: Results, workers: ProcessPool, con
 
 
 def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
-    """Make everything except the samples, which come last in the log."""
+    """Make the log without its samples, which come last."""
     config, model = results.run.config, results.model
     sampling, version = config.policy.options, config.versions.get("vlmgym", "unknown")
     started = datetime.fromisoformat(config.started)
@@ -114,7 +114,7 @@ def _header(game: str, summary: Summary, results: Results) -> dict[str, Any]:
 
 
 def sample_json(stored: StoredEpisode, games: Sequence[GameRecord], model: str) -> str:
-    """Make the sample of an episode; runs in a worker, since it draws the images."""
+    """Return the sample of an episode as JSON; runs in a worker, because it draws the images."""
     episode = stored.read()
     if episode.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")

@@ -33,9 +33,9 @@ SECRETS = re.compile(
     rb"|xox[abprs]-[\w-]{10}|(?:gsk_|r8_|fw_|pplx-)[A-Za-z0-9]{20}|(?:xai|nvapi)-[\w-]{20}"
     rb"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----)"
 )
-"""API keys of common services."""
+"""Pattern for API keys of common services."""
 PATHS = re.compile(rb'"(?:~|[A-Za-z]:)?(?:/|\\\\)[^"]|/(?:home|Users|root)/|\\\\Users\\\\')
-"""Strings that begin with an absolute path, and home folders anywhere in a string."""
+"""Pattern for strings that begin with an absolute path, and for home folders anywhere in a string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Submission(NamedTuple):
     """Result of checking a submission.
 
     Attributes:
-        faults: What is wrong with the submission, one sentence each.
+        faults: Faults of the submission, one sentence each.
         proof: One line on what was and was not proven; empty if there are faults.
         games: Summary of each game, by id; empty if faults prevented the replay.
     """
@@ -154,7 +154,7 @@ def replay_strictly(stored: StoredEpisode, run: RunRecord) -> Replay:
 
 
 def ambiguities(text: bytes, record: BaseModel, where: str) -> Iterator[str]:
-    """Report one repeated field in JSON, and one field that vlmgym ignores or reads as another value, if there are any.
+    """Report the first repeated JSON field, and the first field that vlmgym ignores or reads as another value, if any.
 
     Other programs may take the first of two values, or show fields that are not part of a record.
     """

@@ -62,7 +62,7 @@ Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_print
 
 
 class MetadataError(UsageError):
-    """Metadata are invalid.
+    """The metadata are invalid.
 
     Attributes:
         faults: What is wrong, one sentence each.
@@ -74,7 +74,7 @@ class MetadataError(UsageError):
 
 
 class Metadata(StrictModel):
-    """Statements about a run.
+    """The submitter's statements about a run.
 
     `suite`, `date` and `sampling` must agree with the run. So must `cost` if the run recorded it, and `model` if the
     policy of the run has no model.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 SELF_RUN = {"vllm", "transformers", *WITHOUT_MODEL} - {"replay"}
 """Policies that run on the submitter's machine; `provider` defaults to self-hosted for these only."""
 PATH = re.compile(r"(?:~|[A-Za-z]:|\.{1,2})?[/\\]")
-"""Beginning of a path that cannot be the name of a model."""
+"""Start of a string that must be a path, not the name of a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def make_metadata(config: PackConfig, run: RunRecord, cost: float | None) -> Met
 
 
 def public_record(episode: EpisodeRecord, policy: PolicyRecord) -> EpisodeRecord:
-    """Return a copy of a record with this policy, and with model names that are paths shortened to their last part."""
+    """Return a copy of a record with this policy, and with paths in model names shortened to their last part."""
     turns = tuple(turn.model_copy(update={"model": without_folders(turn.model)}) for turn in episode.turns)
     return episode.model_copy(update={"policy": policy, "turns": turns})
 

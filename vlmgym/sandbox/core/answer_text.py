@@ -44,7 +44,7 @@ _WIDTHS = {
 
 
 def unwrap(text: str) -> str:
-    """Strip whitespace, invisible characters, quotes, and marks of emphasis, code and LaTeX that enclose a text."""
+    """Strip enclosing whitespace, invisible characters, quotes, and emphasis, code and LaTeX markup."""
     before = None
     while text != before:
         before = text = text.strip(_BLANKS)
@@ -83,7 +83,7 @@ def unlabelled(text: str) -> str:
 
 
 def word_answer(text: str, verbs: Sequence[str] = ()) -> str:
-    """Normalise an answer of one word or number: lower case, without a leading verb from `verbs`."""
+    """Normalise a one-word or numeric answer: lower case, without a leading verb from `verbs`."""
     word = " ".join(plain(text, brackets=True).lower().split())
     verb, _, rest = word.partition(" ")
     return plain(rest, brackets=True) if verb in verbs and rest else word

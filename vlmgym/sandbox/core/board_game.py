@@ -29,7 +29,7 @@ SMALLEST_CELL = 12
 
 
 class BoardConfig(GameConfig):
-    """Config fields of every grid game; games narrow `rows` and `columns`."""
+    """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
@@ -113,7 +113,7 @@ class BoardGame(Game[StateT, ActionT]):
         return format_cells(self._cell_numbers(action, UsageError), self.config.origin)
 
     def where(self, cell: Cell) -> str:
-        """Format a cell as the player counts it: `(0, 1)`."""
+        """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
     def check_running(self, state: StateT) -> None:
@@ -149,7 +149,7 @@ class BoardGame(Game[StateT, ActionT]):
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
     def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
-        """Return the row and column of each cell in an action; raise `error` unless it is a tuple of these ints."""
+        """Return the row and column of each cell in an action; raise `error` unless it is a tuple of such ints."""
         if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
             return action
         form = f"{2 * self.cells_in_action} ints, row and column of each cell"
@@ -162,7 +162,7 @@ class BoardGame(Game[StateT, ActionT]):
             raise StateError(f"the board is not {c.rows} x {c.columns}")
 
     def variation_seed(self, state: StateT) -> int:
-        """Seed of rotation, noise and clutter: `state.variation_seed`, or 0 if states have no such field.
+        """Seed for rotation, noise and clutter: `state.variation_seed`, or 0 if states have no such field.
 
         Must be constant within an episode, so that the image changes only where the state changes.
         """

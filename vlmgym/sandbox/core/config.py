@@ -21,7 +21,7 @@ PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None":
 
 
 CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questions"]
-"""Scripted player of benchmarks/calibration; `questions` does not play, but measures initial states."""
+"""Scripted player in benchmarks/calibration; `questions` measures initial states instead of playing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Criterion:
         player: Player to measure.
         measure: `score`, `turns`, `ended` (share of episodes that end within the limit of turns), `legal actions`
             (number per state), `share legal` (their share of all actions), `effort` (of the oracle's search), or the
-            name of a metric of the game or, for `questions`, of a fact.
+            name of one of the game's metrics or, for `questions`, of one of the calibration spec's facts.
         log: Compare levels by ratios instead of differences.
         rises: The measure should rise with the level.
         label: Name on the calibration page. Default: the measure and the player.
@@ -53,7 +53,7 @@ def config_field(difficulty: Difficulty, value: Any, description: str, **bounds:
     Args:
         difficulty: Difficulty that the field affects.
         value: One value for all levels, or a list of the values at levels 1 to 5, of which the third is the default.
-        description: Sentence for users.
+        description: User-facing description, as a sentence.
         bounds: Limits as in `pydantic.Field`, e.g. `ge=3, le=8`.
     """
     extra: dict[str, Any] = {"difficulty": difficulty}
@@ -76,7 +76,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 LIST = BeforeValidator(_as_tuple)
-"""Annotation of a tuple field that also accepts a list, as in JSON, or comma-separated text, as on a command line."""
+"""Annotation for a tuple field that also accepts a list, as in JSON, or comma-separated text, as on a command line."""
 
 
 class GameConfig(BaseModel):
@@ -120,7 +120,7 @@ class GameConfig(BaseModel):
 
     @property
     def unused_fields(self) -> tuple[str, ...]:
-        """Names of config fields without effect, given the values of the others."""
+        """Names of config fields that have no effect, given the values of the others."""
         return ()
 
     @classmethod

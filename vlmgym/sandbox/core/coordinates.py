@@ -46,7 +46,7 @@ def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
 
 
 def normalise_cells(text: str, count: int, verbs: Sequence[str] = ()) -> str:
-    """Rewrite common spellings of coordinates into the one that `parse_cells` reads; normalise other text by `plain`.
+    """Rewrite common spellings of coordinates into the one that `parse_cells` reads; normalise other text with `plain`.
 
     Accepts unsigned numbers with or without brackets, such as `[[0, 1], [2, 3]]`, `(0,1) -> (2,3)`, `0,1,2,3` or
     `row 0, column 1 and row 2, column 3`, optionally after one of `verbs`.

@@ -123,7 +123,7 @@ class Episode(Generic[StateT, ActionT]):
 
 
 _ANY_SEED = np.random.SeedSequence(0)
-"""Seed of generators whose state is then replaced; reused because seeding from an int takes twice as long."""
+"""Seed for generators whose state is replaced at once; reused because seeding from an int takes twice as long."""
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:

@@ -59,7 +59,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     name: ClassVar[str]
     """Name of the game without its version, e.g. `2048`."""
     title: ClassVar[str] = ""
-    """Name of the game in headings; by default `name` with a capital."""
+    """Name of the game in headings; by default, `name` capitalised."""
     version: ClassVar[int] = 0
     """Increment whenever the same seed, config and actions can produce a different episode, image or prompt."""
     Config: ClassVar[type[GameConfig]] = GameConfig
@@ -76,7 +76,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     history: int = 0
     """Number of past turns, with images, that prompts include by default; above 0 for games that need memory."""
     reward_is_hint: bool = False
-    """True if rewards reveal the best actions: prompts omit rewards, `qa/` accepts any move with the best reward."""
+    """True if rewards reveal the best actions. Prompts then omit rewards, and `qa/` accepts any best-rewarded move."""
     replayed: ClassVar[bool] = False
     """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]
@@ -90,7 +90,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Config fields that select other kinds of images, keyed by a word; the gallery shows each as "TITLE with WORD"."""
     criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
-    """Measure of reasoning levels; a spec in benchmarks/calibration may replace it. Default: turns of the oracle."""
+    """Measure of reasoning difficulty; a spec in benchmarks/calibration may replace it. Default: the oracle's turns."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -144,7 +144,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return None
 
     def rule_action(self, state: StateT) -> ActionT | None:
-        """Action of a simple rule that is easy to imitate and that `explain` follows; None if the game has no rule."""
+        """Action chosen by a simple, easily imitated rule that `explain` follows; None if the game has no such rule."""
         return None
 
     def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -170,12 +170,12 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @property
     def image_source(self) -> str | None:
-        """Source and licence of the content of the images; None if it is generated."""
+        """Source and licence of the images' content; None if it is generated."""
         return None
 
     @property
     def no_text_observation(self) -> str | None:
-        """Why prompts must not contain `describe`, such as that it reveals the answer; None if they may."""
+        """Reason why prompts must not contain `describe`, e.g. that it reveals the answer; None if they may."""
         return None
 
     @abstractmethod
@@ -319,7 +319,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         return UsageError(f"an action of {self.name} must be in {self.action_space}, got {short_repr(value)}")
 
     def random_action(self, rng: np.random.Generator) -> ActionT:
-        """Sample from the whole action space by `sample_value`, including illegal actions."""
+        """Sample from the whole action space with `sample_value`, including illegal actions."""
         return cast(ActionT, self.to_action(sample_value(self.action_space, rng)))
 
     # States as JSON -------------------------------------------------------------------------------------------------
@@ -345,11 +345,11 @@ class Game(ABC, Generic[StateT, ActionT]):
         return state
 
     def to_data(self, state: StateT) -> Any:
-        """Convert a state to plain data, the same as parsing the JSON of `to_json`."""
+        """Convert a state to plain data, equal to the parsed JSON of `to_json`."""
         return self._adapter.dump_python(state, mode="json")
 
     def to_record(self, state: StateT) -> Any:
-        """Convert a state to plain data for the record of a turn. If `replayed`, it only has to identify the state."""
+        """Convert a state to plain data for a turn's record. If `replayed`, the data only has to identify the state."""
         return self.to_data(state)
 
     def from_data(self, data: Any) -> StateT:
@@ -377,7 +377,7 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Raise `StateError` if states cannot be restored from JSON."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only class and config; a process unpickles equal games as one instance, with its cached sprites."""
+        """Pickle only class and config; in a process, equal games unpickle to one instance with its cached sprites."""
         return _shared, (type(self), self.config)
 
     def __eq__(self, other: object) -> bool:

@@ -27,7 +27,7 @@ def check_memory(needed: int, what: str, advice: str) -> None:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes available on the machine and within the control groups, whichever is less; None if neither is known."""
+    """Bytes available on the machine or in the process's cgroups, whichever is less; None if neither is known."""
     limits = [*_of_machine(root / "proc/meminfo"), *_of_groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")]
     return min(limits, default=None)
 

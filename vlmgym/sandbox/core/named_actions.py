@@ -18,7 +18,7 @@ STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
 def neighbour(cell: tuple[int, int], action: int) -> tuple[int, int]:
-    """Row and column of the neighbour of a cell; `action` is the index of the direction in `DIRECTIONS`."""
+    """Row and column of a cell's neighbour; `action` is the index of the direction in `DIRECTIONS`."""
     return cell[0] + STEPS[action][0], cell[1] + STEPS[action][1]
 
 
@@ -44,7 +44,7 @@ class NamedActions:
 
     name: ClassVar[str]
     action_names: ClassVar[tuple[str, ...]] = DIRECTIONS
-    """Names of the actions 0, 1, ..., one lower-case word each; in `vlmgym play`, the key with that name plays it."""
+    """Names of the actions 0, 1, ..., one lower-case word each; `vlmgym play` binds each to the key of that name."""
     verbs: ClassVar[tuple[str, ...]] = ("move", "go")
     """Verbs allowed before an action."""
 

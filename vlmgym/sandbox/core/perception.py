@@ -20,7 +20,7 @@ class Perception(NamedTuple):
 
     Attributes:
         partial: Fraction of correct cells, 0 to 1.
-        exact: 1.0 if all cells are correct and there are no others, else 0.0.
+        exact: 1.0 if all cells are correct and there are no extra cells, else 0.0.
     """
 
     partial: float
@@ -39,10 +39,10 @@ class Part(NamedTuple):
 
 
 def compare_grids(truth: str, text: str) -> Perception:
-    """Compare two grids written as one line per row, cells separated by commas, bars or else spaces.
+    """Compare two grids written as one line per row, with cells separated by commas or bars, or else by spaces.
 
     Case, brackets, quotes and empty lines are ignored. `partial` is the number of matching cells divided by the number
-    of cells in the larger grid, so that extra and missing cells cost the same.
+    of cells in the larger grid, so extra and missing cells cost the same.
     """
     expected = read_grid(truth)
     right, written, equal = 0, 0, True

@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptConfig:
-    """Contents of the prompts of an episode."""
+    """Contents of an episode's prompts."""
 
     observation: ObservationType = "image"
     """Show states as images, as text descriptions, or as both."""
@@ -83,7 +83,7 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if a game forbids this observation or `history_images` exceeds the history for it."""
+        """Raise `UsageError` if a game forbids this observation, or `history_images` exceeds the game's `history`."""
         self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
@@ -232,7 +232,7 @@ _DESCRIPTION = {
     False: "Instead of an image, this text shows the current state",
     True: "Description of the current image",
 }
-"""Introductions of a description, keyed by whether the prompt also has images."""
+"""Introductions to a description, keyed by whether the prompt also has images."""
 
 
 def turn_messages(

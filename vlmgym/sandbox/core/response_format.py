@@ -33,12 +33,12 @@ _TAG = re.compile(
     r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
     re.IGNORECASE | re.ASCII,
 )
-"""Tags, starts and ends of comments, and the special tokens around thoughts of Command A, gpt-oss, Magistral and
-Kimi."""
+"""Tags, starts and ends of comments, and the special tokens that Command A, gpt-oss, Magistral and Kimi put around
+thoughts."""
 _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
 _OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
-"""Thoughts that begin where the response opens them; any other may already have been opened by the chat template."""
+"""Kinds of thought that begin where the response opens them; the chat template may already have opened any other."""
 _EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
 
 Tag = re.Match[str]
@@ -60,7 +60,7 @@ class ParsedResponse:
 
     Attributes:
         text: The whole response.
-        fault: Why the response does not have exactly one answer; None if it has.
+        fault: Why the response does not have exactly one answer; None if it does.
         tags: All tags except comments.
         answers: Answer tags outside thoughts, and tags that open a thought inside such an answer.
         perceptions: Perception tags outside other thoughts.

@@ -37,7 +37,7 @@ _REFUSED = ("Cc", "Cs")
 
 
 class ImageSpace(spaces.Box):
-    """`Box(0, 255, shape, uint8)` whose bounds are broadcast from one number, so that they take no memory."""
+    """`Box(0, 255, shape, uint8)` whose bounds are broadcast from one number and therefore take no memory."""
 
     def __init__(self, shape: tuple[int, ...], seed: int | np.random.Generator | None = None) -> None:
         super().__init__(0, 255, (1,), np.uint8, seed)

@@ -96,13 +96,13 @@ class Task(Game[TaskStateT, ActionT]):
     """A game of one turn, which ends with any response, even an unparsable one.
 
     Subclasses implement `generate`, `paint`, `solution` and `score`, and, like every game, `describe`, `prompt`,
-    `parse_answer` and `format`. To support user data, list the fields of a row in `columns` and its images also in
-    `image_fields`, and implement `from_row`.
+    `parse_answer` and `format`. To support user data, list the fields of a row in `columns`, list those that hold
+    images also in `image_fields`, and implement `from_row`.
     """
 
     Config = TaskConfig
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Accepted column names of each field of a row; the first name that a table has is used.
+    """Accepted column names for each field of a row; the first one that the table has is used.
 
     The field `id` is added implicitly. A row that repeats the id of an earlier row is bad.
     """
@@ -111,7 +111,7 @@ class Task(Game[TaskStateT, ActionT]):
     image_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of `columns` that hold images, in the order of `row_images`."""
     generated_field: ClassVar[str | None] = None
-    """State field that is filled in generated questions and empty in questions from data; `check_state` checks this."""
+    """State field that is set in generated questions and empty in questions from data; checked by `check_state`."""
 
     @property
     def image_source(self) -> str | None:
@@ -133,7 +133,7 @@ class Task(Game[TaskStateT, ActionT]):
         return [degrade(image, self.config, seed, index) for index, image in enumerate(images)]
 
     def draw_into(self, state: TaskStateT, out: Sequence[ImageArray], shown: TaskStateT | None = None) -> None:
-        """Render a state, unless it equals `shown` apart from being answered: the images are then the same."""
+        """Render a state, unless it differs from `shown` at most in `answered`, which does not affect the images."""
         if shown is None or replace(shown, answered=state.answered) != state:
             super().draw_into(state, out)
 
@@ -143,7 +143,7 @@ class Task(Game[TaskStateT, ActionT]):
 
     @abstractmethod
     def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
-        """Return the reward of an answer and facts for `Step.info`; raise `IllegalAction` if it is out of range."""
+        """Return an answer's reward and facts for `Step.info`; raise `IllegalAction` if the answer is out of range."""
 
     def from_row(self, fields: DataRow) -> TaskStateT:
         """Build a question from a row of user data; the caller sets `row` and `skipped`.
@@ -188,7 +188,7 @@ class Task(Game[TaskStateT, ActionT]):
         return self._from_position(int(rng.integers(len(self.source))))
 
     def start_at(self, seed: int, rng: np.random.Generator) -> TaskStateT:
-        """Pick the question of a seed, or generate one. `question_count` consecutive seeds visit every row once.
+        """Pick the question for a seed, or generate one. `question_count` consecutive seeds visit every row once.
 
         A seed whose row is bad gets the next good row instead, which is therefore visited twice.
         """

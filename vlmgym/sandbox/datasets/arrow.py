@@ -18,9 +18,9 @@ MAX_BATCH_ROWS = 1 << 16
 
 
 class ArrowTable(Table):
-    """Rows of a `pyarrow.Table`, which is usually mapped from a file.
+    """Rows of a `pyarrow.Table`, which is usually a memory-mapped file.
 
-    Class labels are replaced by their names, because a number alone is ambiguous: 0 is "True" in the Hub's NLVR2.
+    Class labels are replaced with their names, because a number alone is ambiguous: 0 is "True" in the Hub's NLVR2.
     A label without a name, such as -1 for unlabelled rows, becomes None.
     """
 

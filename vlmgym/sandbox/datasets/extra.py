@@ -9,7 +9,7 @@ from vlmgym.errors import missing_extra, truncate
 
 
 def library(name: str, purpose: str, extra: str = "data") -> Any:
-    """Import a library of an optional extra; raise `UsageError`, which says how to install it, if it is missing."""
+    """Import a library of an optional extra; if it is missing, raise `UsageError`, which says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -22,5 +22,5 @@ def download_failures() -> tuple[type[Exception], ...]:
 
 
 def one_line(error: Exception) -> str:
-    """Format an error as one line: its message, cut to 200 characters, or its type if it has no message."""
+    """Format an error as one line: its message, truncated to 200 characters, or its type if it has no message."""
     return truncate(" ".join(str(error).split()), 200) or type(error).__name__

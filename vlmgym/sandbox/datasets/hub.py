@@ -1,4 +1,4 @@
-"""Open datasets on the Hugging Face Hub and folders saved by `datasets`, and download files by fsspec."""
+"""Open datasets on the Hugging Face Hub and folders saved by `datasets`, and download files with fsspec."""
 
 from __future__ import annotations
 

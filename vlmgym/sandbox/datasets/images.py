@@ -99,12 +99,12 @@ def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise BadRow(f"the image {short_repr(value)} is larger than {MAX_FILE_BYTES >> 20} MB")
         return path.read_bytes()
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a loop of links
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, a symlink loop
         raise BadRow(f"the image {short_repr(value)} cannot be read: {error}") from None
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or of another format.
+    """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or not in an accepted format.
 
     EXIF orientation is applied, transparent pixels are blended with white, and 16 bits per sample become 8.
     """

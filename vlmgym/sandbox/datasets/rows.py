@@ -141,7 +141,7 @@ class Table(ABC):
     """A sequence of rows, read on access. Safe to share between threads and forked processes.
 
     Attributes:
-        columns: Column names. Rows of JSON may have different keys; the columns come from the first rows.
+        columns: Column names. JSON rows may have different keys; the columns come from the first rows.
         folder: Folder that image paths are relative to and must stay inside; None if paths are not allowed.
         stem: Name of the file without its suffix, such as `test`; empty if the table was not read from a single file.
     """
@@ -190,7 +190,7 @@ class DerivedTable(Table):
 
 
 def unique_columns(names: Iterable[str], data: object) -> tuple[str, ...]:
-    """Return column names as a tuple; raise `UsageError`, which names `data`, if one is repeated."""
+    """Return column names as a tuple; if one is repeated, raise a `UsageError` that names `data`."""
     columns: dict[str, None] = {}
     for name in names:
         if name in columns:

@@ -35,7 +35,7 @@ def save_table(table: Any, folder: str | Path | None = None, paths: Collection[s
 
     Args:
         table: A pandas DataFrame, a `datasets.Dataset`, or an iterable of dicts.
-        folder: Destination, which must be new or empty. None: a cache folder named by a hash of the content.
+        folder: Destination, which must be new or empty. None: a cache folder named after a hash of the content.
         paths: Columns of image paths, relative to the working directory. The images are copied. A path without a file
             is saved unchanged, and its row will be rejected as bad when it is read.
 
@@ -107,7 +107,7 @@ def _write(rows: Iterable[Mapping[str, Any]], folder: Path, paths: Collection[st
 
 
 def _plain(value: Any, folder: Path, is_path: bool) -> Any:
-    """Convert a value to JSON. An image is saved to a file named by its hash and replaced by the path of the file."""
+    """Convert a value to JSON. An image is saved to a file named after its hash, and replaced with the file's path."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, str) and is_path and Path(value).is_file():

@@ -15,7 +15,7 @@ from vlmgym.errors import DisplayError
 _log = logging.getLogger("vlmgym")
 
 OFFSCREEN_DRIVERS = ("dummy", "offscreen")
-"""Video drivers of SDL that draw off screen. Without a display, SDL falls back to the second."""
+"""SDL video drivers that draw off screen. Without a display, SDL falls back to the second."""
 
 NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
 

@@ -16,7 +16,7 @@ LONGEST_RESPONSE = 2**16
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Takes responses of a model as actions: the action space is text, and `info["prompt"]` has the prompt.
+    """Takes a model's responses as actions: the action space is text, and `info["prompt"]` has the prompt.
 
     Wrappers between this one and the environment, such as a time limit, get `Response` objects as actions.
 

@@ -1,4 +1,4 @@
-"""Base class of tasks whose answer is one of several numbers."""
+"""Base class for tasks whose answer is one of several numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHOICES = Criterion(
     label="number of choices",
     why="one of which is right; levels are compared by their ratio",
 )
-"""Calibration criterion of tasks whose number of choices rises with the reasoning level."""
+"""Calibration criterion for tasks whose number of choices rises with the reasoning level."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         return spaces.Discrete(self.config.choices, start=1)
 
     def accepted(self, state: ChoiceStateT) -> range:
-        """Range of the numbers that are possible answers."""
+        """Range of possible answers."""
         return range(1, self.config.choices + 1)
 
     def legal_actions(self, state: ChoiceStateT) -> tuple[int, ...]:

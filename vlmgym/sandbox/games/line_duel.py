@@ -1,4 +1,4 @@
-"""Base class of games against an opponent that are won by a line of equal pieces."""
+"""Base class for games against an opponent, won by completing a line of pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.game import ActionT, Step
 from vlmgym.sandbox.games.line_search import LineRules, best_moves, line_rules, search
 
 OWN, OTHER, FREE = "X", "O", "."
-"""Marks of the player's, the opponent's and free cells."""
+"""Characters for the player's, the opponent's and free cells."""
 REWARDS: Mapping[str | None, float] = {"won": 1.0, "drawn": 0.5}
 ORACLE_NODES = 20_000
 """Approximate maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
@@ -89,7 +89,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return None if any(FREE in row for row in state.board) else "drawn"
 
     def best_action(self, state: LineState) -> ActionT | None:
-        """Return the best move found by a search of about `ORACLE_NODES` positions at most."""
+        """Return the best move found by searching at most about `ORACLE_NODES` positions."""
         if self.ended(state) is not None:
             return None
         return self.action_at(*self._cell(search(self.rules, *self._pieces(state), ORACLE_NODES).moves[0]))
@@ -101,7 +101,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return self.words[cell]
 
     def explain(self, state: LineState, action: ActionT) -> str:
-        """State whether the move completes or stops a line."""
+        """State whether the move completes or blocks a line."""
         own, other = self._pieces(state)
         row, column = self.cell_of(state, action)
         square = self.rules.square(self.config.rows - 1 - row, column)
@@ -133,7 +133,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return line_rules(self.config.rows, self.config.columns, self.length, self.gravity)
 
     def _pieces(self, state: LineState) -> tuple[int, int]:
-        """Sets of the squares of the player and of the opponent, as in `line_search`."""
+        """Return the player's and the opponent's squares as sets; see `line_search`."""
         text = "".join(["".join(column) for column in zip(*reversed(state.board))])[::-1]
         own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
         return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)

@@ -1,8 +1,8 @@
-"""Rules and search for games won by a line of equal pieces: tic-tac-toe and four in a row.
+"""Rules and search for games won by completing a line of pieces: tic-tac-toe and four in a row.
 
 A board is two sets of squares, one for the player to move and one for the other player. A set is an int; the bit
-column * rows + height stands for the square at this height above the bottom row. With gravity, adding the lowest square
-of a column to the set of all taken squares therefore carries into the first free square of this column.
+column * rows + height stands for the square in that column, at that height above the bottom row. With gravity, adding
+the lowest square of a column to the set of all taken squares therefore carries into the column's first free square.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LineRules:
 
 @cache
 def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules:
-    """Return the rules for these arguments, created on the first call."""
+    """Return the rules for these arguments; cached."""
     return LineRules(rows, columns, length, gravity)
 
 
@@ -78,7 +78,7 @@ def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules
 def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
     """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
 
-    If the search ends undecided, the value is the sum of the numbers of lines through the squares of the player, minus
+    If the search ends undecided, the value is the number of lines through each of the player's squares, summed, minus
     the same sum for the other player.
     """
     moves = rules.moves(own | other)
@@ -98,7 +98,7 @@ def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
 
 
 def search(rules: LineRules, own: int, other: int, nodes: int) -> Choice:
-    """Search deeper and deeper until the result is certain or the next search would likely exceed `nodes` in total."""
+    """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
     searched, left = 0, len(rules.weights) - (own | other).bit_count()
     for depth in range(1, left + 1):
         found = best_moves(rules, own, other, depth)

@@ -1,4 +1,4 @@
-"""Search for shortest paths, and a cache of plans, for the oracles of puzzles."""
+"""Shortest-path search and a plan cache, for puzzle oracles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Plan = Sequence[tuple[NodeT, MoveT]]
 """Each node of a path except the last, with the move to make there."""
 
 MOST_NODES = 500_000
-"""Default limit on the nodes that a search finds; see `shortest_path`."""
+"""Default limit on the number of nodes found by a search; see `shortest_path`."""
 CACHED = 100_000
 """A cache with more nodes than this is emptied before the next plan is added."""
 

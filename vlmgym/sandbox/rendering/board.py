@@ -17,7 +17,7 @@ from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
-"""Draws a cell, rotated by an angle in degrees, onto a canvas of its size that already shows an empty cell."""
+"""Draws a cell, rotated by an angle in degrees, onto a canvas of the cell's size that already shows an empty cell."""
 
 VARIANTS = 32
 """Number of sprites per cell value, each with its own rotation, noise and clutter. The variation seed and the position
@@ -55,7 +55,7 @@ class BoardGeometry:
         return cls(rows, columns, left, top, pitch, gap, pitch - gap)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int] | None:
-        """Row and column of the cell at a pixel (the gap after a cell counts as part of it), or None off the board."""
+        """Row and column of the cell at a pixel (the gap after a cell counts as part of it); None if off the board."""
         row, column = (y - self.top) // self.pitch, (x - self.left) // self.pitch
         inside = 0 <= row < self.rows and 0 <= column < self.columns
         return (row, column) if inside else None
@@ -99,7 +99,7 @@ class BoardPainter:
 
         Args:
             cells: Value of each cell.
-            variation_seed: Seed of rotation, noise and clutter.
+            variation_seed: Seed for rotation, noise and clutter.
             out: Array to paint into. Default: a new one.
             before: Cells that `out` already shows, with the same variation seed; only cells that differ are repainted.
         """
@@ -170,7 +170,7 @@ class BoardPainter:
 
 
 def _mix(variation_seed: int, row: int, column: int) -> int:
-    """Hash a seed and a cell position with the increment and the finaliser of splitmix64 (Steele et al., 2014)."""
+    """Hash a seed and a cell position with splitmix64's increment and finaliser (Steele et al., 2014)."""
     value = (variation_seed << 16 | row << 8 | column) * 0x9E3779B97F4A7C15 & _64_BITS
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _64_BITS

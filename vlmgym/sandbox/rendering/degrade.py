@@ -1,6 +1,6 @@
 """Degrade images: crop, clutter, contrast, scale, blur and noise.
 
-All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine. OpenCV was
+All pixel arithmetic is in integers, so that the same image and seed give the same pixels on every machine. OpenCV is
 not used: its `INTER_AREA` and `sepFilter2D` are faster but round floats, and its exact functions are slower than this
 module (docs/log.md).
 """
@@ -43,7 +43,7 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
     Args:
         image: The image. It is not modified; if no effect applies, it is returned without a copy.
         how: Strengths of the effects.
-        seed: Seed of strokes and noise.
+        seed: Seed for strokes and noise.
         index: Index of the image in its question, which gives each image its own strokes and noise.
     """
     height, width, _ = image.shape
@@ -66,7 +66,7 @@ def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixel
 
 
 def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
-    """Add uniform noise with amplitude `noise`, a fraction of full scale; return the image itself if it rounds to 0."""
+    """Add uniform noise of amplitude `noise`, a fraction of full scale; return the same array if that rounds to 0."""
     if amplitude := round(noise * 255):
         drawn = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
         image = np.clip(drawn + image, 0, 255).astype(np.uint8)

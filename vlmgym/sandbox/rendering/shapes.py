@@ -96,7 +96,7 @@ def widen(outline: Outline, distance: float) -> Outline:
     """Return the outline of all points within `distance` of a shape; convex corners are rounded.
 
     Every edge is moved outwards and joined to its neighbours. Points that end up too close to another edge, as in a
-    notch narrower than twice the distance, are replaced by the intersection of the edges on either side. The distance
+    notch narrower than twice the distance, are replaced with the intersection of the edges on either side. The distance
     must be small enough that the widened shape has no hole.
     """
     corners = outline if _area(outline) > 0 else outline[::-1]

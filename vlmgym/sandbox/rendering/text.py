@@ -37,7 +37,7 @@ def fit(text: str, width: float, height: float, largest: float, smallest: float)
     """Wrap text to fit a box of `width` x `height` pixels; return the lines and their cap height.
 
     The cap height is the largest that fits, from `largest` down to `smallest` in steps of half a pixel. Text that does
-    not fit at the smallest is cut after a whole line, and a line with an ellipsis follows.
+    not fit even at the smallest is cut at a line break and ends with an ellipsis on its own line.
     """
     capitals = largest
     while True:

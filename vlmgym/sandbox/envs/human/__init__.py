@@ -1,1 +1,1 @@
-"""Play a game by keyboard and mouse."""
+"""Play a game with keyboard and mouse."""

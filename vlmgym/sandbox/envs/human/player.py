@@ -22,8 +22,8 @@ from vlmgym.sandbox.rendering.canvas import Colour
 from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
-"""Limits in pixels. If the longer side of an image exceeds the second, the image is shrunk to it. Otherwise it is
-enlarged by the largest integer factor that keeps its shorter side within the first, or not at all."""
+"""Limits in pixels. An image whose longer side exceeds `LARGEST_SHOWN` is shrunk to it. Any other image is enlarged by
+the largest integer factor that keeps its shorter side within `SMALLEST_SHOWN`, if there is one."""
 SHORTEST_PANEL = 620
 ARROWS = ("up", "right", "down", "left")
 LONGEST_TYPED = 4000
@@ -102,7 +102,7 @@ class Player:
         return self._respond(answer_only(game.format(game.click_action(self.clicks))))
 
     def frame(self) -> ImageArray:
-        """Draw the window: the image for a model, scaled and with the selected cells framed, next to the panel.
+        """Draw the window: the image that a model would get, scaled and with selected cells framed, next to the panel.
 
         Sets `scale` to the scale of the image.
 

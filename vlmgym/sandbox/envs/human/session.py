@@ -22,7 +22,7 @@ class PlayWindow:
 
     @property
     def closed(self) -> bool:
-        """True once the window was closed or Esc was pressed."""
+        """True once the window has been closed or Esc has been pressed."""
         return self._quit or self._window.closed_by_user
 
     def draw(self, player: Player) -> None:

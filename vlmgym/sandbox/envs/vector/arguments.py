@@ -110,7 +110,7 @@ def read_actions(
         actions: Argument `actions` of `step` or `send`.
         ids: Indices of the environments.
         resets: Bool array, shape (len(ids),): True where the step resets the environment. Its action is ignored and
-            replaced by None.
+            replaced with None.
         games: Games of all environments of the vector environment.
         space: Result of `plain_action_space`.
     """
@@ -135,7 +135,7 @@ def read_actions(
 
 
 def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
-    """Return actions as an array if they are one, or a sequence of ints or int tuples (as in `space`); else None."""
+    """Return actions as an array if they are an array or a sequence of ints or int tuples, as in `space`; else None."""
     if isinstance(actions, np.ndarray):
         return actions
     values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions
@@ -155,7 +155,7 @@ def read_snapshots(states: object, count: int) -> list[Snapshot]:
 
 
 def _array(value: object) -> NDArray[Any]:
-    """Convert to an array; if that is impossible, return an array of dimension 0."""
+    """Convert to an array; if that is impossible, return a zero-dimensional array."""
     try:
         return np.asarray(value)
     except ValueError:  # sequences of different lengths

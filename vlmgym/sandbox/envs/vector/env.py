@@ -49,8 +49,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; with `full_info`
     also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
     Different games: their images must have the same size and number, and `single_action_space` is missing if their
-    action spaces differ. `action_space` is then a batched space if all actions have the same shape, such as cells of
-    boards of several sizes, and a `Tuple` otherwise.
+    action spaces differ. `action_space` is then a batched space if all actions have the same shape, such as cells on
+    boards of different sizes, and a `Tuple` otherwise.
     Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
     states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
     """
@@ -66,7 +66,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         attributes: Sequence[dict[str, Any]] | None = None,
         backend: Backend = "process",
     ) -> None:
-        """Create one environment per game; see `make_vec`. `attributes` has values for `set_attr`, per environment.
+        """Create one environment per game; see `make_vec`. `attributes` has the `set_attr` values of each environment.
 
         Raises:
             UsageError: The images of the games differ in size or number, or there is no Ray cluster.
@@ -193,7 +193,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             states: One snapshot per environment, in the order of `env_ids`.
             env_ids: Indices of environments. Default: all.
-            seed: Seeds of new randomness, in the forms of `reset`; a sequence has one per environment, not per state.
+            seed: Seeds for new randomness, as for `reset`; a sequence has one per environment, not one per state.
                 Default: each episode continues with the randomness of its snapshot.
 
         Raises:
@@ -269,8 +269,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment.
 
-        The attribute is `reward`, a `RewardConfig` that applies from the next turn, or a new one for your own use. Its
-        value survives resets and restarts of workers, and `branch` copies it.
+        The attribute is `reward`, a `RewardConfig` that applies from the next turn, or a new attribute for your own
+        use. Its value survives resets and worker restarts, and `branch` copies it.
 
         Args:
             name: Name of the attribute.

@@ -69,7 +69,7 @@ class Checkpoint:
     Attributes:
         snapshot: Snapshot of the running episode.
         seeder: State of the generator that draws the seeds of later episodes.
-        over: True if the episode is over, so that the next step resets the environment unless autoreset is disabled.
+        over: True if the episode is over. The next step then resets the environment, unless autoreset is disabled.
     """
 
     snapshot: Snapshot
@@ -78,7 +78,7 @@ class Checkpoint:
 
 
 class FrameBuffer:
-    """Images of one environment, in memory of the vector environment. After the first frame, only changes are drawn."""
+    """Images of one environment, in the vector environment's memory. After the first frame, only changes are drawn."""
 
     def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
         """Use the memory of one environment.
@@ -86,7 +86,7 @@ class FrameBuffer:
         Args:
             arrays: For each image of the game, the frames of all environments.
             index: Index of the environment.
-            scratch: For each image, an array to draw the first frame in before it is written to shared memory.
+            scratch: For each image, an array into which the first frame is drawn before it is written to shared memory.
         """
         self.images: list[ImageArray] = [array.array()[index] for array in arrays]
         self._shared = [array for array in arrays if isinstance(array, SharedArray)]

@@ -16,10 +16,10 @@ from vlmgym.sandbox.envs.vector.worker_group import Ids
 
 Infos = dict[str, Any]
 AddInfo = Callable[[Infos, Infos, int], Infos]
-"""Function of (infos, info, index) that adds the info of the environment at an index in a batch to the infos of the
-batch; see `VectorEnv._add_info`."""
+"""Function of (infos, info, index) that adds the info of the environment at `index` in a batch to the batch's infos;
+see `VectorEnv._add_info`."""
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
-"""Outcomes by their number in `STEP_DTYPE`, as objects, like Gymnasium stores strings in infos; None for a reset."""
+"""Outcomes by their number in `STEP_DTYPE`, as objects, as Gymnasium stores strings in infos; None for a reset."""
 
 
 class Results:
@@ -70,7 +70,7 @@ class Results:
         Args:
             ids: Indices of the environments.
             numbers: Numeric results of these environments, in the same order.
-            replies: Pairs of the indices of environments and the reply of their worker.
+            replies: Pairs of environment indices and their worker's reply.
             starts: For each reply, the index of its worker's first environment.
             add: Function that adds the info of one environment.
         """
@@ -100,7 +100,7 @@ class Results:
 
 
 def as_slice(ids: Ids) -> slice | Ids:
-    """Return ascending, consecutive indices as a slice, with which NumPy returns views; return others unchanged."""
+    """Return ascending, consecutive indices as a slice, so that indexing returns views; return others unchanged."""
     first, last = int(ids[0]), int(ids[-1])
     consecutive = last - first + 1 == len(ids) and bool((ids[1:] > ids[:-1]).all())
     return slice(first, last + 1) if consecutive else ids

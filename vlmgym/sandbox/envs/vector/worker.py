@@ -18,8 +18,8 @@ from vlmgym.sandbox.envs.vector.frame_env import EnvSettings, FrameBuffer, Frame
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray
 
 CHECKPOINT_INTERVAL = 32
-"""Number of environment steps of a worker after which it saves a checkpoint of one environment. After a crash, at most
-about this many steps per environment, on average over the environments, have to be repeated."""
+"""Number of environment steps between a worker's checkpoints, each of which saves one environment. After a crash, at
+most about this many steps per environment, averaged over the environments, have to be repeated."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class StepReply:
 
     Attributes:
         info: Info of each environment if `full_info` is set, else empty.
-        final_info: Last info of each episode that ended and was reset in the same step.
+        final_info: Last info of each ended episode in autoreset mode `SAME_STEP`, else empty.
         checkpoints: New checkpoints. They are kept pickled, because most are replaced before they are needed.
     """
 
@@ -44,8 +44,8 @@ class StepBuffers:
     Attributes:
         numbers: `STEP_DTYPE`, shape (num_envs,).
         frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); None if nothing is drawn.
-        final_frames: Last images of episodes that were reset in the same step, in the form of `frames`; None if nothing
-            is drawn or the autoreset mode is not `SAME_STEP`.
+        final_frames: Last images of ended episodes, shaped like `frames`; None if nothing is drawn or the autoreset
+            mode is not `SAME_STEP`.
     """
 
     numbers: PrivateArray
@@ -73,7 +73,7 @@ class WorkerSpec:
 
 
 class EnvWorker:
-    """Environments that are stepped in turn. Methods take their indices within the worker, from 0."""
+    """Environments that are stepped in turn. Methods take environment indices within the worker, from 0."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.settings, self.first = spec.settings, spec.part.start

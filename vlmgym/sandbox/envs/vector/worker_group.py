@@ -107,7 +107,7 @@ class WorkerGroup:
     def call(
         self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
     ) -> list[Any]:
-        """Call a method that returns a list with one value per environment, or None, and wait for the result.
+        """Call a method that returns a list with one value per environment, or None; wait for and return all values.
 
         For the arguments, see `submit`; `ids` must ascend. If one worker raises `UsageError`, the other workers have
         still executed the call.

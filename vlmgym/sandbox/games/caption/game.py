@@ -33,7 +33,7 @@ Write the caption on one line of at most {longest} characters.
 COST_V1 = " Words for things that are not in the image or do not matter lower the score."
 
 MAX_PERCEPTION_LENGTH = 5_000
-"""Maximum number of characters of a `<perception>` that are scored: 200 words of 25 characters."""
+"""Maximum number of `<perception>` characters that are scored: 200 words of 25 characters."""
 
 
 class CaptionConfig(TaskConfig):
@@ -58,11 +58,11 @@ class CaptionConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionState(TaskState):
-    """An image and its keywords, the most obvious first; the caption must name the first `config.keywords`."""
+    """An image and its keywords, the most obvious first; the caption must name the first `config.keywords` of them."""
 
     keywords: tuple[Keyword, ...]
     photograph: str | None = None
-    """Key of `PHOTOGRAPHS`; None for data."""
+    """Key in `PHOTOGRAPHS`; None for an image from data."""
 
 
 class _Score(NamedTuple):
@@ -140,11 +140,11 @@ class Caption(LineTask[CaptionState]):
 
     @property
     def question_count(self) -> int:
-        """Number of photographs, or of data rows."""
+        """Number of data rows, or of photographs if there is no data."""
         return super().question_count or len(PHOTOGRAPHS)
 
     def start_at(self, seed: int, rng: np.random.Generator) -> CaptionState:
-        """Return the data row or photograph of a seed; consecutive seeds visit each once."""
+        """Pick the data row or photograph for a seed; consecutive seeds visit each once."""
         if self.config.data is not None:
             return super().start_at(seed, rng)
         index = seed % len(PHOTOGRAPHS)
@@ -197,7 +197,7 @@ class Caption(LineTask[CaptionState]):
         return _Score(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Coverage, precision and `all named`; all are 0 for an invalid response."""
+        """Coverage, precision and `all named`, each 0 for an invalid response."""
         metrics = super().metrics(state, infos)
         if not state.answered:
             return metrics
@@ -223,7 +223,7 @@ class Caption(LineTask[CaptionState]):
         return "its descriptions are the answers"
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
-        """Score a description like a caption, but allow several lines; `exact` is 1 for the full reward."""
+        """Score a description like a caption, but allow several lines; `exact` is 1 if it earns the full reward."""
         reward = self._compare(state, text[:MAX_PERCEPTION_LENGTH]).reward
         return Perception(reward, float(reward == 1))
 

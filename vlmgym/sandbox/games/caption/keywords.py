@@ -1,4 +1,4 @@
-"""Matching of captions and keywords by whole words, with synonyms and plurals."""
+"""Whole-word matching of captions against keywords, with synonyms and plurals."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _POSSESSIVE = re.compile("['\N{RIGHT SINGLE QUOTATION MARK}]s\\b")
 
 
 def tokenise(text: str) -> list[str]:
-    """Split a text into words for counting and comparison.
+    """Split text into words for counting and comparison.
 
-    A word is a run of letters and digits. Words are in lower case, without accents, apostrophes and the possessive s,
-    and in the form that `singular` returns: `The cat's red-brown BOXES` becomes `the cat red brown box`.
+    A word is a run of letters and digits. Words are lower-cased, stripped of accents, apostrophes and the possessive s,
+    and converted by `singular`: `The cat's red-brown BOXES` becomes `the cat red brown box`.
     """
     return list(map(singular, _plain_words(text)))
 
@@ -51,7 +51,7 @@ def _plain_words(text: str) -> list[str]:
 def _without_accents(char: str) -> str:
     """Return a character in lower case, without accents.
 
-    Works on single characters because NFKD of a whole text takes quadratic time for runs of combining characters.
+    Takes a single character because NFKD of a whole string takes quadratic time on runs of combining characters.
     """
     decomposed = unicodedata.normalize("NFKD", char).casefold()
     return "".join(part for part in decomposed if not unicodedata.combining(part))
@@ -82,17 +82,17 @@ _FUNCTION_WORDS = (
     "photograph image shot view"
 )
 FUNCTION_WORDS = frozenset(map(singular, _FUNCTION_WORDS.split()))
-"""Words that never become keywords of reference captions and are not penalised in the captions of models."""
+"""Words that are never extracted as keywords from reference captions, nor penalised in a model's caption."""
 
 
 def named_keywords(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[bool, ...]:
-    """Return for each keyword whether the first `limit` words of a caption contain a synonym, as consecutive words."""
+    """For each keyword, return whether a caption's first `limit` words contain a synonym, as consecutive words."""
     line = _line(tokenise(caption)[:limit])
     return tuple(any(_phrase(synonym) in line for synonym in keyword) for keyword in keywords)
 
 
 def unmatched_words(caption: str, keywords: Sequence[Keyword], limit: int) -> tuple[str, ...]:
-    """List the distinct words among the first `limit` that are neither in `FUNCTION_WORDS` nor in a named synonym."""
+    """List the distinct words among the first `limit` that are neither function words nor part of a matched synonym."""
     words = tuple(tokenise(caption)[:limit])
     left = dict.fromkeys(range(len(words)))
     for synonym in {_words(synonym) for keyword in keywords for synonym in keyword}:
@@ -112,8 +112,8 @@ def keywords_from_captions(captions: Sequence[str]) -> tuple[Keyword, ...]:
     """Extract keywords from reference captions of an image.
 
     A keyword is a word that occurs in at least half of the captions, and in at least two if there are several;
-    `FUNCTION_WORDS` are excluded. Keywords that are in more captions come first; on a tie, those that occur earlier.
-    Each takes its form, such as the plural, from its first occurrence.
+    `FUNCTION_WORDS` are excluded. Keywords found in more captions come first; on a tie, those that occur earlier.
+    Each is spelled as in its first occurrence, which may be a plural.
     """
     counts: Counter[str] = Counter()
     written: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Photographs with keywords, read from the installed scikit-image package.
 
-The documentation of `skimage.data` states their licences; most are CC0 or in the public domain. `photographs.tsv` lists
-for each photograph its name, its file in `skimage/data`, the SHA-256 of this file (unchanged since scikit-image 0.22),
-and its keywords.
+The documentation of `skimage.data` states their licences; most are CC0 or in the public domain. Each line of
+`photographs.tsv` holds a photograph's name, file in `skimage/data`, SHA-256 of the file (unchanged since scikit-image
+0.22), and keywords.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Photograph(NamedTuple):
 
 
 def read_keywords(text: str) -> tuple[Keyword, ...]:
-    """Parse keywords separated by commas, semicolons or line breaks; bars separate synonyms: `cat|kitten, table`."""
+    """Parse keywords separated by commas, semicolons or line breaks; `|` separates synonyms: `cat|kitten, table`."""
     for mark in ";\n":
         text = text.replace(mark, ",")
     groups = (tuple(filter(None, map(str.strip, group.split("|")))) for group in text.split(","))

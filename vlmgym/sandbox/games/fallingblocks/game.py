@@ -1,4 +1,4 @@
-"""Falling blocks: choose column and rotation of each piece; full rows vanish."""
+"""Falling blocks: choose the column and rotation of each piece; full rows vanish."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 Placement = tuple[int, int]
 """Column of the left edge, zero-based, and number of clockwise quarter turns."""
 ABOVE = " "
-"""Mark of a free cell above the well."""
+"""Character for a free cell above the well."""
 MARKS: Mapping[str, str] = {str(number): colour for number, colour in enumerate(COLOUR_NAMES)}
 DEGREES = (0, 90, 180, 270)
 
@@ -148,7 +148,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return {"rows cleared": float(sum(cleared)), "pieces placed": float(len(cleared))}
 
     def cells(self, state: FallingBlocksState) -> list[str]:
-        """The rows of the image: the next piece, centred, and below it the well."""
+        """Rows of the image: the next piece, centred, and the well below it."""
         shape, mark = self.pieces[state.piece], self._mark(state.piece)
         left, top = (self.config.columns - width_of(shape)) // 2, self.above - height_of(shape)
         above = [[ABOVE] * self.config.columns for _ in range(self.above)]
@@ -225,10 +225,10 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return str(piece % len(COLOUR_NAMES))
 
     def _rotated(self, state: FallingBlocksState, action: object) -> Shape:
-        """Return the next piece, rotated as in the action.
+        """Return the next piece, rotated as the action says.
 
         Raises:
-            IllegalAction: `action` is not an action, or the piece would not be within the columns of the well.
+            IllegalAction: `action` is not an action, or the piece would extend beyond the sides of the well.
         """
         if not (isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))):
             raise IllegalAction(f"{action!r} is not an action: column and quarter turns, each an int")

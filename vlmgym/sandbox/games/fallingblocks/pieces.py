@@ -55,7 +55,7 @@ def _moved(shape: Shape) -> Shape:
 
 
 def _flat(shape: Shape) -> Shape:
-    """Rotate a shape to its smallest height; of several such rotations, choose one with the lowest centre of mass."""
+    """Rotate a shape to its smallest height; on a tie, to the lowest centre of mass."""
     return min(
         (rotation(shape, turns) for turns in range(4)),
         key=lambda turned: (height_of(turned), -sum(row for row, _ in turned), turned),
@@ -78,7 +78,7 @@ def heights_of(well: Well) -> list[int]:
 
 
 def resting_row(well: Well, heights: Sequence[int], shape: Shape, column: int) -> int:
-    """Row of a shape's top after falling with its left edge in `column`; negative if it does not fit."""
+    """Row where a shape's top lands if dropped with its left edge in `column`; negative if the shape does not fit."""
     return min(len(well) - heights[column + right] - 1 - down for down, right in shape)
 
 
@@ -96,7 +96,7 @@ def land(well: Well, shape: Shape, column: int, mark: str) -> Landing | None:
 
 
 def placements(well: Well, shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield each column and number of quarter turns with which a shape fits into the well."""
+    """Yield each (column, quarter turns) at which a shape fits into the well."""
     heights, width = heights_of(well), len(well[0])
     turned = [rotation(shape, turns) for turns in range(4)]
     for column in range(width):

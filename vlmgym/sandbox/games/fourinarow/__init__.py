@@ -1,1 +1,1 @@
-"""Four in a row."""
+"""Four in a row: drop discs to line up four of them."""

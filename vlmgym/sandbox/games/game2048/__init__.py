@@ -1,1 +1,1 @@
-"""2048."""
+"""2048: slide tiles to merge equal ones."""

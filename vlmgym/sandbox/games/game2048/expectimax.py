@@ -2,13 +2,13 @@
 
 Each layer of the tree is one uint8 array of exponents (1 for the tile 2, 2 for the tile 4, 0 for an empty cell) with
 shape (rows, columns, boards), so a few dozen NumPy calls slide and evaluate thousands of boards. A budget bounds the
-cost of a move: the search is deep on crowded boards, where depth matters, and shallow on open boards. It is
+cost of a move: the search is deep on crowded boards, where depth matters, and shallow on open boards. The search is
 deterministic.
 
 Leaves are evaluated row by row and column by column with the features of nneonneo's 2048-ai: empty cells and equal
-neighbours raise the value; lines that are not monotonic lower it, and so do tiles, larger ones more.
+neighbours raise the value; tiles, especially large ones, and breaks in monotonicity lower it.
 
-On 4 x 4 it reaches the tile 2048 within 1200 moves in 99 of 100 games, and takes a mean of 3.2 ms of CPU time per move:
+On 4 x 4 boards, it reaches the 2048 tile within 1200 moves in 99 of 100 games, with a mean CPU time of 3.2 ms per move:
 
     python -m benchmarks.oracles 2048 --episodes 100 --max-turns 1200
 """
@@ -34,7 +34,7 @@ LINE_VALUE = 200_000
 EMPTY_WEIGHT = 270
 MERGE_WEIGHT = 700
 MONOTONICITY_WEIGHT = 47
-"""Cost of breaking the order of a line, per unit of the fourth power of the exponents."""
+"""Cost of breaking the monotonicity of a line, per unit of difference in the fourth power of the exponents."""
 TILE_WEIGHT = 11
 """Cost of a tile, per unit of its exponent to the power of 3.5."""
 GOAL_VALUE = 1e12
@@ -43,7 +43,7 @@ GOAL_VALUE = 1e12
 _EXPECTED_MOVES = 3.5
 """Assumed mean number of legal moves per board, to estimate the size of the next layer."""
 _CELLS_PER_BLOCK = 1 << 16
-"""Number of cells evaluated in one go; fits a CPU cache."""
+"""Number of cells evaluated at once; fits in a CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def search(
 
 
 class _Tree:
-    """One search: its parameters, and the depth and number of nodes that it has reached."""
+    """A search: its parameters, and the depth and node count reached so far."""
 
     def __init__(self, four_probability: float, goal: int | None, budget: int) -> None:
         self._new_tiles = [(e, p) for e, p in ((1, 1 - four_probability), (2, four_probability)) if p > 0]

@@ -164,7 +164,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return best[crc32(repr(state.board).encode()) % len(best)] if best else None
 
     def explain(self, state: State2048, action: int) -> str:
-        """State for each row and column, then for all of them, how many pairs merge or where tiles can slide."""
+        """State how many pairs merge or where tiles can slide, for each row, all rows, each column and all columns."""
         rows = _in_words(state.board, "left", "right")
         columns = _in_words(tuple(zip(*state.board)), "up", "down")
         return f"Rows: {rows}. Columns: {columns}. I slide {DIRECTIONS[action]}."
@@ -190,7 +190,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
 def slide(board: Board, action: int) -> tuple[Board, int]:
     """Slide a board in a direction; return the board before a new tile appears, and the sum of the merged tiles.
 
-    Each line slides by `TwentyFortyEightEnv.apply_action` of gymnasium-2048; the results are cached.
+    Lines are slid by gymnasium-2048's `TwentyFortyEightEnv.apply_action`; the results are cached.
     """
     vertical, reverse = action in (0, 2), action in (1, 2)
     lines = zip(*board) if vertical else board
@@ -203,9 +203,9 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
 
 
 def _can_move(board: Board) -> bool:
-    """Return whether a slide can change a board, which must have a tile.
+    """Return whether any slide can change a board; the board must have at least one tile.
 
-    It can if there is an empty cell or an equal adjacent pair.
+    True if there is an empty cell or an equal adjacent pair.
     """
     if any(0 in row for row in board):
         return True
@@ -213,7 +213,7 @@ def _can_move(board: Board) -> bool:
 
 
 class _Prospects(NamedTuple):
-    """What happens if one or more lines slide.
+    """Effect of sliding one or more lines.
 
     Attributes:
         merges: Number of pairs that merge, the same in both directions.

@@ -1,4 +1,4 @@
-"""Maps that show cities as lights at night, with a mark at one of them.
+"""Maps that show cities as lights at night, with one of them marked.
 
 The projection is equirectangular and true to scale at the centre. The results of transcendental functions are rounded,
 so pixels are identical on every machine.
@@ -64,7 +64,7 @@ def mark_reach(config: GeospotConfig) -> float:
 def viewport_around(
     latitude: float, longitude: float, span: float, right: float, up: float, crop: float = 0.0
 ) -> Viewport:
-    """Place a viewport so that a location, given in degrees, has given offsets from the centre.
+    """Place a viewport so that a location, in degrees, appears at given offsets from the centre.
 
     `right` and `up` are the location's offsets from the centre, relative to the map's side, -0.5 to 0.5. If the cropped
     map would extend beyond a pole, the viewport is shifted, which changes the offset `up`.
@@ -106,7 +106,7 @@ def paint_map(
 def project(
     viewport: Viewport, places: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Project latitudes and longitudes, shape (n, 2), to x from the left and y from the top edge of a map in pixels."""
+    """Project latitudes and longitudes, shape (n, 2), to pixel coordinates x and y from the map's top left corner."""
     y = (viewport.latitude + viewport.span / 2 - places[:, 0]) * (size / viewport.span)
     east = (places[:, 1] - viewport.longitude + 180) % 360 - 180
     x = (east + viewport.width / 2) * (size / viewport.width)
@@ -125,7 +125,7 @@ def _light(population: int) -> tuple[float, Colour]:
 
 
 def _grid(start: float, length: float) -> range:
-    """Degrees of the grid lines along an axis of a map; longitudes may exceed 180 degrees."""
+    """Positions of the grid lines along an axis of the map, in degrees; longitudes may exceed 180."""
     step = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= length)
     return range(math.ceil(start / step) * step, math.floor(start + length) + 1, step)
 
@@ -199,7 +199,7 @@ def _paint_names(
     degrees: bool,
     crop: float,
 ) -> None:
-    """Label up to `count` cities, trying the largest first, except the marked one; labels and mark do not overlap.
+    """Label up to `count` cities other than the marked one, the largest first, without overlaps.
 
     Cities whose names are not ASCII, or whose labels do not fit, are skipped.
     """

@@ -28,7 +28,7 @@ KM_PER_DEGREE = 111.2  # of latitude
 MAX_OFFSET = 0.3
 """Maximum sampled offset of the mark from the map's centre in x and in y, relative to the map's side.
 
-It is less if cropping would otherwise cut off the mark.
+Reduced if cropping would otherwise cut off the mark.
 """
 GEOSCORE_KM = 1492.7
 """Distance at which the GeoScore falls from 5000 to 5000 / e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
@@ -148,7 +148,7 @@ class Geospot(Task[GeospotState, str]):
         return open_osv5m(data, split)
 
     def from_row(self, fields: DataRow) -> GeospotState:
-        """Read a place from a data row."""
+        """Read a place from a data row; raise `BadRow` if it is invalid or has no field that the reward needs."""
         latitude = number_of(fields, "latitude", -90, 90)
         longitude = number_of(fields, "longitude", -180, 180)
         city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
@@ -218,7 +218,7 @@ class Geospot(Task[GeospotState, str]):
         return normalise_place(text)
 
     def action_from_data(self, data: Any) -> str:
-        """Convert a text that names a place to the five lines of `format_place`."""
+        """Convert text that names a place to the five lines of `format_place`."""
         try:
             return self.parse_answer(data if isinstance(data, str) else "")
         except ParseError as error:

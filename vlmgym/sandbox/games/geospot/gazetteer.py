@@ -31,7 +31,7 @@ _LETTERS = {
     "ŋ": "n",
     "ə": "a",
 }
-"""Replacements of letters that have no Unicode decomposition."""
+"""Replacements for letters that have no Unicode decomposition."""
 _WITHIN_WORDS = "'`.\u00b4\u02b9\u02ba\u02bb\u02bc\u02be\u02bf\u2018\u2019"
 """Apostrophes and similar characters, which are removed; all other punctuation separates words."""
 _ABBREVIATED = {"saint": "st", "sainte": "st", "ste": "st", "sankt": "st", "mount": "mt", "fort": "ft", "and": ""}
@@ -78,14 +78,14 @@ def without_generic_words(key: str) -> str:
 EARTH_RADIUS_KM = 6371.0088
 """Mean radius of the WGS 84 ellipsoid (Moritz, Geodetic Reference System 1980)."""
 MAX_NAMESAKE_KM = 100.0
-"""Maximum distance from the true coordinates to a city with the true name; farther away, it is a different city."""
+"""Maximum distance from the true coordinates to a city with the true name; a city farther away is a different one."""
 CACHED_NAMES = 2**16
 GZIP = 31
 """`wbits` of zlib for the gzip format."""
 
 
 def distance_km(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
-    """Great-circle distance between two points in degrees, by the haversine formula.
+    """Great-circle distance in km between two points in degrees, by the haversine formula.
 
     Differs from the geodesic of the WGS 84 ellipsoid by at most 0.6%.
     """
@@ -170,8 +170,8 @@ class Gazetteer:
     def region(self, name: str, country: Country | None = None) -> Region | None:
         """Find a region by its name or ISO 3166-2 code (`California`, `US-CA`, `CA`).
 
-        Generic words such as `province`, `city` or `state of` are optional. If several regions match, regions of the
-        country come first, then matches that include the generic words, then official names, then larger populations.
+        Generic words such as `province`, `city` or `state of` are optional. If several regions match, those in
+        `country` come first, then matches that include the generic words, then official names, then larger populations.
         """
         key = normalise(name)
         elsewhere = None
@@ -193,7 +193,7 @@ class Gazetteer:
         return preferred[0] if preferred else None
 
     def city_near(self, name: str, latitude: float, longitude: float) -> City | None:
-        """Find the nearest city with a name, given a location in degrees; None if it is over `MAX_NAMESAKE_KM` away."""
+        """Find the city with this name nearest to a location in degrees; None if over `MAX_NAMESAKE_KM` away."""
         nearest, least = None, MAX_NAMESAKE_KM
         for city in self.cities(name):
             distance = distance_km(latitude, longitude, city.latitude, city.longitude)

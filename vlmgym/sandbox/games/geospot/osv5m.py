@@ -1,4 +1,4 @@
-"""Open folders of OpenStreetView-5M in its published layout (osv5m/osv5m on the Hub)."""
+"""Open OpenStreetView-5M folders in the published layout (osv5m/osv5m on the Hub)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OSV5M = "osv5m/osv5m"
 
 
 def open_osv5m(data: str, split: str | None) -> Table:
-    """Open a table; if it is a table of OpenStreetView-5M in a folder, add the paths of its images.
+    """Open a table; if it is an OpenStreetView-5M table in a local folder, add the paths of its images.
 
     The images are `images/SPLIT/NN/ID.jpg`, where SPLIT is the name of the table's file without its extension.
     """
@@ -32,9 +32,9 @@ def open_osv5m(data: str, split: str | None) -> Table:
 
 
 def _image_path(row: DataRow, folder: Path, images: Path, shards: list[Path]) -> DataRow:
-    """Find the image of a row in the numbered folders; return its path relative to `folder` in the column `image`.
+    """Find a row's image in the numbered folders; return its path relative to `folder` as the column `image`.
 
-    If there is no such image, the path is that of a file that does not exist.
+    If there is no such image, the path points to a missing file.
     """
     name = text_of(row, "id")
     if not name.isalnum():

@@ -65,7 +65,7 @@ def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
 
 
 def unzip_images(archive: Path, folder: Path) -> None:
-    """Extract the images of an untrusted zip file into a new folder, ignoring their folders in the archive."""
+    """Extract the images of an untrusted zip file into a new folder, without the archive's folder structure."""
     try:
         with zipfile.ZipFile(archive) as opened:
             images = [member for member in opened.infolist() if member.filename.lower().endswith(".jpg")]

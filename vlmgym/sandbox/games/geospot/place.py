@@ -37,7 +37,7 @@ _BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place with names or ISO codes, latitude and longitude in degrees; unknown fields are None."""
+    """A place: names or ISO codes, and (latitude, longitude) in degrees; unknown fields are None."""
 
     city: str | None
     region: str | None
@@ -57,7 +57,7 @@ class PlaceSpace(spaces.Space[str]):
         return False
 
     def sample(self, mask: None = None, probability: None = None) -> str:
-        """Sample a city of the gazetteer uniformly."""
+        """Sample a city of the gazetteer uniformly; return it in the form of `format_place`."""
         cities = gazetteer()
         return format_place(place_of(cities.city_at(int(self.np_random.integers(len(cities))))))
 
@@ -77,7 +77,7 @@ class PlaceSpace(spaces.Space[str]):
 
 
 def place_of(city: City) -> Place:
-    """Describe a city of the gazetteer as a place."""
+    """Convert a city of the gazetteer to a `Place`."""
     cities = gazetteer()
     region = cities.region_of(city)
     return Place(
@@ -135,7 +135,7 @@ def normalise_place(text: str) -> str:
 
 
 def _json_lines(text: str) -> list[str]:
-    """Convert a JSON object of strings, numbers and nulls to lines; an empty list for anything else."""
+    """Convert a JSON object of strings, numbers and nulls to lines; return an empty list for anything else."""
     if not text.startswith("{"):
         return []
     try:

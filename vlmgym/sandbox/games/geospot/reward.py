@@ -1,4 +1,4 @@
-"""Reward of an answer, 0 to 1: the weighted mean of one score per field, from distances or matches."""
+"""Reward of an answer, 0 to 1: the weighted mean of per-field scores, which depend on distances or matches."""
 
 from __future__ import annotations
 
@@ -65,22 +65,22 @@ class Comparison:
     """Distances between an answer and the truth."""
 
     distances: Mapping[str, float | None]
-    """Distance in km by field, 0 if names match; None if the answer lacks the field or the name is not found. Fields
-    that the truth lacks are missing."""
+    """Distance in km by field; 0 if names match, None if the answer lacks the field or the name is not found. Fields
+    that the truth lacks are omitted."""
     not_found: tuple[str, ...]
-    """Fields whose name is not in the gazetteer."""
+    """Fields for which the answer's name is not in the gazetteer."""
 
 
 def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
     """Compare an answer with the truth field by field.
 
-    Names match if the gazetteer has them, in any language, for the same place. Otherwise their distance is the distance
-    of the two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true
-    coordinates. Names that are not in the gazetteer match if they differ only in case, accents and punctuation; for
-    regions and cities, the answer must not name another country.
+    Names match if the gazetteer lists them, in any language, for the same place. Otherwise, the distance is that
+    between the two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true
+    coordinates. If either name is not in the gazetteer, the names match if they differ only in case, accents or
+    punctuation; for regions and cities, the answer must also not name another country.
 
-    A name that several cities share refers to the true city, unless this contradicts the country or region of the
-    answer; then it refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
+    A name shared by several cities refers to the true city, unless this contradicts the answer's country or region; it
+    then refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
     """
     assert truth.coordinates is not None
     true_country = places.country(truth.country) if truth.country else None
@@ -132,7 +132,7 @@ def compute_reward(
     """Return the weighted mean of the scores of all fields, and the score of each field.
 
     A score is exp(-distance / scale), or, with a scale of 0, 1 for a match and 0 otherwise. A distance of None scores
-    0. Fields that are missing in `distances` are not part of the mean.
+    0. Fields missing from `distances` are excluded from the mean.
     """
     scores: dict[str, float] = {}
     total = total_weight = 0.0
@@ -150,7 +150,7 @@ _Entry = Country | Region | City | None
 
 
 def _may_be(city: City, country: Country | None, region: Region | None) -> bool:
-    """True unless a city contradicts the country or region of an answer."""
+    """Return whether a city is consistent with the country and region of an answer."""
     if country is not None and country.code != city.country:
         return False
     return region is None or (region.country == city.country and city.region in ("", region.code))

@@ -1,4 +1,4 @@
-"""Actions of an environment as a finite list with names."""
+"""Finite list of named actions for an environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.spaces import value_ranges
 Action = int | tuple[int, ...]
 
 CODES = digits + ascii_letters + "-_"
-"""Characters that encode actions in the text of a state."""
+"""Characters that encode actions in states."""
 MOST_ACTIONS = len(CODES) ** 2
 """Maximum number of actions: 4,096."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?", re.ASCII)
@@ -48,7 +48,7 @@ class Actions:
 
     @cached_property
     def codes(self) -> Mapping[Action, str]:
-        """Code of each action in the text of a state: one character, or two if `CODES` has too few characters."""
+        """Code of each action in states: one character, or two if `CODES` has too few characters."""
         codes = CODES if len(self.all) <= len(CODES) else map("".join, product(CODES, repeat=2))
         return dict(zip(self.all, codes))
 
@@ -108,7 +108,7 @@ def make_actions(
         values: Number of evenly spaced values of each dimension of a `Box`.
 
     Raises:
-        UsageError: The space is not supported, has more than `MOST_ACTIONS` actions, or the names are not valid for it.
+        UsageError: The space is not supported or has more than `MOST_ACTIONS` actions, or the names do not fit it.
     """
     given = tuple(tuple(map(_clean, each)) for each in names)
     if isinstance(space, spaces.Discrete):

@@ -14,7 +14,7 @@ from vlmgym.sandbox.games.gym.making import Env, make_env
 STEPS = 40
 """Number of steps over which two environments are compared."""
 RENDERED = (0, 1, STEPS)
-"""Steps after which frames are compared (0: the reset); so is the last frame of an episode.
+"""Steps after which frames are compared (0: the reset), in addition to the last frame of an episode.
 
 Other frames are not compared, because rendering takes most of the time.
 """
@@ -32,7 +32,7 @@ def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bo
 
 
 def _play(env: Env, seed: int) -> Iterator[Any]:
-    """Play up to `STEPS` random actions; yield what the environment returns, until the episode ends."""
+    """Play up to `STEPS` random actions in one episode; yield the results of the reset and of each step."""
     env.action_space.seed(seed)
     yield env.reset(seed=seed)[0], env.render()
     for step in range(1, STEPS + 1):

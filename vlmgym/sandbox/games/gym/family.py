@@ -27,18 +27,18 @@ class Words(BaseModel):
     """Texts and settings of the environments whose ids match one of the patterns `ids`, such as `MiniGrid-*`.
 
     Attributes:
-        actions: Names of the values of each dimension of an action; by default those of the environment if it has any,
-            else numbers.
-        rules: Rules for the prompt; `{name}` inserts an attribute of the environment listed in `attributes`, and
-            `{env}` the name of the environment.
+        actions: Names of the values of each action dimension; by default the environment's own names, if any, else
+            numbers.
+        rules: Rules for the prompt; `{name}` inserts an environment attribute listed in `attributes`, and `{env}`
+            inserts the name of the environment.
         attributes: Attributes of the unwrapped environment that `rules` inserts.
         truth: Name of the function in `truths` that describes the image.
         perception: What a response's `<perception>` contains.
         keys: Maps keys to the names of the actions that they play in `vlmgym play`.
-        invalid: Reward of an invalid response. It should be at most the lowest reward of a step, so that not answering
+        invalid: Reward for an invalid response. It should be at most the lowest reward of a step, so that not answering
             does not pay; this is not checked.
         noop: Index of the action that is played after an invalid response; if None, no action is played.
-        success: Report the metric `success`: 1 for episodes with a positive total reward, else 0.
+        success: Whether to report the metric `success`: 1 for episodes with a positive total reward, else 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,7 +76,7 @@ class Family(BaseModel):
 
 
 def find_words(env_id: str) -> tuple[Family | None, Words]:
-    """Return the family of an environment and its `Words`, or None and general `Words` if there is no family."""
+    """Return an environment's family and its `Words`, or None and the default `Words` if it has no family."""
     for family in _families():
         for words in family.envs:
             if any(fnmatchcase(env_id, pattern) for pattern in words.ids):

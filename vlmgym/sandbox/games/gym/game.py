@@ -97,7 +97,7 @@ class GymGame(Game[GymState, Action]):
         return self.start_at(int(rng.integers(2**31)), rng)
 
     def start_at(self, seed: int, rng: np.random.Generator) -> GymState:
-        """Reset an environment with the seed."""
+        """Reset an environment with the seed; return the initial state."""
         self._live.start(seed)
         return GymState(seed)
 

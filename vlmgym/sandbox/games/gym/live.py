@@ -30,7 +30,7 @@ Key = tuple[int, bytes]
 """Seed, and digest of the actions."""
 
 NEAR = 8
-"""Maximum number of actions that are replayed in a running environment that is in an earlier state."""
+"""Maximum number of actions replayed to advance a running environment from an earlier state."""
 VIEW_BYTES = 2**26
 """Maximum total size of the cached frames in bytes."""
 COPIES = 256
@@ -39,7 +39,7 @@ COPIES = 256
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Most recent frames of a state, oldest first, and the facts that `read` of `LiveEnvs` returns about the state."""
+    """Most recent frames of a state, oldest first, and facts about the state from the `read` function of `LiveEnvs`."""
 
     frames: tuple[ImageArray, ...]
     facts: Mapping[str, str]
@@ -64,7 +64,7 @@ class GymStep:
 
 
 class LiveEnvs:
-    """Pool of running environments that have the same config. Thread-safe."""
+    """Thread-safe pool of running environments with the same config."""
 
     def __init__(
         self, config: GymConfig, first: Env, actions: Actions, read: Callable[[Any], Mapping[str, str]]
@@ -86,7 +86,7 @@ class LiveEnvs:
                 self._keep(state.key, self._reset(seed))
 
     def step(self, state: GymState, action: Action) -> GymStep:
-        """Play an action in a state whose episode has not ended; an environment then waits in the next state."""
+        """Play an action in a state whose episode has not ended; the environment is then kept in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
             with self._freed_on_error(running):
@@ -134,7 +134,7 @@ class LiveEnvs:
         return self._running[state.key][-1]
 
     def _pop(self, key: Key) -> _Running | None:
-        """Take one of the environments in a state, or return None; the rollouts of a group may leave several there."""
+        """Take one of the environments in a state, or return None; a group's rollouts may leave several there."""
         if key not in self._running:
             return None
         running = self._running[key].pop()
@@ -147,7 +147,7 @@ class LiveEnvs:
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
         if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
-            # A copy has no screen: rendering after restoring it would show an old frame. So the frames are kept, too.
+            # A copy has no screen: rendering after restoring it would show an old frame, so the frames are stored too.
             self._copies[key] = copied, self._shown(running)
             if len(self._copies) > COPIES:
                 self._copies.popitem(last=False)
@@ -157,9 +157,10 @@ class LiveEnvs:
         if (copied := self._copies.get(state.key)) is not None:
             running = _Running(self._take(), deque(copied[1], self._frames))
             env: Any = running.env
-            if not env.has_reset:  # attribute of `OrderEnforcing`
-                env.reset(seed=state.seed)
-            env.unwrapped.restore_state(copied[0])
+            with self._freed_on_error(running):
+                if not env.has_reset:  # attribute of `OrderEnforcing`
+                    env.reset(seed=state.seed)
+                env.unwrapped.restore_state(copied[0])
             return running
         text = str(state.actions)
         actions = [*self._actions.decode(text)]
@@ -174,7 +175,7 @@ class LiveEnvs:
         return running
 
     def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
-        """Take the running environment that is nearest before a state, and return it with its number of actions.
+        """Take the running environment closest before a state; return it and the number of actions it has played.
 
         Returns None and 0 if no environment is in one of the `NEAR` preceding states.
         """
@@ -189,7 +190,7 @@ class LiveEnvs:
         return None, 0
 
     def _take(self) -> Env:
-        """Take a free environment, or make a new one, or take the least recently used one."""
+        """Take a free environment; failing that, make one or, at the limit, take the least recently used one."""
         if self._free:
             return self._free.pop()
         if self._made < self._config.running:
@@ -202,7 +203,7 @@ class LiveEnvs:
 
     @contextmanager
     def _freed_on_error(self, running: _Running) -> Iterator[None]:
-        """Free the environment if an error is raised, by its own code or because it does not reach a state."""
+        """Free the environment if an error is raised by its own code or because a state cannot be reached."""
         try:
             yield
         except BaseException:
@@ -234,7 +235,7 @@ class LiveEnvs:
         return total, info
 
     def _shown(self, running: _Running) -> tuple[ImageArray, ...]:
-        """Most recent frames; with `frames=1`, the frame is rendered only when this method needs it."""
+        """Return the most recent frames; with `frames=1`, the frame is rendered lazily, by this method."""
         if not running.frames:
             running.frames.append(self._render(running.env))
         return tuple(running.frames)

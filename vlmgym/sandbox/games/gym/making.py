@@ -21,7 +21,7 @@ os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
 def check_id(env_id: str) -> None:
-    """Check an environment id, which comes from a command line or a record.
+    """Check an environment id from a command line or a record.
 
     For `module:Env-v0`, Gymnasium would import the module; a record from someone else must not cause that.
 
@@ -73,6 +73,6 @@ def make_env(env_id: str, options: tuple[str, ...], sticky: float) -> Env:
 
 
 def meanings_of(env: Env) -> list[str] | None:
-    """Names that an environment itself gives to its actions, as Atari games do; None if there are none."""
+    """Return the environment's own names for its actions, which Atari games have; None if it has none."""
     found = getattr(env.unwrapped, "get_action_meanings", None)
     return None if found is None else list(map(str, found()))

@@ -1,4 +1,4 @@
-"""States of environments, stored as the seed of the reset and the actions since."""
+"""Environment states, stored as the reset seed and the actions since."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ End = Literal["terminated", "truncated"]
 
 
 class Moves:
-    """Actions as a string of codes; shares the codes of earlier actions with the `Moves` that it continues.
+    """A string of action codes, which shares its prefix with the `Moves` that it extends.
 
-    The memory and time of an episode are therefore linear in its length, although every turn has its own state.
+    An episode's memory and time are therefore linear in its length, although every turn has its own state.
 
     Attributes:
         length: Number of characters in the string.
@@ -32,7 +32,7 @@ class Moves:
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that identify the actions."""
+        """16-byte digest of the actions."""
         return self._digest.digest()
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class GymState:
-    """A state of an environment: seed of the reset, actions since, and how the episode has ended, if it has."""
+    """An environment state: reset seed, actions since, and how the episode ended, if it has."""
 
     seed: NonNegativeInt
     actions: Moves = field(default_factory=Moves)

@@ -1,4 +1,4 @@
-"""Text descriptions of the images of environments, derived from the state of the environment."""
+"""Text descriptions of environment images, derived from the environment's state."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 FROZEN_LAKE = {"S": "start", "F": "ice", "H": "hole", "G": "goal"}
 DIRECTIONS = ("right", "down", "left", "up")
-"""Directions of MiniGrid's agent, by their number."""
+"""Directions of MiniGrid's agent, by index."""
 PLACES = ("red", "green", "yellow", "blue", "in the taxi")
-"""Places of Taxi's passenger, by their number."""
+"""Locations of Taxi's passenger, by index."""
 
 
 def frozen_lake(env: Any) -> str:
-    """One line per row; the cell of the elf is `elf`, or `fallen` in a hole."""
+    """One line per row; the elf's cell is `elf`, or `fallen` in a hole."""
     rows = [[FROZEN_LAKE[cell.decode()] for cell in row] for row in env.desc.tolist()]
     row, column = divmod(int(env.s), env.ncol)
     rows[row][column] = "fallen" if rows[row][column] == "hole" else "elf"
@@ -21,7 +21,7 @@ def frozen_lake(env: Any) -> str:
 
 
 def cliff_walking(env: Any) -> str:
-    """One line per row; the cell of the elf is `elf`."""
+    """One line per row; the elf's cell is `elf`."""
     height, width = env.shape
     rows = [["cliff" if env._cliff[row, column] else "ground" for column in range(width)] for row in range(height)]
     rows[-1][-1] = "goal"
@@ -31,7 +31,7 @@ def cliff_walking(env: Any) -> str:
 
 
 def taxi(env: Any) -> str:
-    """Row and column of the taxi, place of the passenger and destination."""
+    """Row and column of the taxi, location of the passenger, and destination."""
     row, column, passenger, destination = env.decode(int(env.s))
     return f"taxi, {row}, {column}\npassenger, {PLACES[passenger]}\ndestination, {PLACES[destination]}"
 
@@ -85,4 +85,4 @@ TRUTHS: Mapping[str, Callable[[Any], str]] = {
     "blackjack": blackjack,
     "minigrid": minigrid,
 }
-"""Functions that describe the image of an unwrapped environment, by their name in `truth` of a family's file."""
+"""Functions that describe an unwrapped environment's image, keyed by the value of `truth` in a family's file."""

@@ -38,7 +38,7 @@ class JigsawConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class JigsawState:
-    """Numbers of the patches, rows x columns, and of the picture. Patch n belongs in cell n, row by row from 0."""
+    """Patch numbers, rows x columns, and the picture's number. Patch n belongs in cell n, row by row from 0."""
 
     board: tuple[tuple[int, ...], ...]
     picture: int

@@ -1,1 +1,1 @@
-"""Lights out."""
+"""Lights out: switch off all lamps."""

@@ -109,7 +109,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return None if state.lit else "all lamps are off"
 
     def best_action(self, state: LightsOutState) -> Cell | None:
-        """First lamp, in reading order, of a smallest solution."""
+        """First lamp, in reading order, of a shortest solution."""
         presses = self._presses(state.lit)
         return self.cell_at((presses & -presses).bit_length() - 1) if presses else None
 
@@ -135,7 +135,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return self.fill_prompt(_PERCEPTION, "(row, column)")
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
-        """State a smallest solution."""
+        """State a shortest solution."""
         presses = self._presses(state.lit)
         cells = [self.where(self.cell_at(cell)) for cell in range(presses.bit_length()) if presses >> cell & 1]
         return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."

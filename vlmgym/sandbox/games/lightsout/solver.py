@@ -14,16 +14,16 @@ from vlmgym.sandbox.core.named_actions import neighbours
 
 @lru_cache
 def effects(rows: int, columns: int) -> tuple[int, ...]:
-    """Return for each cell the set of lamps that a press there switches: this lamp and its neighbours."""
+    """For each cell, return the set of lamps that a press there toggles: the lamp itself and its neighbours."""
     near = neighbours(rows, columns)
     return tuple(1 << cell | sum(1 << other for _, other in near[cell]) for cell in range(rows * columns))
 
 
 @lru_cache
 def _basis(rows: int, columns: int) -> tuple[tuple[tuple[int, int, int], ...], tuple[int, ...]]:
-    """Return a basis of the effects of presses, by Gaussian elimination, and all sets of presses without effect.
+    """Return a basis of the presses' effects, by Gaussian elimination, and all sets of presses without effect.
 
-    Each element of the basis is (lowest lamp, lamps that switch, presses); no two have the same lowest lamp.
+    Each basis element is (lowest lamp, lamps toggled, presses); no two have the same lowest lamp.
     """
     basis: dict[int, tuple[int, int]] = {}
     idle = [0]

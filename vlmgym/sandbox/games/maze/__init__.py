@@ -1,1 +1,1 @@
-"""Maze."""
+"""Maze: walk to the exit."""

@@ -19,13 +19,13 @@ from vlmgym.sandbox.rendering.board import Cells
 from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 Openings = tuple[tuple[int, ...], ...]
-"""Sides of each cell that have no wall, as a sum of 1 (up), 2 (right), 4 (down) and 8 (left)."""
+"""Open sides of each cell, as a bit mask: 1 (up), 2 (right), 4 (down), 8 (left)."""
 
 HIDDEN = "hidden"
 EXIT: Colour = (36, 150, 76)
 FOG: Colour = (70, 74, 86)
 HISTORY = 16
-"""Number of earlier turns that prompts repeat by default if there is fog."""
+"""Number of past turns that prompts include by default if there is fog."""
 EXPLAINED = 8
 """Maximum number of steps in an explanation."""
 
@@ -54,7 +54,7 @@ class MazeConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class MazeState:
-    """Openings of all cells, rows x columns, and the cells of player and exit."""
+    """Openings of all cells, rows x columns, and the cells of the player and the exit."""
 
     openings: Openings
     player: Cell

@@ -1,1 +1,1 @@
-"""Minesweeper."""
+"""Minesweeper: open all cells without a mine."""

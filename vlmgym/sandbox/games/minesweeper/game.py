@@ -76,7 +76,7 @@ class MinesweeperState:
     Attributes:
         board: Cells as shown: `.` for a hidden cell, a digit for an open cell, `*` for an opened mine.
         mines: Cells of the mines as row * columns + column, sorted; not shown.
-        hidden: Number of hidden cells without a mine at the start.
+        hidden: Number of cells without a mine that were hidden at the start.
         variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
@@ -153,7 +153,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return "all cells without a mine are open" if text.count(HIDDEN) == len(state.mines) else None
 
     def best_action(self, state: MinesweeperState) -> Cell | None:
-        """Open a cell that is proved safe, or else the cell with the lowest estimated risk."""
+        """Open a provably safe cell, or else the cell with the lowest estimated risk."""
         if self.ended(state) is not None:
             return None
         proofs = self._proofs(state)
@@ -221,23 +221,23 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return solver.neighbours(self.config.rows, self.config.columns)
 
     def _numbers(self, state: MinesweeperState) -> dict[int, int]:
-        """Numbers that the open cells show, by cell."""
+        """Numbers shown by the open cells, keyed by cell."""
         return {cell: int(shown) for cell, shown in enumerate("".join(state.board)) if shown.isdigit()}
 
     def _proofs(self, state: MinesweeperState) -> solver.Proofs:
         return solver.deduce(self._near, self._numbers(state), self.config.mines, pairs=True)
 
     def _with_open(self, state: MinesweeperState, cells: int) -> MinesweeperState:
-        """Open a set of cells, so that their numbers are shown."""
+        """Return the state with a set of cells opened and their numbers shown."""
         mines, shown = sum(1 << mine for mine in state.mines), list("".join(state.board))
         for cell in solver.cells_of(cells):
             shown[cell] = str((self._near[cell] & mines).bit_count())
         return replace(state, board=self.in_rows("".join(shown)))
 
     def _risk(self, state: MinesweeperState, proofs: solver.Proofs, cell: Cell) -> float:
-        """Estimate the risk that a cell is a mine from the adjacent numbers, or else from the number of mines.
+        """Estimate a cell's risk of being a mine from the adjacent numbers or, without any, from the number of mines.
 
-        Returns 2 for a cell in `proofs`; no such cell is safe when this is called, so all of them are mines.
+        Returns 2 for a cell in `proofs`: this is only called when none of them is safe, so all of them are mines.
         """
         index = self.index_of(cell)
         if index in proofs:

@@ -16,7 +16,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 2000
-"""Maximum number of attempts to deal a board of up to 100 cells, fewer if larger; level 5 needs a mean of 3."""
+"""Maximum number of attempts to deal a board of up to 100 cells, fewer if it is larger; level 5 takes 3 on average."""
 ALL = -1
 """Source of the clue that states the total number of mines."""
 
@@ -75,7 +75,10 @@ def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, p
         near: Set of neighbours of each cell.
         numbers: Numbers that the open cells show, by cell.
         mine_count: Number of mines on the board.
-        pairs: Also compare pairs of clues, when single clues prove nothing new.
+        pairs: Also compare pairs of clues when single clues prove nothing new.
+
+    Returns:
+        Proofs of the cells that could be decided.
     """
     hidden = (1 << len(near)) - 1
     for cell in numbers:
@@ -171,9 +174,10 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
         finished = (opened | mines).bit_count() == len(near)
         if not finished and (not compared or solvable(near, mines, opened, compared > 1)):
             return mines, opened
+    solved, advice = f" that can be solved by comparing {compared} numbers", " or compared=0"
     raise GenerationError(
-        f"minesweeper: no {rows} x {columns} board with {mine_count} mines that can be solved by comparing {compared} "
-        f"numbers was found in {attempts} attempts; choose fewer mines or compared=0"
+        f"minesweeper: no {rows} x {columns} board with {mine_count} mines{solved if compared else ''} was found in "
+        f"{attempts} attempts; choose fewer mines{advice if compared else ''}"
     )
 
 

@@ -65,7 +65,7 @@ class Nlvr2Config(SceneConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Nlvr2State(TaskState):
-    """A statement about two images, and the left and the right scene; for data, `kind` and `scenes` are empty."""
+    """A statement about two images, and the left and right scenes; `kind` and `scenes` are empty for data."""
 
     kind: str
     statement: str
@@ -164,7 +164,7 @@ class Nlvr2(Task[Nlvr2State, int]):
         return "images from data are not described" if self.config.data else None
 
     def perceive(self, state: Nlvr2State, text: str) -> Perception | None:
-        """Score a description of the scenes by `compare_descriptions`; None for images from data."""
+        """Score a description of the scenes with `compare_descriptions`; None for images from data."""
         if not state.scenes:
             return None
         truths = [object_descriptions(scene, self.config.crop) for scene in state.scenes]

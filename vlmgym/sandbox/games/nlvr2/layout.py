@@ -1,4 +1,4 @@
-"""Open folders of NLVR2 in its published layout (github.com/lil-lab/nlvr)."""
+"""Open NLVR2 folders in the published layout (github.com/lil-lab/nlvr)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = ("left_image", "right_image")
 
 
 def open_nlvr2(data: str, split: str | None) -> Table:
-    """Open a table; if it is a table of NLVR2 in a folder, add the paths of both images."""
+    """Open a table; if it is an NLVR2 table in a local folder, add the paths of both images."""
     table = open_table(data, split)
     folder, columns = table.folder, set(table.columns)
     if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
@@ -24,7 +24,7 @@ def _image_paths(row: DataRow, folder: Path) -> DataRow:
     """Find both images of a row; return their paths relative to `folder`.
 
     The images are in `folder` or its subfolder `images`, either directly or in a folder named after the split. Training
-    images are one level deeper, in folders numbered as in the column `directory`.
+    images are one level deeper, in the numbered folders that the column `directory` gives.
     """
     parts = str(row.get("identifier")).split("-")
     if len(parts) != 4 or not all(part.isalnum() for part in parts):

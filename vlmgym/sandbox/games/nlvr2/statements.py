@@ -1,8 +1,9 @@
 """Statements about two scenes, constructed so that the text alone does not reveal the truth.
 
-First a statement is generated, then a fair coin decides whether it is true, then two matching scenes are generated.
-Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene also reveals little
-about the truth; see `PATTERNS`. Do not change the wording: it is part of the states, which seed the noise of images.
+A statement is generated first, a fair coin then decides whether it is true, and finally two matching scenes are
+generated. Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene also
+reveals little about the truth; see `PATTERNS`. Do not change the wording: it is part of the states, which seed the
+image noise.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
     "one": (((True, False), (False, True)), ((True, True), (False, False))),
     "neither": (((False, False),), ((True, False), (False, True))),
 }
-"""Where the clause may hold (left image, right image), by quantifier: for true statements, then for false ones.
+"""Images (left, right) in which the clause may hold, by quantifier: for true statements, then for false ones.
 
 With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
 statements false, so a guess from a single image is correct 75% of the time; this is unavoidable.
@@ -44,7 +45,7 @@ statements false, so a guess from a single image is correct 75% of the time; thi
 
 
 class Statement(NamedTuple):
-    """A statement, its truth, and the left and right scene."""
+    """A statement, its truth, and the left and right scenes."""
 
     kind: str
     text: str
@@ -53,7 +54,7 @@ class Statement(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A property of a scene, worded for each quantifier, without capitalisation and full stop.
+    """A property of a scene, worded for each quantifier, without capitalisation or a full stop.
 
     `neither` is None if its wording would be clumsy. `make` generates a scene that has the property, or lacks it.
     """
@@ -121,7 +122,7 @@ STATEMENTS: tuple[Callable[[np.random.Generator, SceneConfig], Statement], ...] 
     spatial,
     two_clauses,
 )
-"""Generators of statements, the easiest kind first; one of the first `kinds` is sampled uniformly."""
+"""Statement generators, the easiest kind first; one of the first `kinds` is sampled uniformly."""
 
 
 def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers: Sequence[str]) -> Statement:

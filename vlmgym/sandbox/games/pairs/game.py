@@ -137,7 +137,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return "the turns are used up" if state.turns >= self._turns else None
 
     def best_action(self, state: PairsState) -> Cell | None:
-        """Turn over a card to start or complete a pair that has been seen, or else a card that has not been seen."""
+        """Start or complete a pair whose cards have both been seen, or else turn over a card not seen before."""
         if self.ended(state) is not None:
             return None
         shown = find_cells(state.sides, SHOWN)
@@ -152,7 +152,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return {"pairs found": share} | ({"cards per pair": state.turns / found} if found else {})
 
     def cells(self, state: PairsState) -> list[list[str]]:
-        """Description of each card, the same for all cards that are face down."""
+        """Describe each card; all face-down cards read the same."""
         return [
             [_words(kind) if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
             for line in zip(state.cards, state.sides)
@@ -181,7 +181,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         )
 
     def explain(self, state: PairsState, action: Cell) -> str:
-        """State what earlier images showed of the card and its partner."""
+        """State whether earlier images showed the card and its partner."""
         row, column = action
         if state.sides[row][column] == NEW:
             return f"I have not seen the card at {self.where(action)} yet."
@@ -216,7 +216,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return state.cards[cell[0]][cell[1]]
 
     def _known_partner(self, state: PairsState, cell: Cell) -> Cell | None:
-        """Return the partner of a card; None if the partner has not been seen."""
+        """Return a card's partner, or None if the partner has not been seen."""
         kind = self._kind(state, cell)
         seen = find_cells(state.sides, KNOWN + SHOWN)
         return next((other for other in seen if other != cell and self._kind(state, other) == kind), None)

@@ -64,7 +64,7 @@ class ParkingConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class ParkingState:
-    """Vehicles in the order of their letters, the red car first, and their offsets in cells from the left or top."""
+    """Vehicles in letter order, red car first, and their offsets from the left or top, in cells."""
 
     vehicles: tuple[Vehicle, ...]
     offsets: Offsets
@@ -104,7 +104,7 @@ class Parking(BoardGame[ParkingState, Move]):
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:
-        """Number of a vehicle, and a direction."""
+        """Vehicle number and direction."""
         return spaces.MultiDiscrete([self.config.vehicles, 4])
 
     def start(self, rng: np.random.Generator) -> ParkingState:
@@ -136,7 +136,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None
 
     def best_action(self, state: ParkingState) -> Move | None:
-        """First move of a shortest solution, or None if the search exceeds 100,000 states."""
+        """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 100,000 states."""
         return _planner(self.config.rows, self.config.columns, state.vehicles).move(state.offsets)
 
     def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -198,7 +198,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return f"{ascii_uppercase[action[0]]} {DIRECTIONS[action[1]]}"
 
     def explain(self, state: ParkingState, action: Move) -> str:
-        """State which vehicles are in the way of the red car."""
+        """State which vehicles are in the red car's way."""
         row, lot = state.vehicles[0].line, self._lot(state)
         end = lot.cells(0, state.offsets[0])[-1][1]
         names = [str(cell[0]) for cell in self.cells(state)[row][end + 1 :]]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Parking lots: vehicles that move along their row or column, random lots, and the shortest way out.
+"""Parking lots: legal moves of the vehicles, random lots, and shortest solutions.
 
 Cells are numbered row by row, and sets of cells are bit masks. The state of a lot is the offset of each vehicle in its
 row or column. Vehicle 0 must reach the right end of its row.
@@ -17,25 +17,25 @@ from vlmgym.sandbox.games.search import Plan, shortest_path
 
 Offsets = tuple[int, ...]
 Move = tuple[int, int]
-"""Number of a vehicle, and the direction to move it: 0 up, 1 right, 2 down, 3 left."""
+"""Vehicle number and direction: 0 up, 1 right, 2 down, 3 left."""
 
 MAX_LOTS = 1000
-"""Maximum number of attempts to make lots; a lot takes a mean of 2 to 8 attempts, depending on the level."""
+"""Maximum number of attempts per call of `make_lot`; each lot takes 2 to 8 on average, depending on the level."""
 MAX_PLACES = 20
 """Maximum number of attempts to place vehicles, as a multiple of the number of vehicles."""
 WALK = 40
 """Number of random moves to try from a solved lot, as a multiple of the number of vehicles."""
 HORIZONTAL, LONG = 0.4, 0.45
-"""Probability that a vehicle stands in a row, and that it is three cells long."""
+"""Probabilities that a vehicle is horizontal, and that it is three cells long."""
 EVERY = 8
-"""Interval between the states of a lot that are compared, in tried moves."""
+"""Number of attempted moves between the states of a lot that are compared."""
 MOST_NODES = 100_000
-"""Limit on the states that a search for a solution finds; see `shortest_path`."""
+"""Limit on the number of states in the search for a solution; see `shortest_path`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vehicle:
-    """A vehicle of `length` cells; `line` is the number of its row if it is `horizontal`, else of its column."""
+    """A vehicle of `length` cells; `line` is the index of its row if `horizontal`, else of its column."""
 
     line: int
     length: int
@@ -52,11 +52,11 @@ class Lot:
 
     @cached_property
     def masks(self) -> tuple[tuple[int, ...], ...]:
-        """Set of the cells of each vehicle at each offset, by vehicle and offset."""
+        """Set of cells that each vehicle covers, indexed by vehicle and offset."""
         return tuple(masks_of(self.rows, self.columns, vehicle) for vehicle in self.vehicles)
 
     def cells(self, vehicle: int, offset: int) -> list[tuple[int, int]]:
-        """Row and column of the cells of a vehicle, from left or top."""
+        """Row and column of each cell of a vehicle, from left to right or top to bottom."""
         one = self.vehicles[vehicle]
         along = range(offset, offset + one.length)
         return [(one.line, i) if one.horizontal else (i, one.line) for i in along]
@@ -66,14 +66,14 @@ class Lot:
         return offsets[0] == self.columns - self.vehicles[0].length
 
     def occupied(self, offsets: Offsets) -> int:
-        """Set of the cells of all vehicles."""
+        """Set of cells covered by any vehicle."""
         taken = 0
         for masks, offset in zip(self.masks, offsets):
             taken |= masks[offset]
         return taken
 
     def moves(self, offsets: Offsets) -> Iterator[tuple[Move, Offsets]]:
-        """Yield the legal moves, each with the offsets of all vehicles after it."""
+        """Yield each legal move with the resulting offsets of all vehicles."""
         taken = self.occupied(offsets)
         for number, (options, offset) in enumerate(zip(self._options, offsets)):
             for move, after, entered in options[offset]:
@@ -82,7 +82,7 @@ class Lot:
 
     @cached_property
     def _options(self) -> list[list[list[tuple[Move, int, int]]]]:
-        """Moves by vehicle and offset, each with the offset after it and the cell that the vehicle enters."""
+        """Moves by vehicle and offset, each with the new offset and the cell that the vehicle enters, as a bit mask."""
         options = []
         for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
             directions = (3, 1) if vehicle.horizontal else (0, 2)
@@ -101,7 +101,7 @@ class Lot:
 
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
-    """Make `lots` random lots, by random moves from solved lots, and return the most blocked one."""
+    """Make `lots` random lots, by random moves from solved lots; return the most blocked one and its offsets."""
     found: list[tuple[int, Lot, Offsets]] = []
     for _ in range(MAX_LOTS):
         placed = _place(rows, columns, vehicles, rng)
@@ -120,7 +120,7 @@ def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.G
 
 
 def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tuple[int, Offsets]]:
-    """Try random moves; after the first and every `EVERY` more, yield the value of `blocked` and the offsets."""
+    """Attempt random moves; after the first and then every `EVERY` attempts, yield `blocked` and the offsets."""
     now, taken, count = list(offsets), lot.occupied(offsets), len(offsets)
     for step, (number, side) in enumerate(rng.integers(0, (count, 2), (WALK * count, 2)).tolist()):
         masks, offset = lot.masks[number], now[number]
@@ -133,7 +133,7 @@ def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tupl
 
 
 def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
-    """Estimate the moves to a solution, including moves of blocking vehicles.
+    """Estimate the number of moves to a solution, including moves of blocking vehicles.
 
     Return 0 if the red car's way is free, or if no blocking vehicle could move out of it even on an empty lot.
     """
@@ -177,7 +177,7 @@ def _place(rows: int, columns: int, vehicles: int, rng: np.random.Generator) -> 
 
 @lru_cache(maxsize=4096)
 def masks_of(rows: int, columns: int, vehicle: Vehicle) -> tuple[int, ...]:
-    """Return the set of the cells of a vehicle at each offset."""
+    """Return the set of cells that a vehicle covers at each offset."""
     span, step, start = (columns, 1, vehicle.line * columns) if vehicle.horizontal else (rows, columns, vehicle.line)
     first = sum(1 << start + i * step for i in range(vehicle.length))
     return tuple(first << offset * step for offset in range(span - vehicle.length + 1))

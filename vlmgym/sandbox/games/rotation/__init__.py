@@ -1,1 +1,1 @@
-"""Mental rotation: find the figure that is the same, only rotated."""
+"""Mental rotation: find the rotated copy of a figure."""

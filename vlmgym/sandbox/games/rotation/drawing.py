@@ -12,7 +12,7 @@ BLACK: Colour = (30, 32, 40)
 WHITE: Colour = (255, 255, 255)
 BLUE = COLOURS["blue"]
 SHADES = (blend(BLUE, WHITE, 0.62), blend(BLUE, WHITE, 0.25), blend(BLUE, BLACK, 0.3))
-"""Colours of the top, left and right faces of a cube; flat figures have the second."""
+"""Colours of the top, left and right faces of a cube; flat figures use the second."""
 
 Face = tuple[Colour, list[Point]]
 

@@ -1,4 +1,4 @@
-"""Figures made of unit cubes: rotations, mirror images, and what an isometric view shows of them."""
+"""Figures made of unit cubes: rotations, mirror images, and visibility in an isometric view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Cube = tuple[int, int, int]
 Figure = tuple[Cube, ...]
-"""Sorted cubes with minimum coordinates 0; a flat figure has all z at 0."""
+"""Sorted cubes; the minimum along each axis is 0, and flat figures have z = 0 everywhere."""
 
 Matrix = tuple[Cube, Cube, Cube]
 NEIGHBOURS = ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1))

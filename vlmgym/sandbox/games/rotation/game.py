@@ -1,4 +1,4 @@
-"""Mental rotation: find the figure that is the same, only rotated."""
+"""Mental rotation: find the rotated copy of a figure."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ class Rotation(ChoiceTask[RotationState]):
         )
 
     def _turned(self, rng: np.random.Generator, shape: Figure, figure: Figure) -> Figure | None:
-        """Return a flat shape as it is, or a random clear view of a solid shape other than `figure`, or None."""
+        """Return a flat shape unchanged, or a random clear view of a solid shape.
+
+        The view differs from `figure`; None if there is no such view.
+        """
         if not self.config.solid:
             return shape
         clear = [view for view in views(shape) if view != figure]
@@ -196,7 +199,7 @@ class Rotation(ChoiceTask[RotationState]):
 
     @property
     def _side(self) -> float:
-        """Side of the square around a figure."""
+        """Side of the square around a figure, in pixels."""
         return float(self.config.size / max(self._columns, 1 + math.ceil(self.config.choices / self._columns)))
 
     @property
@@ -206,7 +209,7 @@ class Rotation(ChoiceTask[RotationState]):
         return [(size / 2, side / 2), *((size / columns * (c + 0.5), side * (r + 1.5)) for r, c in rows)]
 
     def _label(self, number: int) -> tuple[float, float]:
-        """Position (x, y) of the centre of the number drawn next to a choice."""
+        """Centre (x, y) of the number drawn next to a choice, in pixels."""
         x, y = self._centres[number]
         inset = self.config.size / 22
         return x - self.config.size / self._columns / 2 + inset, y - self._side / 2 + inset

@@ -41,7 +41,7 @@ class SceneConfig(TaskConfig):
 
     @model_validator(mode="after")
     def _check_room(self: SceneConfigT) -> SceneConfigT:
-        """Reject more objects than fit, before a long search for positions."""
+        """Reject more objects than fit, rather than search for positions in vain."""
         most = max_objects(self.visible, self.crop)
         if self.data is None and self.objects > most:
             raise ValueError(
@@ -60,7 +60,7 @@ class SceneConfig(TaskConfig):
         return max(2, self.objects * 2 // 3)
 
     def random_count(self, rng: np.random.Generator) -> int:
-        """Sample the number of objects of an image, independently of the answer."""
+        """Sample the number of objects in an image, independently of the answer."""
         return int(rng.integers(self.min_objects, self.objects + 1))
 
     def random_selector(self, rng: np.random.Generator) -> Selector:

@@ -12,7 +12,7 @@ from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, Perception
 from vlmgym.sandbox.games.scenes.scene import SIZES, Scene, Vocabulary
 
 TOLERANCE = 10
-"""Largest error of a centre that still earns credit, in x and in y, in percent of the image's side."""
+"""Maximum error in a centre's x and y that still earns credit, in percent of the image's side."""
 MAX_LINES = 200
 """Maximum number of lines of a description that are matched; further lines only lower the score."""
 LINE_FORMAT = (
@@ -24,7 +24,7 @@ NOT_DESCRIBED = "not described"
 """Description of the user's own images."""
 
 _LINE = re.compile(r"[-*]? ?(\w+) (\w+) (\w+) at \(? ?(\d{1,3}) ?%? ?, ?(\d{1,3}) ?%? ?\)?[.,;]?")
-"""A line in which each run of spaces is one space; `\\s*` would backtrack excessively on long runs."""
+"""Matches lines without repeated spaces; `\\s*` would backtrack excessively on long runs of them."""
 
 
 class ObjectDescription(NamedTuple):
@@ -53,8 +53,8 @@ def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: S
 
     Lines are matched one-to-one to objects so as to maximise the total credit. A pair whose centres differ by at
     most `TOLERANCE` in x and in y earns the fraction of size, colour and shape that is correct; other pairs earn
-    nothing. `partial` is the total credit divided by the number of objects or of lines, whichever is larger, summed
-    over the images, so extra lines cost the same as missing lines. `exact` requires full credit and no extra lines.
+    nothing. `partial` is the total credit divided by the sum of max(objects, lines) over the images, so extra lines
+    cost the same as missing lines. `exact` requires full credit and no extra lines.
     """
     from scipy.optimize import linear_sum_assignment  # takes half a second to import
 
@@ -83,7 +83,7 @@ def split_sides(text: str) -> tuple[str, str, str]:
 
 
 def scene_prompt(vocabulary: Vocabulary) -> str:
-    """Explain generated scenes to a model."""
+    """Return the part of a prompt that explains generated scenes."""
     return (
         f"Each object is {' or '.join(SIZES)}. Its colour is one of {', '.join(vocabulary.colours)}. Its shape is one "
         f"of {', '.join(vocabulary.shapes)}. Objects may be partly covered by others; count them too. "

@@ -1,4 +1,4 @@
-"""Images of scenes."""
+"""Rendering of scenes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
     Attributes:
         outline: Outline of the object.
         rim: Outline of the gap around the object.
-        left: First column of the bounding box of the rim, within the image.
+        left: First column of the rim's bounding box, clipped to the image.
         top: First row of the box.
         right: One past the last column of the box.
         bottom: One past the last row of the box.

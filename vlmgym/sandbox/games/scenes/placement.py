@@ -91,10 +91,10 @@ def place_objects(
     rotation: int,
     accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
 ) -> Scene:
-    """Place objects at random; at least the fraction `visible` of each is visible, in one piece, after cropping.
+    """Place objects at random so that at least a fraction `visible` of each can be seen, in one piece, after cropping.
 
-    `accept` is an additional constraint, called with the objects in the order of `kinds`. The scene has the objects in
-    random order, from back to front.
+    `accept` is an additional constraint, called with the objects in the order of `kinds`. The scene lists the
+    objects from back to front, in random order.
     """
     attempts = iter(range(MAX_ATTEMPTS))
     for _ in attempts:

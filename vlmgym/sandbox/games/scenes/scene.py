@@ -27,9 +27,9 @@ SUPERLATIVES: dict[str, Direction] = {
     "topmost": "above",
     "bottommost": "below",
 }
-"""Direction of the object that a superlative names, seen from every other object of its group."""
+"""Direction in which the object named by a superlative lies, as seen from every other object in its group."""
 MIN_OFFSET = 50
-"""Minimum distance of centres along an axis for an unambiguous relation, in thousandths of the image's side."""
+"""Minimum distance between centres along an axis for an unambiguous relation, in thousandths of the image's side."""
 
 
 class Kind(NamedTuple):
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     shape: str
 
     def replace(self, **values: Any) -> Kind:
-        """Replace attributes by name."""
+        """Return a copy with the given attributes replaced."""
         return self._replace(**values)
 
 
@@ -183,7 +183,7 @@ class Selector:
 def random_disjoint_pair(
     rng: np.random.Generator, vocabulary: Vocabulary, attributes: int
 ) -> tuple[Selector, Selector]:
-    """Sample two disjoint selectors of 1 to `attributes` attributes each; some kind matches neither of them."""
+    """Sample two disjoint selectors with 1 to `attributes` attributes each; at least one kind matches neither."""
     kinds = [Kind(*values) for values in product(*map(vocabulary.values, ATTRIBUTES))]  # type: ignore[arg-type]
     while True:
         one, other = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
@@ -196,7 +196,7 @@ def random_distractors(
 ) -> list[Kind]:
     """Sample kinds that match none of the selectors in `avoided`, about half of them near misses.
 
-    The vocabulary must have such a kind, or the search does not end.
+    The vocabulary must contain such a kind, or the search never ends.
     """
     found: list[Kind] = []
     while len(found) < count:

@@ -49,7 +49,7 @@ class ShisenShoConfig(BoardConfig):
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")
 
     def model_post_init(self, context: object) -> None:
-        """Check the number of cells and of kinds, and that `data` and `split` are given only where they apply.
+        """Check the numbers of cells and kinds, and that `data` and `split` are given only where they apply.
 
         With `tiles=folder`, `data` must be given.
         """
@@ -69,7 +69,7 @@ class ShisenShoConfig(BoardConfig):
 
     @property
     def kinds(self) -> int:
-        """Number of kinds of tile that a board needs."""
+        """Number of tile kinds that a board needs."""
         return -(-self.rows * self.columns // self.copies)
 
     @property

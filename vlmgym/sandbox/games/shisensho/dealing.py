@@ -17,7 +17,7 @@ MAX_DEALS = 1000
 def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.random.Generator) -> Board:
     """Deal a full board with at least one legal move; if `solvable`, one that can be cleared.
 
-    `tiles` has the name of each tile; `tiles[2 * n]` and `tiles[2 * n + 1]` are equal for each n.
+    `tiles` lists the tile names; `tiles[2 * n]` and `tiles[2 * n + 1]` are equal for each n.
     """
     deal_once = _deal_solvable if solvable else _deal_random
     for _ in range(MAX_DEALS):
@@ -31,7 +31,7 @@ def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.rando
 
 
 def _deal_solvable(finder: PathFinder, tiles: Sequence[str], rng: np.random.Generator) -> Board | None:
-    """Deal a board that can be cleared in the order of `removal_order`; None if that fails."""
+    """Deal a board that can be cleared in the order of `removal_order`; None at a dead end."""
     pairs = removal_order(finder, rng)
     if pairs is None:
         return None

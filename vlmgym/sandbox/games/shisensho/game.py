@@ -1,4 +1,4 @@
-"""Shisen-Sho: remove pairs of equal tiles that a path with few turns connects."""
+"""Shisen-Sho: remove pairs of equal tiles connected by a path with few turns."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class ShisenShoState:
-    """Name of the tile in each cell, rows x columns: the class if tiles show images; `empty` if there is no tile."""
+    """Tile names, rows x columns: the class name for tiles with images, `empty` for no tile."""
 
     board: Board
     variation_seed: int = 0
@@ -154,7 +154,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Remove a pair that can be connected; a checksum of the board selects which, so that choices vary."""
+        """Return a legal pair, selected by a checksum of the board so that choices vary; None if there is none."""
         pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
         return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
 
@@ -163,7 +163,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Names of all kinds of tile to choose from."""
+        """Names of all tile kinds to choose from."""
         c = self.config
         return tile_kinds(c.colours, c.shapes) if c.tiles == "shapes" else self.tile_images.classes
 
@@ -219,9 +219,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return _IMAGES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
-        """List pairs of equal tiles by kind, with the turns of the path between them, up to the chosen pair.
+        """List pairs of equal tiles by kind, with the number of turns in their path, up to the chosen pair.
 
-        The name of the tile comes before the coordinates, so that a model can find them by the name.
+        Each tile name comes before its coordinates, so that a model can look them up by name.
         """
         tiles, groups = tile_groups(state.board)
         equal = [pair for group in groups for pair in combinations(group, 2)]
@@ -269,7 +269,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return path
 
     def _pair_in_words(self, state: ShisenShoState, start: Square, end: Square, tiles: Bitboard) -> str:
-        """Describe two equal tiles and the turns of their path, such as `red circle, (0, 1) (2, 1) 2`.
+        """Describe two equal tiles and the number of turns in their path, such as `red circle, (0, 1) (2, 1) 2`.
 
         If no path connects them, `none` replaces the number of turns.
         """

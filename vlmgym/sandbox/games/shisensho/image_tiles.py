@@ -34,7 +34,7 @@ CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
 IMAGE_SHARE = 0.86
 """Side of the image relative to the tile."""
 CACHE_BYTES = 1 << 26
-"""Maximum size of the cache of scaled images in bytes."""
+"""Maximum size of the scaled-image cache, in bytes."""
 MAX_VERIFIED = 1024
 """Maximum number of verified boards to remember."""
 
@@ -51,7 +51,7 @@ class DealtImages:
 
 
 class TileImages:
-    """Labelled images from any table with the columns image and label; `classes` has the sorted class names."""
+    """Labelled images from any table with image and label columns; `classes` has the sorted class names."""
 
     def __init__(self, table: Table, data: str) -> None:
         """Group the rows of a table by class; `data` is the name of the table in errors."""
@@ -136,7 +136,7 @@ class TileImages:
         return good
 
     def check(self, names: Names, dealt: DealtImages, side: int) -> None:
-        """Check that the images fit a board, from which tiles may have been removed."""
+        """Raise `StateError` unless the images fit a board, from which tiles may have been removed."""
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
             raise StateError("the board and its images differ in size")
         for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
@@ -182,7 +182,7 @@ class TileImages:
 
 @lru_cache(maxsize=4)
 def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
-    """Open the images of a configuration, CIFAR-10 by default from the Hub; cached per process."""
+    """Open the images for a configuration; without `data`, CIFAR-10 comes from the Hub. Cached per process."""
     if tiles == "digits":
         return TileImages(open_digits(), "digits")
     if tiles == "cifar10":
@@ -194,7 +194,7 @@ def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileI
 
 
 def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
-    """Report rows without a label in one entry, because the report is part of the state and must be short."""
+    """Report all unlabelled rows in one entry, because the report is part of the state and must be short."""
     if not unlabelled:
         return ()
     others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""

@@ -1,4 +1,4 @@
-"""Labelled images from other sources than tables: handwritten digits and CIFAR-10."""
+"""Labelled images from sources other than tables: handwritten digits and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 BATCHES = {"test": ("test_batch.bin",), "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6))}
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
-"""Folder of the batches in the archive."""
+"""Folder within the archive that contains the batches."""
 PYTHON_VERSION = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
-"""Number of bytes of an image: the class, then the red, green and blue planes."""
+"""Number of bytes per image: the class, then the red, green and blue planes."""
 MAX_BATCH = 1 << 26
 """Maximum size of a batch in bytes; the original batches have 31 million."""
 

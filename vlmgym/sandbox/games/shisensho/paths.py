@@ -1,6 +1,6 @@
-"""Paths between tiles, and the legal moves and the end of a game that follow from them.
+"""Paths between tiles; the legal moves and the end of a game follow from them.
 
-Paths are found on bitboards: sets of cells as the bits of an int, so that one operation covers whole lines of cells.
+Paths are found on bitboards, ints whose bits represent cells, so one operation covers whole lines of cells.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PathFinder:
         return [groups[tile] for tile in sorted(groups)]
 
     def pairs(self, tiles: Bitboard, groups: Iterable[Sequence[Square]]) -> Iterator[tuple[Square, Square]]:
-        """Yield the pairs of squares of the same group that a path connects, in the order of groups and squares."""
+        """Yield pairs of squares in the same group connected by a path, in the order of groups and squares."""
         for group in groups:
             lines = [self._lines(square, tiles) for square in group]
             for first in range(len(group) - 1):
@@ -111,7 +111,7 @@ class PathFinder:
                         yield group[first], group[second]
 
     def partners(self, square: Square, tiles: Bitboard) -> Bitboard:
-        """Return all tiles that a path connects to the tile on a square."""
+        """Return the squares of all tiles connected by a path to the tile on a square, whatever their kind."""
         near_h, near_v = self._lines(square, tiles)
         far_h, far_v = self._before_last_turn(near_h, near_v, tiles)
         h, v = near_h | far_v, near_v | far_h
@@ -121,7 +121,7 @@ class PathFinder:
         return (h << 1 | h >> 1 | v << stride | v >> stride) & tiles & ~(1 << square)
 
     def path(self, start: Square, end: Square, tiles: Bitboard) -> list[Cell] | None:
-        """Find a path with the fewest turns: its first cell, its corners and its last cell; or None."""
+        """Find a path with the fewest turns; return its first cell, corners and last cell, or None if there is none."""
         reached = [self._lines(start, tiles)]
         lines = self._lines(end, tiles)
         if self.neighbours[start] >> end & 1 or any(a & b for a, b in zip(reached[0], lines)):
@@ -140,7 +140,7 @@ class PathFinder:
         return None
 
     def _lines(self, square: Square, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
-        """Return the horizontal and the vertical line of empty cells around a square, with the square."""
+        """Return the horizontal and vertical lines of empty cells around a square, including the square."""
         right, left, down, up = self._rays[square]
         own = 1 << square
         to_right, to_left, below, above = right & tiles, left & tiles, down & tiles, up & tiles
@@ -152,7 +152,7 @@ class PathFinder:
         )
 
     def _before_last_turn(self, h: Bitboard, v: Bitboard, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
-        """Return the squares that can be reached before the last turn: horizontally, and vertically.
+        """Return the squares that can be reached before the last turn, horizontally and vertically.
 
         `h` and `v` are the lines of a square. The last turn connects the squares returned with a perpendicular line of
         the other square. Both sets are empty if no turn is allowed, or if tiles enclose the square, so that `h == v`.
@@ -174,7 +174,7 @@ class PathFinder:
         return squares
 
     def _nearest(self, square: Square, squares: Bitboard) -> Square:
-        """Return which of `squares`, all in line with `square`, is the nearest to it."""
+        """Return the square nearest to `square` among `squares`, all of which are in line with it."""
         later, earlier = squares >> square << square, squares & (1 << square) - 1
         after, before = (later & -later).bit_length() - 1, earlier.bit_length() - 1
         if not later or not earlier:

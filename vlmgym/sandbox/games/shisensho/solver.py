@@ -36,7 +36,7 @@ NODE_BUDGET = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClearingPlan:
-    """Pairs of cells to remove in order, and the number of search nodes, 0 if all moves were safe."""
+    """Pairs of cells to remove in order, and the number of search nodes (0 if all moves were safe)."""
 
     moves: tuple[Pair, ...]
     nodes: int
@@ -86,11 +86,11 @@ class _Solver:
             yield self._finder.cell(pair[0]) + self._finder.cell(pair[1])
 
     def _branches(self, tiles: Bitboard) -> list[SquarePair]:
-        """Search a state without safe pairs for the moves that leave the fewest tiles; return those that are not safe.
+        """Find the moves that leave the fewest tiles in a state without safe pairs; omit the safe moves in between.
 
         The result is empty only if no pair can be connected.
         """
-        # Search only states that may be cleared; if that fails, all that may leave fewer tiles.
+        # First search only states that may be cleared; if that fails, all states that may leave fewer tiles.
         for ceiling in (1, tiles.bit_count()):
             self._line, self._best_line, self._fewest = [], [], tiles.bit_count()
             self._seen.clear()
@@ -113,7 +113,7 @@ class _Solver:
             if not child or self.nodes >= limit:
                 return True
             children.append((left, child, pair))
-        # The sort is stable, so the order on the board decides ties.
+        # The sort is stable, so the order on the board breaks ties.
         children.sort(key=lambda entry: entry[0])
         for _, child, pair in children:
             if child in self._seen:
@@ -153,7 +153,7 @@ class _Solver:
         return tiles
 
     def _safe_pairs(self, tiles: Bitboard, group: Sequence[Square]) -> Sequence[SquarePair]:
-        """Return pairs that remove the last two or four tiles of a kind in this order, if possible."""
+        """Return the pairs that remove the last two or four tiles of a kind, in order; empty if impossible."""
         left = self._remaining(tiles, group)
         if len(left) == 2:
             return list(self._finder.pairs(tiles, (left,)))

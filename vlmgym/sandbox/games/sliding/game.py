@@ -118,7 +118,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         return "the tiles are in order" if state.tiles == self._goal else None
 
     def best_action(self, state: SlidingState) -> int | None:
-        """First move of a shortest solution, or None if the search exceeds 40,000 nodes."""
+        """First move of a shortest solution; None if solved or the search exceeds 40,000 nodes."""
         return self._planner.move(state.tiles)
 
     def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -188,7 +188,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
 
 def _slid(tiles: Tiles, source: int) -> Tiles:
-    """Tiles after the tile at the index `source` has moved into the gap."""
+    """Return the tiles after sliding the one at index `source` into the gap."""
     moved = list(tiles)
     gap = tiles.index(0)
     moved[gap], moved[source] = tiles[source], 0
@@ -196,7 +196,7 @@ def _slid(tiles: Tiles, source: int) -> Tiles:
 
 
 def _parity(tiles: Tiles, columns: int) -> int:
-    """Parity of a sum: the number of inversions and, if the number of columns is even, the row of the gap.
+    """Parity of the number of inversions plus, if the number of columns is even, the row of the gap.
 
     No move changes this parity, so it tells whether the tiles can be put in order.
     """

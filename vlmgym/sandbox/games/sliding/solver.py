@@ -14,12 +14,12 @@ Tiles = tuple[int, ...]
 """Tile in each cell; 0 for the gap."""
 
 MOST_NODES = 40_000
-"""Maximum number of nodes, reached within seconds; boards at level 5 need a mean of 3,000."""
+"""Maximum number of nodes, reached within seconds; boards at level 5 need 3,000 on average."""
 
 
 @lru_cache
 def gap_moves(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the legal actions for each cell of the gap, each with the cell of the tile that moves."""
+    """Return the legal actions for each position of the gap, each with the cell of the tile that moves."""
     return tuple(tuple(sorted((side ^ 2, cell) for side, cell in near)) for near in neighbours(rows, columns))
 
 
@@ -49,7 +49,7 @@ def distance(tiles: Tiles, columns: int) -> int:
 
 
 class Search:
-    """A search for a shortest solution of one board."""
+    """A search for a shortest solution to one board."""
 
     def __init__(self, tiles: Tiles, rows: int, columns: int) -> None:
         self._rows, self._columns = rows, columns

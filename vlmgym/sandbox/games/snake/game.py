@@ -122,7 +122,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return "all food is eaten" if len(state.body) - LENGTH >= self.config.food else None
 
     def best_action(self, state: SnakeState) -> int | None:
-        """Step towards the food if the snake can still reach its tail after eating; else try to keep it reachable."""
+        """Step towards food if the snake can still reach its tail after eating; else try to keep the tail reachable."""
         if self.ended(state) is not None:
             return None
         best = best_step(state.body, state.food, self.config.rows, self.config.columns)
@@ -185,7 +185,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return self.fill_prompt(_PERCEPTION, "up, right, down or left")
 
     def explain(self, state: SnakeState, action: int) -> str:
-        """State where head and food are, and what the move runs into."""
+        """State where the head and the food are, and what the head moves into."""
         head, food = state.body[0], state.food
         ways = [
             f"{abs(distance)} {name if distance > 0 else other}"

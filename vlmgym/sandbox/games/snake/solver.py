@@ -1,8 +1,8 @@
 """Strategy for Snake: follow a shortest path to the food if it is safe, or else make a safe step.
 
-A path or step is safe if the head can still reach the tail afterwards, because the snake can then follow its tail. Of
-several safe steps, the one after which the shortest path to the tail is longest is made; if no step is safe, the first
-one that does not end the game.
+A path or step is safe if the head can still reach the tail afterwards, because the snake can then follow its tail. If
+several steps are safe, the strategy takes the one after which the shortest path to the tail is longest; if none is
+safe, it takes the first step that does not end the game.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Body = tuple[Cell, ...]
 
 
 def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
-    """Return the action of the strategy, or None if every action ends the game."""
+    """Return the strategy's action, or None if every action ends the game."""
 
     def path(body: Body, goal: Cell) -> list[int] | None:
-        """Find a path of the head to a cell, through cells that the body leaves in time; None if none is found.
+        """Find a path from the head to a cell, through cells that the body leaves in time; None if none is found.
 
-        Every cell on the path is reached as early as possible, so paths that must wait for the body can be missed.
+        The search keeps only the earliest arrival at each cell, so it can miss paths that must wait for the body.
         """
         blocked = {cell: len(body) - 1 - index for index, cell in enumerate(body)}
 

@@ -1,4 +1,4 @@
-"""Drawing of the cells of Sokoban."""
+"""Drawing of Sokoban cells."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ class SokobanConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class SokobanState:
-    """Rows of a room in the usual notation.
+    """Rows of a room in standard Sokoban notation.
 
-    Wall `#`, target `.`, box `$`, box on a target `*`, player `@`, player on a target `+`.
+    Wall `#`, floor a space, target `.`, box `$`, box on a target `*`, player `@`, player on a target `+`.
     """
 
     board: Board
@@ -138,7 +138,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return None if any(BOX in line for line in state.board) else "all boxes are on targets"
 
     def best_action(self, state: SokobanState) -> int | None:
-        """First move of a shortest solution, or None if the room is unsolvable or the search exceeds 500,000 states."""
+        """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 500,000 states."""
         return self._planner.move(state.board)
 
     def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -158,7 +158,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return self.fill_prompt(_PERCEPTION, "up, right, down or left")
 
     def explain(self, state: SokobanState, action: int) -> str:
-        """State where everything is, and what the move does."""
+        """State where the player, boxes and targets are, and what the move does."""
         player = _player(state.board)
         kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
         found = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
@@ -188,7 +188,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return Planner(self._plan)
 
     def _plan(self, board: Board) -> list[tuple[Board, int]]:
-        """Solve a room and return the boards along the solution with their actions."""
+        """Solve a room; return each board along the solution with the action to take there, or an empty list."""
         text = "".join(board)
         floor, targets, boxes, player = (
             sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)

@@ -1,4 +1,4 @@
-"""Random rooms of Sokoban, made by pulling boxes away from their targets, so that every room can be solved.
+"""Random Sokoban rooms, made by pulling boxes away from their targets, so every room can be solved.
 
 Cells are numbered row by row, and sets of cells are bit masks.
 """
@@ -14,19 +14,19 @@ from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.named_actions import STEPS
 
 MAX_ROOMS = 2000
-"""Maximum number of attempts to make a room; a room takes a mean of 1 to 7, depending on the level."""
+"""Maximum number of attempts to make a room; rooms take 1 to 7 on average, depending on the level."""
 FLOOR = 0.55
 """Fraction of the cells within the outer walls that are floor."""
 PULLS = 14
-"""Number of tried pulls, as a multiple of the number of boxes; each pulls a random box by up to `REACH` cells."""
+"""Number of attempted pulls, as a multiple of the number of boxes; each pulls a random box by up to `REACH` cells."""
 REACH = 4
 APART = 1.5
-"""Minimum distance of boxes from their nearest targets in cells, averaged over the boxes of a room."""
+"""Minimum average distance from a room's boxes to their nearest targets, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Floor, targets and boxes as sets of cells, and the cell of the player."""
+    """Floor, targets and boxes as sets of cells, and the player's cell."""
 
     floor: int
     targets: int
@@ -36,7 +36,7 @@ class Room:
 
 @lru_cache
 def steps(columns: int) -> tuple[int, ...]:
-    """Return by how much a step changes the number of a cell, in the order of `DIRECTIONS`."""
+    """Return the change in cell number for a step in each direction, in the order of `DIRECTIONS`."""
     return tuple(row * columns + column for row, column in STEPS)
 
 
@@ -50,7 +50,7 @@ def reachable(player: int, free: int, columns: int) -> int:
 
 
 def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
-    """Make a random room without a box on a target."""
+    """Make a random room with no box on a target."""
     for _ in range(MAX_ROOMS):
         floor = _floor(rows, columns, rng)
         cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
@@ -110,7 +110,7 @@ def _free(floor: int, cell: int, move: int) -> bool:
 
 
 def _distance(boxes: int, targets: int, columns: int) -> int:
-    """Sum of the Manhattan distances of boxes from their nearest targets."""
+    """Sum of the Manhattan distances from boxes to their nearest targets."""
     goals = [divmod(cell, columns) for cell in _cells(targets)]
     places = (divmod(cell, columns) for cell in _cells(boxes))
     return sum(min(abs(row - r) + abs(column - c) for r, c in goals) for row, column in places)

@@ -1,7 +1,7 @@
-"""Solver for Sokoban: breadth-first search over the cells of player and boxes.
+"""Solver for Sokoban: breadth-first search over the positions of the player and the boxes.
 
 Boxes are not pushed to cells from which they could never reach a target. Solutions have the fewest moves. Rooms at
-level 5 need at most a few 100,000 nodes.
+level 5 need at most a few hundred thousand nodes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from vlmgym.sandbox.games.search import Plan, shortest_path
 from vlmgym.sandbox.games.sokoban.rooms import Room, steps
 
 Node = tuple[int, int]
-"""Cell of the player, and set of the cells of the boxes."""
+"""Player's cell, and the boxes' cells as a bit mask."""
 
 
 def solve(room: Room, columns: int) -> Plan[Node, int] | None:
-    """Return a shortest solution, or None if there is none or the search is too long."""
+    """Return a shortest solution, or None if there is none or the search exceeds the default limit."""
     moves = tuple(enumerate(steps(columns)))
     floor, targets = room.floor, room.targets
     alive = live_cells(floor, targets, columns)

@@ -1,4 +1,4 @@
-"""Playing cards: names, ranks and drawing. A card is the rank and the first letter of the suit, such as `10h`."""
+"""Playing cards: names, ranks and drawing. A card is its rank plus the first letter of its suit, such as `10h`."""
 
 from __future__ import annotations
 

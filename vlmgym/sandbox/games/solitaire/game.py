@@ -19,7 +19,7 @@ from vlmgym.sandbox.rendering.palette import THEMES
 
 EMPTY = ""
 MAX_DEALS = 1000
-"""Maximum number of attempts to deal; level 5 takes a mean of 1.5."""
+"""Maximum number of attempts to deal; level 5 takes 1.5 on average."""
 ORACLE_NODES = 20_000
 """Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
@@ -215,7 +215,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
 
 def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:
-    """Lowest card of each column that is not empty, and its row in `state.board`, by column."""
+    """Map each non-empty column to its lowest card: the row in `state.board`, and the card."""
     free = {}
     for row, line in enumerate(state.board):
         for column, card in enumerate(line):

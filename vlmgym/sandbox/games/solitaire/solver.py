@@ -15,7 +15,7 @@ class LongestPlan(NamedTuple):
     Attributes:
         columns: Columns to play from, in order.
         nodes: Number of positions searched.
-        exact: True if the search has shown that no longer plan exists.
+        exact: True if the search has shown that the plan is as long as possible.
     """
 
     columns: tuple[int, ...]
@@ -24,7 +24,7 @@ class LongestPlan(NamedTuple):
 
 
 def fits(rank: int, base: int) -> bool:
-    """Return whether a card can be played: its rank is one above or below, and aces and kings are adjacent."""
+    """True if a card can be played: its rank is one above or below `base`; aces and kings are adjacent."""
     return (rank - base) % RANK_COUNT in (1, RANK_COUNT - 1)
 
 

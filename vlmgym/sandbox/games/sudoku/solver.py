@@ -15,11 +15,11 @@ import numpy as np
 from vlmgym.errors import GenerationError
 
 MAX_DEALS = 50
-"""Maximum number of attempts to deal a puzzle that needs a search; level 5 takes a mean of 5."""
+"""Maximum number of attempts to deal a puzzle that needs a search; level 5 takes 5 on average."""
 
 
 class Layout(NamedTuple):
-    """Cells of each unit (rows, columns and boxes), and the indices of the units of each cell."""
+    """Cells of each unit (rows, columns and boxes), and the indices of the units that contain each cell."""
 
     units: tuple[tuple[int, ...], ...]
     units_of: tuple[tuple[int, int, int], ...]
@@ -72,7 +72,7 @@ class Puzzle:
             self._free[unit] ^= 1 << number
 
     def candidates(self, cell: int) -> int:
-        """Set of the numbers that do not occur in the row, column or box of a cell."""
+        """Set of numbers that do not occur in the row, column or box of a cell."""
         free, (row, column, box) = self._free, self.layout.units_of[cell]
         return free[row] & free[column] & free[box]
 
@@ -94,7 +94,7 @@ class Puzzle:
         return None
 
     def next_single(self, solution: Sequence[int]) -> Single | None:
-        """Find a single, if possible in a cell with only one candidate; None if there is none."""
+        """Find a single, preferably in a cell with only one candidate; None if there is none."""
         empty = [cell for cell, number in enumerate(self.numbers) if not number]
         empty.sort(key=lambda cell: self.candidates(cell).bit_count() > 1)
         return next(filter(None, (self.single(cell, solution[cell]) for cell in empty)), None)
@@ -129,7 +129,7 @@ class Puzzle:
             self.put(chosen, number)
 
     def has_solution_without(self, cell: int, number: int) -> bool:
-        """Return whether the puzzle has a solution with another number than `number` in an empty cell."""
+        """Return whether the puzzle has a solution with a number other than `number` in an empty cell."""
         for other in self.options(cell):
             if other != number:
                 self.put(cell, other)
@@ -142,9 +142,9 @@ class Puzzle:
 
 @lru_cache(maxsize=4096)
 def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Deal a puzzle with exactly one solution, and return both.
+    """Deal a puzzle with exactly one solution; return the numbers of both, row by row.
 
-    Cached because the episodes of a group have the same seed.
+    Cached because the episodes of a group share a seed.
 
     Args:
         side: Number of cells per row.

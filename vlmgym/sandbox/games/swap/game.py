@@ -1,4 +1,4 @@
-"""Swap: swap adjacent tiles to line up three equal tiles, which vanish."""
+"""Swap: swap adjacent tiles to line up three or more equal tiles, which vanish."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from vlmgym.sandbox.rendering.canvas import Canvas
 Board = tuple[tuple[int, ...], ...]
 
 MIN_KINDS = 3
-"""Minimum number of kinds of tile: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
+"""Minimum number of tile kinds: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
 MAX_ROUNDS = 200
-"""Maximum rounds of a cascade before a new board is dealt; the longest of 2000 on 16 x 16 with 3 kinds took 97."""
+"""Maximum rounds in a cascade before a new board is dealt; the longest of 2000 on 16 x 16 with 3 kinds took 97."""
 MAX_DEALS = 10_000
-"""Maximum number of attempts to deal a board; 3 x 3 with 64 kinds takes the most, a mean of about 170."""
+"""Maximum number of attempts to deal a board; 3 x 3 with 64 kinds takes the most, about 170 on average."""
 MAX_RESHUFFLES = 100
 """Maximum number of attempts to reshuffle a board before a new board is dealt."""
 
@@ -160,9 +160,9 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Make the first swap that `_search` shows to be legal, or else any legal swap.
+        """Return the first swap that `_search` shows to be legal, or else the first legal swap.
 
-        A checksum of the board decides if rows or columns come first.
+        A checksum of the board decides whether rows or columns come first.
         """
         tiles = _tiles(state.board)
         vertical = bool(crc32(bytes(tiles)) & 1)
@@ -207,11 +207,11 @@ class Swap(BoardGame[SwapState, Pair]):
     def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
         """Yield for each row, or column if `vertical`, a list of its swaps with the previous line.
 
-        Each swap comes with two tiles to compare. A swap is legal if the two tiles to compare are equal and not None.
-        In the first half of the list, these are the tile in this line, and the tile that would complete three at the
-        same place of the previous line. In the second half, they are the tile that would complete three in this line,
-        and the tile at the same place of the previous line. None means that no tile would complete three there, or that
-        there is no previous line.
+        Each swap comes with two tiles to compare; it is legal if they are equal and not None. In the first half of the
+        list, they are the tile in this line, and the tile that would complete a run at the same index in the previous
+        line. In the second half, they are the tile that would complete a run in this line, and the tile at the same
+        index in the previous line. None means that no tile would complete a run there, or that there is no previous
+        line.
         """
         lines = self.rules.lines(vertical)
         before: Sequence[int | None] = [None] * len(lines[0])

@@ -69,7 +69,7 @@ class SwapRules:
         return _matched(tiles, self._windows)
 
     def runs(self, tiles: Tiles) -> list[tuple[int, ...]]:
-        """List all maximal runs as cells from left to right or top to bottom, rows first."""
+        """List all maximal runs, rows first; a run is its cells from left to right or top to bottom."""
         found = []
         for line in self._lines:
             for _, group in groupby(line, key=tiles.__getitem__):
@@ -86,7 +86,7 @@ class SwapRules:
         return next(self._swaps(tiles), None) is not None
 
     def _swaps(self, tiles: Tiles) -> Iterator[tuple[int, int]]:
-        """Yield the indices of each legal swap in both orders; some swaps are yielded repeatedly."""
+        """Yield the indices of each legal swap in both orders; some swaps are yielded more than once."""
         for a, b, completions in self._completions:
             tile = tiles[a]
             if tile == tiles[b]:
@@ -99,7 +99,7 @@ class SwapRules:
         return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
     def needed(self, line: Sequence[int]) -> list[int | None]:
-        """Return for each place in a line a tile that would complete a run there, or None."""
+        """Return, for each index in a line, a tile that would complete a run there, or None."""
         found: list[int | None] = []
         for place in range(len(line)):
             pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
@@ -151,7 +151,7 @@ class SwapRules:
         return Cascade(cleared, rounds, True)
 
     def arrange(self, bag: Tiles) -> Tiles | None:
-        """Arrange a bag of tiles without runs, greedily in reading order; None if no tile left fits a cell."""
+        """Arrange a bag of tiles into a board without runs, greedily in reading order; None if no tile fits a cell."""
         bag, columns = bag[::-1], self.columns
         tiles: Tiles = []
         for cell in range(self.rows * columns):
@@ -166,7 +166,7 @@ class SwapRules:
         return tiles
 
     def _windows_by_cell(self) -> tuple[tuple[tuple[Window, ...], ...], tuple[tuple[Window, ...], ...]]:
-        """Return for each cell the windows that contain it, and those that contain it or a cell above it."""
+        """Return, for each cell, the windows that contain it, and those that contain it or a cell above it."""
         cells = range(self.rows * self.columns)
         at = tuple(tuple(window for window in self._windows if cell in window) for cell in cells)
         column = [range(cell, -1, -self.columns) for cell in cells]
@@ -174,16 +174,16 @@ class SwapRules:
         return at, down_to
 
     def _others_by_cell(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Return for each cell the other two cells of every window that contains it."""
+        """Return, for each cell, the other two cells of every window that contains it."""
         return tuple(
             tuple((a if a != cell else b, c if c != cell else b) for a, b, c in windows)
             for cell, windows in enumerate(self._windows_at)
         )
 
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
-        """Return pairs of cells that one more equal tile completes to a run, with the swaps that can bring this tile.
+        """Return pairs of cells that a third equal tile would turn into a run, with the swaps that can bring it in.
 
-        An entry has both cells of a pair and, for each swap, the cell from which the tile comes and the indices of the
+        An entry has both cells of a pair and, for each swap, the cell that the tile comes from and the indices of the
         swap in both orders. This covers every legal swap: the two swapped tiles differ, so a new run contains only one
         of them.
         """

@@ -1,8 +1,8 @@
 """One-move lookahead for Swap: the swap with the highest expected number of cleared tiles.
 
 Swaps are first ranked by the number of tiles that they clear if new tiles match no other tile, which needs no sampling.
-For the best of them, cascades with random new tiles are then sampled. The generator is seeded by the board, so the same
-board always gives the same swap.
+For the best of them, cascades with random new tiles are then sampled. The generator is seeded with the board, so a
+given board always gets the same swap.
 
 On one core of a small server, a move takes about 2 ms on 8 x 8 with 12 kinds, 6 ms on 5 x 5 with 4 kinds, and 0.2 s in
 the slowest case, 16 x 16 with 3 kinds.

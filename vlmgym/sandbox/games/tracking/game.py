@@ -65,7 +65,7 @@ class TrackingConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingState(ChoiceState):
-    """Positions of the balls in each frame, and their numbers in the last; questions of kind `follow` mark ball 0."""
+    """Ball positions in each frame, and ball numbers in the last frame; questions of kind `follow` mark ball 0."""
 
     kind: Literal["follow", "count"]
     path: tuple[Frame, ...]

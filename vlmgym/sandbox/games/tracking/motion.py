@@ -16,7 +16,7 @@ RADIUS = 50
 BORDER = 90
 """Minimum distance of a ball's centre from the edges."""
 APART = 150
-"""Minimum distance of two centres."""
+"""Minimum distance between two centres."""
 FROM_LINE = 30
 """Minimum distance of a centre from the vertical line in the middle, so that the ball's side is clear."""
 CLEARER = 1.5
@@ -24,13 +24,13 @@ CLEARER = 1.5
 SLOWEST = 0.7
 """Minimum speed relative to the maximum.
 
-As CLEARER x SLOWEST > 1, the ball nearest to a ball's previous position in the next frame is this ball itself.
+Because CLEARER x SLOWEST > 1, the ball nearest to any previous position is always the ball that was there.
 """
 TRIES, RESTARTS = 200, 200
 
 
 def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) -> tuple[Frame, ...]:
-    """Move balls at random, each by at most `speed` per frame."""
+    """Place balls at random and move them, each by at most `speed` per frame; return the frames."""
     for _ in range(RESTARTS):
         path: list[Frame] = []
         while len(path) < frames:

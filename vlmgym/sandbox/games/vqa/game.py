@@ -56,12 +56,12 @@ class VqaState(TaskState):
     """A question about an image."""
 
     type: str
-    """Type of question, for metrics: counting, attribute or existence, or as in the data row; may be empty."""
+    """Question type, for metrics: counting, attribute or existence, or as in the data row; may be empty."""
     question: str
     answers: tuple[str, ...]
     """Accepted answers, at least one; for data with several annotators, one per annotator."""
     scene: Scene | None = None
-    """The objects of the image; None for data."""
+    """Objects in the image; None for images from data."""
 
 
 class Vqa(LineTask[VqaState]):
@@ -111,7 +111,7 @@ class Vqa(LineTask[VqaState]):
     generated_field = "scene"
 
     def guesses(self) -> tuple[tuple[str, ...], int]:
-        """All answers to generated questions."""
+        """All possible answers to generated questions, each one word."""
         numbers = map(str, range(min(self.config.min_objects, MAX_COUNT) + 1))
         return ("yes", "no", *numbers, *SIZES, *self.config.vocabulary.colours, *self.config.vocabulary.shapes), 1
 

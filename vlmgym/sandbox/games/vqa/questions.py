@@ -69,7 +69,7 @@ def _counting_in_direction(rng: np.random.Generator, config: SceneConfig) -> Que
 
 
 def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Ask for an attribute of an object that is given by other attributes, or by these and its position."""
+    """Ask for an attribute of an object identified by other attributes and possibly its position."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     asked = pick(rng, ATTRIBUTES)
     others = [name for name in ATTRIBUTES if name != asked]
@@ -98,7 +98,7 @@ def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) ->
 
 
 def existence(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
-    """Ask if an object with given attributes exists, anywhere or in a direction from another object."""
+    """Ask whether an object with given attributes exists, anywhere or in a direction from another object."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     answer = bool(rng.integers(2))
     if not (relations and rng.random() < 0.5):
@@ -127,7 +127,7 @@ QUESTIONS: dict[str, Callable[[np.random.Generator, SceneConfig, bool], Question
     "attribute": attribute,
     "existence": existence,
 }
-"""Generators of questions by type; the type is sampled uniformly."""
+"""Question generators by type; the type is sampled uniformly."""
 
 
 def _yes_or_no(answer: bool) -> str:
