@@ -26,7 +26,7 @@ fits() { "$1" -c "import sys; sys.exit(not (3, $2) <= sys.version_info[:2] <= (3
 
 failed() { # action; the end of the log has the reason
     local why offline='connection|timed? ?out|unreachable|proxy|sslerror|http error|resolution|dns|fetch|no matching'
-    why=$(sed -n '/./h; ${x;p;}' "$log") # last line that is not empty
+    why=$(sed -n '/./h; ${x;p;}' "$log") # last non-empty line
     if tail -n 30 "$log" | grep -qiE "$offline"; then why='check the network and the package index'; fi
     if tail -n 30 "$log" | grep -qi 'no space left'; then why='the disk is full'; fi
     fail "$1 failed: $why (see $log)."

@@ -1,8 +1,8 @@
 """Render the images of the README: `.venv/bin/python assets/make_assets.py`.
 
 `gallery.png` shows every game, `oracle.gif` the oracles playing, `trained.gif` a trained model next to random play,
-replayed from docs/learning/whole_games. Pixels are the same on every machine; file contents depend on how the
-installed Pillow compresses.
+replayed from docs/learning/whole_games. Pixels are the same on every machine; the files themselves depend on the
+compression of the installed Pillow.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ class Options:
     """Play with a server of fixed latency and print the overhead."""
 
     sizes: tuple[int, ...] = (256, 640)
-    """Sides of the image in pixels; each is measured."""
+    """Image sizes in pixels to measure."""
     episodes: int = 64
-    """Number of episodes, which are all played concurrently."""
+    """Number of episodes, all played concurrently."""
     max_turns: int = 50
     """Turns per episode."""
     latency: float = 0.2
@@ -66,7 +66,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if min(self.episodes, self.max_turns, self.rounds, self.latency) <= 0:
-            raise UsageError("episodes, turns, rounds and latency must be positive")
+            raise UsageError("episodes, max-turns, rounds and latency must be positive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Run:
         seconds: Wall-clock time.
         ideal: Wall-clock time without overhead, in seconds.
         turns: Total number of turns.
-        main: CPU milliseconds of the main process per turn; the same unit for the following attributes.
+        main: CPU milliseconds of the main process per turn; the following attributes have the same unit.
         workers: CPU time of the worker processes.
         drawing: CPU time to draw an image.
         encoding: CPU time to encode an image.
@@ -158,7 +158,7 @@ def server(latency: float) -> Iterator[tuple[str, Any]]:
 
 
 def cpu(processes: list[psutil.Process]) -> float:
-    """Return the sum of the CPU seconds of processes."""
+    """Return the total CPU seconds of processes."""
     used = [process.cpu_times() for process in processes]
     return float(sum(times.user + times.system for times in used))
 

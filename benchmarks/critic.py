@@ -88,7 +88,7 @@ def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
 
 
 def board_features(turns: Sequence[TurnRecord]) -> Floats:
-    """Return features of each turn's true state: tiles, their counts, merges, turn, and a failed previous answer."""
+    """Return features of each turn's true state: tiles, counts, merges, turn, and whether the last answer failed."""
     return np.array([[*_features_of(turn)] for turn in turns], dtype=np.float64)
 
 
@@ -112,7 +112,7 @@ def predict(features: Floats, returns: Floats, episodes: Floats) -> Floats:
 
 
 def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats) -> list[tuple[float, float]]:
-    """Estimate the effect of each action on the advantage, for equal boards, by linear regression.
+    """Estimate the effect of each action on the advantage by linear regression, controlling for the board.
 
     Returns:
         For each column of `actions`, the effect and its standard error, which is cluster-robust over episodes (Liang

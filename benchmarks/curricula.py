@@ -34,7 +34,7 @@ BATCH_SIZES = (8, 16, 32, 64, 128, 1024)
 """Initial states per step. With the local presets tiny and 1x24gb: 8 for GRPO and 64 for PPO; with 1x80gb: 16 and 128.
 With EasyR1: 32 for episodes.yaml, 128 for base.yaml, and 1024 for ppo.yaml."""
 ORACLE_SHARE = 10
-"""The oracle plays one of this many episodes, because it is slow."""
+"""The oracle plays one in this many episodes, because it is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)

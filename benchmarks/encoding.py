@@ -1,4 +1,4 @@
-"""Measure speed and file size of PNG, WebP and JPEG encoders on images of boards.
+"""Measure speed and file size of PNG, WebP and JPEG encoders on board images.
 
 pip install -e .[bench] && python -m benchmarks.encoding --json encoding.json
 

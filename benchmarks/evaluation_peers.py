@@ -38,11 +38,11 @@ class Options:
     tools: tuple[Tool, ...] = ("vlmgym", "inspect", "verifiers")
     """Tools to compare."""
     episodes: int = 64
-    """Number of episodes, which are all played concurrently."""
+    """Number of episodes, all played concurrently."""
     max_turns: int = 20
     """Turns per episode."""
     size: int = 256
-    """Side of the image in pixels."""
+    """Image size in pixels."""
     latency: float = 0.2
     """Seconds that the server takes to answer a request."""
     rounds: int = 3

@@ -37,7 +37,7 @@ SECTION = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):\n((?:    .*\n|\n)*)", re.MULT
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Write the pages of games."""
+    """Write game pages."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names of built-in games. Default: all."""

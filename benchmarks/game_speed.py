@@ -33,7 +33,7 @@ class Options:
     """Measure games and write the table."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
-    """Names of games. The table is then printed and not written. Default: all built-in games."""
+    """Names of games; the table is then printed instead of written. Default: all built-in games."""
     num_envs: int = 64
     """Number of environments."""
     steps: int = 64

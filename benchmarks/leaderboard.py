@@ -46,7 +46,7 @@ class Config:
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
     submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = (SUBMISSION,)
-    """Folders of submissions of models."""
+    """Folders of model submissions."""
     docs: Path = Path("docs")
     """Folder to write leaderboard.md to."""
     workers: int | None = None

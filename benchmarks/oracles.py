@@ -54,7 +54,7 @@ class Options(GameOptions):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Results of one episode. `seconds` and `slowest` are the CPU times of all its moves and of the slowest."""
+    """Results of one episode. `seconds` and `slowest` are the CPU seconds of all moves and of the slowest one."""
 
     end: str
     score: float

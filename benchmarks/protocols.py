@@ -5,9 +5,9 @@ python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
 
 Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy. To
 resume, run the same command again. Then the tables between markers in `docs/protocols.md` are rewritten; rows without
-stored results stay. The names of files contain the fingerprint of the configuration, so settings with the same
-configuration share files, and after a change of a config field a new file is used. After a change of rules or oracles,
-which does not change fingerprints, use an empty folder.
+stored results stay. File names contain the configuration's fingerprint, so settings with the same configuration share
+files, and changing a config field starts new files. Changing rules or oracles does not change fingerprints, so use an
+empty folder afterwards.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Played(BaseModel):
 
 
 class BoundedOracle(StatePolicy):
-    """The oracle of Shisen-Sho with a limited search, because a full search takes long on boards without a solution."""
+    """The oracle of Shisen-Sho with a limited search, because a full search of unsolvable boards takes too long."""
 
     name = "oracle-30"
     nodes = 30
@@ -86,7 +86,7 @@ class BoundedOracle(StatePolicy):
 
 
 class G1Random(StatePolicy):
-    """Random answers of G1's eval_shisensho.py, as G1's game understands them.
+    """Random answers of G1's eval_shisensho.py, as G1's game interprets them.
 
     For boards of any size, the script draws rows and columns from 0 to 7 and packs them into one number in base 6,
     which the game unpacks. For example, row 1, column 7, row 2, column 7 becomes row 2, column 1, row 3, column 1.
@@ -123,7 +123,7 @@ LARGE: Policies = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A game in a configuration that is measured.
+    """A game configuration to measure.
 
     Attributes:
         name: Name on the page.

@@ -1,4 +1,4 @@
-"""Scripts of actions and timed trials for benchmarks, in addition to `vlmgym bench`."""
+"""Action scripts and timed trials for benchmarks, in addition to those of `vlmgym bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmgym.sandbox.envs.vector.make import make_vec
 
 
 def repeat(work: Callable[[], int]) -> Trial:
-    """Return a trial that repeats `work` and measures units per second; `work` returns how many units it has done."""
+    """Return a trial that repeats `work` and measures units per second; `work` returns the number of units done."""
 
     def turn(seconds: float) -> float:
         work()  # warm up the caches

@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.step_time
 
 A forward pass takes two FLOPs per parameter and token. Computing the log-probabilities of the actor and of the
-reference model takes one forward pass each. The update costs as much as four forward passes: one, its recomputation,
-and a backward pass, which costs as much as two. For each token of the longest response, generation reads the weights
-and the KV cache of all sequences.
+reference model takes one forward pass each. The update costs as much as four forward passes: a forward pass, its
+recomputation, and a backward pass, which costs as much as two. For each token of the longest response, generation reads
+the weights and the KV cache of all sequences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARAMETERS, CACHE = 8.3e9, 28 * 2 * 4 * 128 * 2
 head dimension x 2 (bytes of a bfloat16)."""
 GPUS, TENSOR_PARALLEL, PROMPTS, RESPONSES = 4, 2, 128, 8
 PROMPT, RESPONSE, LONGEST = 780, 300, 1024
-"""Numbers of tokens: of a prompt, of an average response (an assumption), and of the longest response."""
+"""Numbers of tokens in a prompt, in an average response (an assumption), and in the longest response."""
 HARDWARE = {"A100": (312e12, 2.0e12), "H100": (989e12, 3.35e12)}
 """Peak bfloat16 FLOPS, and peak memory bandwidth in bytes per second, from NVIDIA's data sheets for the 80 GB SXM
 modules."""

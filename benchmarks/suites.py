@@ -62,10 +62,10 @@ class FreezeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreezeConfig:
-    """Freeze all suites again with their current settings, while they are not published."""
+    """Freeze all suites again with their current settings, before they are published."""
 
     changed: bool = False
-    """Measure baselines only of games whose hash has changed, which takes seconds instead of minutes."""
+    """Measure baselines only for games whose hash has changed, which takes seconds instead of minutes."""
 
 
 named = tyro.conf.subcommand

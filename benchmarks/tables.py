@@ -1,16 +1,15 @@
-"""Measure time and memory of opening large tables and reading random rows.
+"""Measure the time and memory that it takes to open large tables and read random rows.
 
 pip install -e .[data] && python -m benchmarks.tables --rows 5000000
 
-The rows resemble OSV-5M. Each file is written, opened and read twice, each time in a new process, and then
-removed. It is in the page cache while it is read, as after a download.
+The rows resemble OSV-5M. Each file is written once, opened and read twice, each time in a new process, and removed.
+Files are in the page cache while they are read, as after a download.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -80,8 +79,8 @@ def measure(path: str, reads: int) -> dict[str, float]:
 
     Returns:
         Seconds to open the table (`opened`); mean and 99th percentile of the milliseconds to read a row (`mean`,
-        `p99`); and memory in MB: the increase in resident memory (`resident`), the increase in resident pages of mapped
-        files (`mapped`), and the peak resident memory of the process (`peak`).
+        `p99`); and the increases in MB of resident memory (`resident`) and of resident pages of mapped files
+        (`mapped`).
     """
     before, mapped_before = memory()
     started = time.perf_counter()
@@ -98,7 +97,6 @@ def measure(path: str, reads: int) -> dict[str, float]:
         "opened": opened,
         "resident": after - before,
         "mapped": mapped - mapped_before,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
         "mean": 1e3 * float(np.mean(times)),
         "p99": 1e3 * float(np.quantile(times, 0.99)),
     }

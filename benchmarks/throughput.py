@@ -10,11 +10,12 @@ same actions are played again. The part `environments` times a few steps of thou
 are legal in 2048, too, and environments start after different numbers of moves.
 
 gymnasium-2048 renders 640 x 640 images with Gymnasium's wrappers `AddRenderObservation` and `ResizeObservation`, which
-use OpenCV, much faster than Pillow, pygame or NumPy. `pip install -e .[bench]` installs them. The limit is the speed of
-`np.copyto` for one frame per environment step into preallocated memory, with a source and a destination for each
-environment, so that no frame stays in the processor's cache.
+use OpenCV. This is much faster than with Pillow, pygame or NumPy. `pip install -e .[bench]` installs the packages. The
+limit is the speed of `np.copyto` for one frame per environment step into preallocated memory, with a source and a
+destination for each environment, so that no frame stays in the processor's cache.
 
-The part `encoding` runs `encoding.py`. It and OpenCV are imported only on use: worker processes import this script.
+The part `encoding` runs `encoding.py`. That script and OpenCV are imported only when they are used, because worker
+processes import this one.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ WORKERS = (0, 1, 2)
 LIMIT = "limit: one np.copyto of a frame per step"
 ASYNC, SYNC = "AsyncVectorEnv, gymnasium-2048", "SyncVectorEnv, gymnasium-2048"
 SCRIPTED = 20_000
-"""Approximate number of actions in a script: more than the caches of games can hold."""
+"""Approximate number of actions in a script: more than the games' caches can hold."""
 ENCODING = 0.3
 """Length of a trial in the part `encoding`, relative to other parts."""
 SPREAD = {"2048": 100, "shisensho": 20, "swap": 20}

@@ -5,8 +5,8 @@
 
 Continues the training of a tiny model that has learned 2048, with demonstrations on images like those of the suite;
 then plays the suite and packs the run. The image processor shrinks images to the size that the model was trained on.
-The chat template replaces the text of every prompt by the one sentence that the model was trained on, so that it plays
-all games as if they were 2048.
+The chat template replaces the text of every prompt with the one sentence that the model was trained on, so the model
+plays all games as if they were 2048.
 """
 
 from __future__ import annotations

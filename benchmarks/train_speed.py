@@ -86,7 +86,7 @@ class Clock(TrainerCallback):
 
 
 def cpu_seconds() -> float:
-    """Return the sum of the CPU seconds of this process and its children."""
+    """Return the total CPU seconds of this process and its children."""
     found = [child.cpu_times() for child in psutil.Process().children()]
     return float(time.process_time() + sum(each.user + each.system for each in found))
 
@@ -99,7 +99,7 @@ def make_trainer(*args: Any, **options: Any) -> Trainer:
 
 
 def our_steps(config: TrainConfig, run: TrainingRun, steps: int) -> tuple[SECONDS, list[dict[str, float]]]:
-    """Return the times and the metrics of training steps by vlmgym."""
+    """Take training steps with vlmgym; return their times and metrics."""
     times, rows, processes = [], [], Processes(size=config.num_processes)
     trainer = make_trainer(config, run, processes=processes)
     with processes.running(partial(make_trainer, config, run, trainer.curriculum)):
@@ -131,7 +131,7 @@ def peak_memory(args: list[str], processes: int, folder: Path) -> float:
 
 
 def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: Path) -> SECONDS:
-    """Return the times of training steps by TRL on the same states."""
+    """Take training steps with TRL on the same states; return their times."""
     curriculum = config.make_curriculum()
     rows = range(config.prompts * options.steps)
     picks = curriculum.picks(curriculum.begin(), config.seed, rows)

@@ -44,8 +44,12 @@ def generation_facts(model: LocalModel) -> dict[str, Any]:
     greedy = model.generate(requests, TOKENS, temperature=0)
     sampled = model.generate(requests, TOKENS, temperature=1)
     long = request(0, more=" up" * model.context)
-    first = greedy[0]
+    first, second = greedy[:2]
     assert isinstance(first, Reply)
+    assert isinstance(second, Reply)
+    assert second.prompt_tokens is not None
+    with patch.object(model, "context", second.prompt_tokens + 3):
+        little_room = as_json(model.generate(requests[:2], TOKENS, temperature=0))
     stop = re.compile("[ -~]{2,4}").search(first.text, 4)
     assert stop, first.text
     end = stop[0]  # ASCII, because a stop sequence must consist of whole characters
@@ -60,6 +64,7 @@ def generation_facts(model: LocalModel) -> dict[str, Any]:
         "other seeds": as_json(model.generate([request(0, i) for i in range(4)], TOKENS, temperature=1)),
         "one of one": as_json(model.generate([request(0, i) for i in range(4)], TOKENS, top_k=1)),
         "too long": as_json(model.generate([long, requests[1]], TOKENS, temperature=0)),
+        "little room": little_room,
         "only too long": as_json(model.generate([long], TOKENS)),
         "stop": [end, as_json(model.generate(requests[:1], TOKENS, temperature=0, stop=[end]))[0]],
         "without image": as_json(model.generate([GenerationRequest([], "hello", 1)], TOKENS)),

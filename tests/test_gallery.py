@@ -8,7 +8,7 @@ from PIL import Image
 
 from vlmgym.cli.gallery.command import GalleryConfig, gallery
 from vlmgym.cli.gallery.items import items_of
-from vlmgym.cli.gallery.page import write_page
+from vlmgym.cli.gallery.page import render_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
@@ -82,18 +82,18 @@ def test_game_of_a_user_without_oracle(lamps):
     (item,) = (one for one in items_of() if one.name == "lamps")
     assert item.about.startswith("Switch off all lamps.")
     assert (item.title, item.game) == ("Lamps", "lamps-v0")
-    html = write_page([item], SIZE)
+    html = render_page([item], SIZE)
     assert html.count("<figure") == 2 * len(LEVELS)
     assert 'class="panel example"' not in html
 
 
 def test_text_is_escaped(path, monkeypatch):
-    html = write_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
+    html = render_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
     (item,) = items_of(["nlvr2"])
     monkeypatch.setattr(Nlvr2, "caption", lambda *_: evil)
-    html = write_page([replace(item, title=evil, about=evil)], SIZE)
+    html = render_page([replace(item, title=evil, about=evil)], SIZE)
     assert html.count('class="caption"') == 2 * len(LEVELS)
     assert "<b" not in html.replace("<body", "")
 

@@ -103,6 +103,7 @@ def test_curve_interval_ends_at_that_of_the_summary(episodes, rewards):
     assert curve.mean[-1] == pytest.approx(summary.score_mean)
     if summary.score_ci is not None:
         assert [end[-1] for end in curve.interval] == pytest.approx(summary.score_ci)
+        assert curve.interval[0][0] == curve.interval[1][0] == 0  # no rewards before the first turn
     elif curve.interval is not None:  # equal scores
         assert curve.interval[0][-1] == curve.interval[1][-1]
 

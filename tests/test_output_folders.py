@@ -146,7 +146,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip slow measurements and drawings; files are still written."""
     for name, result in (("calibrate", None), ("write_page", "page"), ("draw_plots", b"plots"), ("_summary", "")):
         monkeypatch.setattr(calibration, name, lambda *_, result=result: result)
-    monkeypatch.setattr(gallery, "write_page", lambda *_: '<meta name="generator" content="vlmgym">')
+    monkeypatch.setattr(gallery, "render_page", lambda *_: '<meta name="generator" content="vlmgym">')
     monkeypatch.setattr(gallery, "draw_poster", lambda *_: b"tEXtSoftware\0vlmgym")
     monkeypatch.setattr("vlmgym.evaluation.curves.draw_curves", lambda *_: b"curves")
 

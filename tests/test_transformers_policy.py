@@ -66,6 +66,13 @@ def test_overlong_prompt_fails_alone(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_each_response_may_fill_the_context(facts: dict[str, Any]) -> None:
+    for (cut, length, tokens, reason), (text, *_), room in zip(facts["little room"], facts["greedy"], (10, 3)):
+        assert (length + tokens, tokens, reason) == (facts["little room"][1][1] + 3, room, "length")
+        assert text.startswith(cut.rstrip("\ufffd"))
+
+
+@pytest.mark.slow
 def test_stop_sequences(facts: dict[str, Any]) -> None:
     stop, (text, _, tokens, reason) = facts["stop"]
     whole = facts["greedy"][0][0]

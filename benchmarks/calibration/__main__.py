@@ -33,7 +33,7 @@ FEWEST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig:
-    """Options of the command line."""
+    """Command-line options."""
 
     game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
     """Names, such as 2048 or shisensho_images. Default: all."""
@@ -66,7 +66,7 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
 
 
 def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads: Any, console: Console) -> Calibration:
-    # One thread is fastest for small matrices. Each `with` needs a new limit, because leaving it restores the old one.
+    # One thread is fastest for small matrices. Each `with` needs a new limit, because exiting it restores the old one.
     with threads.threadpool_limits(1), console.status(spec.name) as status:
         samples = Samples(config.episodes, config.images)
         measured = calibrate(spec, samples, partial(_show, status, spec.name))

@@ -10,7 +10,7 @@ from benchmarks.calibration.formatting import number, percent, written
 from benchmarks.calibration.measure import Calibration
 
 FLAT = 0.1
-"""Maximum effect of one difficulty on the criterion of the other, relative to the effect of that other difficulty."""
+"""Maximum effect of one difficulty on the other difficulty's criterion, relative to the latter's own effect on it."""
 READABLE = 0.95
 """Required accuracy of the reader fitted to perception level 4 (lower end of its interval)."""
 

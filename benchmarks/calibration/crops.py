@@ -20,8 +20,8 @@ WIDEST = 2048
 """Maximum width of a strip of crops that is resized in one call."""
 
 SEEDS, MOVES = 5, 60
-"""Number of episodes of random play and of oracle play each, and maximum number of turns of an episode, from which the
-kinds of cells are collected."""
+"""Number of episodes played at random, and as many by the oracle, and maximum number of turns per episode, when
+collecting the kinds of cells."""
 
 CORNERED = 16
 """Number of pictures in `picture_corners`."""
@@ -59,7 +59,7 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 @lru_cache
 def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
-    """Return all different cells on boards of random and of oracle play, in a fixed order."""
+    """Return all distinct cells that occur in random play and oracle play, in a fixed order."""
     assert isinstance(game, BoardGame)
     found: set[Hashable] = set()
     for seed in range(2 * SEEDS):

@@ -104,7 +104,7 @@ def falls(steps: Mapping[int, Estimate]) -> bool:
 
 
 def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], centre: int = 3) -> float:
-    """Return the largest effect of one difficulty on the criterion of the other, relative to the effect of that other.
+    """Return the largest effect of one difficulty on the other's criterion, relative to the other's own effect on it.
 
     Args:
         levels: Criterion by level of the difficulty that should not affect it.
@@ -112,9 +112,8 @@ def drift(levels: Mapping[int, Estimate], difficulty: Mapping[int, Estimate], ce
         centre: Level at which both were measured with the same settings.
 
     Returns:
-        The largest absolute value of an end of the intervals of the differences between `levels` and their centre,
-        divided by the absolute difference between the lowest and the highest level of `difficulty`; infinity if that
-        is 0.
+        The largest absolute interval end of the differences between `levels` and their centre, divided by the absolute
+        difference between the lowest and the highest level of `difficulty`; infinity if that difference is 0.
     """
     reach = abs(difficulty[min(difficulty)].mean - difficulty[max(difficulty)].mean)
     ends = [levels[level].minus(levels[centre]) for level in levels if level != centre]

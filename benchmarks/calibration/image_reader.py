@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 TRAINING, TESTING, FITTING, HAZE = range(4)
 """Seed streams, so that training and test images differ."""
 HAZES = 8
-"""Samples of haze per crop in the comparison of the two difficulties; several, so that haze adds little variance."""
+"""Hazy copies per crop when comparing the two difficulties; several copies, so that haze adds little variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LevelOneReader:
 
         Args:
             images: Crops of the images of the `TESTING` stream, in order.
-            only: Labels to choose from; they must include all labels of the crops.
+            only: Labels to choose from, which must include all labels of the crops; ignored with `one_example`.
             one_example: See `ReadingSpec.one_example`; the game must be at reasoning level 3.
         """
         templates = self._templates.among(only)

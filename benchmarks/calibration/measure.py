@@ -60,7 +60,7 @@ class Calibration:
 
 
 def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = lambda _: None) -> Calibration:
-    """Measure a game.
+    """Measure play and image reading at all levels of a game.
 
     Args:
         spec: Game to measure.
@@ -76,7 +76,7 @@ def calibrate(spec: Spec, samples: Samples, progress: Callable[[str], None] = la
     play_elsewhere = {3: plays[3][chosen.player][chosen.measure]}
     for level in LEVELS:
         if level != 3:
-            # Other seeds than at level 3, so that equal results are not due to equal seeds.
+            # Different seeds from level 3, so that equal results are not due to equal seeds.
             episodes = samples.episodes_of(spec, chosen.player)
             game = spec.at(perception=level)
             seed = level * samples.episodes

@@ -98,7 +98,7 @@ class _Play:
 
 
 def action_count(game: AnyGame) -> int | None:
-    """Return the size of the action space, None if not finite."""
+    """Return the size of the action space, or None if it is not finite."""
     space = game.action_space
     if isinstance(space, spaces.Discrete):
         return int(space.n)

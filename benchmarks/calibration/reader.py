@@ -82,8 +82,8 @@ def fitted_accuracy(
         all_variants: See `ReadingSpec.all_variants`.
 
     Returns:
-        Number of correct labels, number of test crops, and True if no other crops exist, because every kind has only
-        one crop or all variants were tested.
+        Number of correct labels, number of test crops, and whether these are all the crops there can be, because every
+        kind has only one crop or all variants were tested.
 
     Raises:
         UsageError: scikit-learn is not installed.

@@ -25,7 +25,7 @@ class Effort:
     Attributes:
         description: Unit of the count.
         count: Count for one state.
-        whole: Count only in the initial state, because one plan serves the whole episode.
+        whole: Count only in the initial state, because one plan covers the whole episode.
     """
 
     description: str
@@ -52,13 +52,13 @@ class ReadingSpec:
 
     Attributes:
         unit: Content of one crop, such as `cell`.
-        crop: Crop a random image.
+        crop: Function that crops a random image.
         haze: Standard deviation of the noise added for the level-1 reader; 1 is the pixel range. Without noise, easy
-            levels are read almost perfectly and cannot be compared. With None, it is the result of `margin_haze`.
+            levels are read almost perfectly and cannot be compared. None means the result of `margin_haze`.
         training_overrides: Config overrides for the training images of the level-1 reader, so that it knows the kinds
             of all levels.
         aspects: The fitted reader learns each word of a label separately; a label is correct if all words are.
-        all_variants: The fitted reader is tested on every variant of the sprite of a cell, by cross-validation.
+        all_variants: The fitted reader is tested on every variant of a cell's sprite, by cross-validation.
         one_example: The level-1 reader is retrained for each board, on the level-1 board of the same seed.
     """
 
@@ -86,7 +86,7 @@ class Spec:
         turns: Maximum number of turns by player, for all players to measure.
         naive: The naive player, if any.
         facts: Numbers about an initial state, measured as the player `questions`.
-        oracle_share: Number of episodes of the oracle, relative to the other players.
+        oracle_share: Number of oracle episodes, relative to the other players' number.
         notes: Markdown notes for the page.
     """
 

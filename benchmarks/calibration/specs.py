@@ -28,7 +28,7 @@ _GUESS = "the probability that a random action is legal, in random legal play; l
 _SURVIVED = "the number of turns until random legal play ends, at most 2,000; levels are compared by their ratio"
 _LEGAL = Criterion("random-legal", "share legal", log=True, label="share of legal actions", why=_GUESS)
 _NUMBERS = (0, *(2**power for power in range(1, 14)))
-"""Cells of 2048 with a colour of their own; all tiles above 8192 share one."""
+"""Cells of 2048 with their own colour; all tiles above 8192 share one."""
 
 
 def _effort_2048(game: Any, state: Any) -> int:

@@ -13,15 +13,15 @@ from vlmgym.sandbox.games.scenes.scene import RADII
 from vlmgym.sandbox.rendering.degrade import degrade
 
 OBJECT = 1.1 * RADII["large"] / 1000
-"""Half the side of the crop of an object, relative to the side of the unscaled image; large objects fit in."""
+"""Half the side of an object's crop, relative to the side of the unscaled image, so that large objects fit."""
 DEGREES = 12.0
-"""Side of the crop of a mark, in degrees."""
+"""Side of a mark's crop, in degrees."""
 CITIES = 2000
-"""Config field `cities` at all levels, equal to its default at level 3."""
+"""Value of the config field `cities` at all levels: its default at level 3."""
 PARTS = 3
 """Rows and columns into which a crop is divided; readers name the row and column of the mark."""
 QUARTERS = 2
-"""Rows and columns of crops of a photograph."""
+"""Rows and columns into which a photograph is cropped."""
 
 Point = tuple[float, float]
 

@@ -37,7 +37,7 @@ def _beginning(question: str) -> str:
 
 
 def _large_city(game: AnyGame) -> Callable[[Any], str]:
-    """Return a player that answers with the one of the `KNOWN_CITIES` largest cities that is nearest to the mark."""
+    """Return a player that answers with whichever of the `KNOWN_CITIES` largest cities is nearest to the mark."""
     known = [gazetteer().city_at(number) for number in range(KNOWN_CITIES)]
     places = np.radians([(city.latitude, city.longitude) for city in known])
     upright = np.stack(

@@ -4,10 +4,10 @@
     .venv-train/bin/python -m benchmarks.learning --task 4x4         # tasks: benchmarks/learning/tasks.py
 
 For each seed, a tiny model is initialised and trained by SFT once; each algorithm continues from it. Models are
-measured in validation states, sampled at temperature 1 and greedily. There are two kinds of controls: the trained model
-sees grey images or images of other states, and another model is trained on grey images with the same commands. Some
-small boards occur in both training and validation, so models are also measured only on those that did not occur in
-training. Writes docs/learning/TASK.md and its image.
+measured in validation states, with sampling at temperature 1 and with greedy decoding. There are two kinds of controls:
+the trained model sees grey images or images of other states, and another model is trained on grey images with the same
+commands. Some small boards occur in both training and validation, so models are also measured only on boards that did
+not occur in training. Writes docs/learning/TASK.md and its image.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Options:
 
 
 def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, ValidationResult]:
-    """Return validation results of the model of a run by condition; measure only if there is no file of results."""
+    """Return the validation results of a run's model by condition; measure only if there is no results file."""
 
     def find() -> dict[str, Any]:
         config = read_config(args)
@@ -101,7 +101,7 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, Valida
 def measure_novel(
     folder: Path, sft_args: Sequence[str], rl_args: Sequence[str], answers: int
 ) -> ValidationResult | None:
-    """Return the validation result of the model of a run in states that did not occur in training.
+    """Return the validation result of a run's model in states that did not occur in training.
 
     Args:
         folder: Folder of the run.
@@ -139,7 +139,7 @@ def measure_chance(folder: Path, sft_args: Sequence[str], answers: int) -> tuple
 
 
 def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollout]:
-    """Start `count` episodes in validation states."""
+    """Start `count` episodes, each in a validation state."""
     curriculum = config.make_curriculum()
     return validation_episodes(config, curriculum, curriculum.begin(), count)
 
@@ -147,7 +147,7 @@ def validation_episodes_of(config: TrainConfig, count: int) -> list[EpisodeRollo
 def run_seed(options: Options, seed: int) -> list[Trained]:
     """Train and measure all algorithms for a seed."""
     shared = ["--preset", "single_moves", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
-    # Only single answers are measured, where no prompt reports a rejected answer, so SFT needs no random turns before.
+    # Only single answers are measured, whose prompts never report a rejected answer, so SFT needs no random turns.
     shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:

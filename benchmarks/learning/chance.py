@@ -11,7 +11,7 @@ from vlmgym.rollout.states import action_rewards
 
 
 def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
-    """Return the mean reward of random answers and of the best constant answer.
+    """Return the mean rewards of random answers and of the best constant answer.
 
     Args:
         episodes: Episodes of one game, each in the state to respond to.

@@ -39,7 +39,7 @@ SHARED = shlex.split("--preset single_moves --evaluation.episodes 0 --evaluation
 PPO = shlex.split(
     f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
 )
-# The critic's loss has a small weight: its gradient also changes the policy's weights, which would forget the format.
+# The critic's loss has a small weight: its gradient also changes the policy, which would otherwise forget the format.
 RUNS: dict[str, list[str]] = {
     "lambda 1": ["--ppo.lam", "1", "--ppo.value-coef", "0.01"],
     "lambda 0.5": ["--ppo.lam", "0.5", "--ppo.value-coef", "0.01"],
@@ -100,7 +100,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Trained:
-    """A run with its duration, its metrics per step, and its validation results before and after."""
+    """A run with its duration, its metrics per step, and its validation results before and after PPO."""
 
     run: str
     seed: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A task with single answers and rewards of 0 or 1, so that the mean reward is the share of rewarded answers.
+    """A task with single answers and rewards of 0 or 1, so the mean reward is the share of rewarded answers.
 
     Attributes:
         args: Options of `training.local.train`.

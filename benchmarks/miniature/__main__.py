@@ -3,10 +3,10 @@
     .venv-train/bin/python -m benchmarks.miniature                          # all games and seeds: hours
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0   # part of it
 
-In each game, all runs that continue another run take the same number of steps. G0 continues a run with demonstrations
-on grey images, the others one with demonstrations on true images. All models play whole games on the same held-out
-seeds. Each result is a small file in `--results`. A run with a result is neither trained nor played again, on any
-machine, so the command can be stopped and continued. Every core runs one game with one seed, in a separate process.
+In each game, all runs that continue another run take the same number of steps. G0 continues a run that was trained on
+demonstrations with grey images; the others continue one with true images. All models play whole games on the same
+held-out seeds. Each result is a small file in `--results`. A run with a result is neither trained nor played again, on
+any machine, so the command can be stopped and continued. Every core runs one game with one seed, in a separate process.
 Writes a page and its images next to the folder of results, by default docs/learning/whole_games.md.
 """
 
@@ -36,9 +36,9 @@ class Options:
     """Train, play whole games, and write a page."""
 
     games: tuple[str, ...] = tuple(GAMES)
-    """Games."""
+    """Games to train on."""
     seeds: tuple[int, ...] | None = None
-    """Seeds of training. Default: all."""
+    """Training seeds. Default: all."""
     runs: tuple[str, ...] | None = None
     """Runs, such as "G1, GRPO". Default: all."""
     episodes: int = 200
@@ -97,7 +97,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def measure_in_parallel(groups: Sequence[tuple[str, int]], options: Options, jobs: int) -> None:
-    """Run this command for each game with each seed, in up to `jobs` processes; raise `UsageError` if any fails."""
+    """Run this command once per game and seed, in up to `jobs` processes at a time; raise `UsageError` if any fails."""
     runs = [] if options.runs is None else ["--runs", *options.runs]
     folders = ["--output-dir", str(options.output_dir), "--results", str(options.results)]
     command = [sys.executable, "-m", "benchmarks.miniature", *runs, *folders, "--episodes", str(options.episodes)]

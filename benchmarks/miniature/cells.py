@@ -35,7 +35,7 @@ class Cell:
         return f"{self.game}-{self.seed}-{self.run.lower().replace(', ', '-').replace(' ', '-')}"
 
     def train(self, runs: Path) -> float:
-        """Train, after the run that this one continues, unless done; return the minutes of this run alone."""
+        """Train this run unless done, after the run that it continues; return the minutes of this run alone."""
         start = GAMES[self.game].runs[self.run].start
         more = []
         if start is not None:
@@ -105,7 +105,9 @@ def measure_policies(game: str, results: Path, episodes: int) -> None:
         config = read_config(run_args(game, 0, DEMONSTRATIONS))
         return {policy: play_policy(config, policy, TURNS, episodes) for policy in POLICIES}
 
-    once(_policies(game, results), find)
+    path = _policies(game, results)
+    if any(len(found["score"]) != episodes for found in once(path, find).values()):
+        raise UsageError(f"{path} has another number of games: remove it to measure again")
 
 
 def policies_of(game: str, results: Path) -> dict[str, Any]:

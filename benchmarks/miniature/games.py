@@ -121,10 +121,10 @@ def run_args(name: str, seed: int, run: str) -> list[str]:
     game, one = GAMES[name], GAMES[name].runs[run]
     args = ["--preset", "tiny", "--games", name, "--seed", str(seed), *game.args]
     args += ["--evaluation.episodes", "0", "--evaluation.states", "0", "--record-interval", "0"]
-    args += ["--processes", "1"]  # results depend on their number by rounding
+    args += ["--processes", "1"]  # their number affects rounding, and so the results
     if one.start is None:
         args += ["--steps", "0", "--sft.steps", str(game.batches)]
-    elif one.sft:  # another seed, else demonstrations would be repeated
+    elif one.sft:  # another seed, or demonstrations would be repeated
         args += ["--seed", str(seed + 1000), "--steps", "0", "--sft.steps", str(game.steps)]
     else:
         args += ["--sft.steps", "0", "--steps", str(game.steps), *game.rl_args]

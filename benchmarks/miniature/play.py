@@ -1,4 +1,4 @@
-"""Whole games on held-out seeds, by a trained model or by a policy that knows the state."""
+"""Whole games on held-out seeds, played by a trained model or by a policy that knows the state."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
         config: Options of its training.
         turns: Maximum number of turns.
         count: Number of games.
-        images: Images shown; `shuffled` are those of another game at the same turn, or, if all other games have ended,
-            the last ones of one of these.
+        images: Images shown; `shuffled` shows those of another game at the same turn, or the last images of another
+            game if all others have ended.
     """
     (game,) = config.make_curriculum().games
     settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)

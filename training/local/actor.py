@@ -35,7 +35,7 @@ KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Supported model types in transformers; others, such as mixtures of experts, have other layers."""
 T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
-"""Gives token sampling a random stream separate from the sampling of states."""
+"""Gives token sampling its own random stream, separate from state sampling."""
 _LOADING = threading.Lock()
 """Held while a model loads: when two threads load models simultaneously, transformers mistakes some weights for
 missing and initialises them at random."""
@@ -60,7 +60,7 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class _Prefill:
-    """Forward pass over distinct prompts, with mask and positions copied for each response.
+    """Results of a forward pass over distinct prompts, with mask and positions copied for each response.
 
     Attributes:
         hidden: Hidden states of the last layer, shape (prompts, longest prompt, width).
@@ -82,7 +82,8 @@ class _Prefill:
 class Actor(nn.Module):
     """The Qwen-VL in training.
 
-    For PPO, a value head reads the last layer's hidden state, concatenated with its mean over the image tokens.
+    For PPO, a value head reads a token's hidden state in the last layer, concatenated with the mean hidden state of the
+    image tokens.
     """
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
@@ -101,14 +102,14 @@ class Actor(nn.Module):
         if (kind := model.config.model_type) not in KINDS:
             raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {', '.join(KINDS)}")
         self._recomputes = config.gradient_checkpointing
-        """With gradient checkpointing, layers in training mode keep no cache that samples of a prompt could share."""
+        """With gradient checkpointing, layers in training mode keep no cache for samples to share."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.suppressed = image_token_ids(model.config)
         """Image tokens, which are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
-        """Tokens that end a response; a server of the checkpoint stops at the same ones."""
+        """Tokens that end a response, as when a server runs the checkpoint."""
         text_config = model.config.get_text_config()
         self.context: int = text_config.max_position_embeddings
         self.adapters = add_lora(model, config.lora) if config.lora else None
@@ -162,8 +163,8 @@ class Actor(nn.Module):
         """Generate responses as token ids; temperature 0 decodes greedily.
 
         A response includes its end token, unless it was cut off. Each prompt is prefilled once; `index` has the index
-        of each response's prompt, and `seeds` each response's own seed, so that sampling does not depend on the rest of
-        the batch. Raises `UsageError` if a prompt exceeds the context.
+        of each response's prompt. `seeds` has a seed per response, so that sampling does not depend on the rest of the
+        batch. Raises `UsageError` if a prompt exceeds the context.
         """
         length = max(len(prompt.ids) for prompt in prompts)
         if length >= self.context:
@@ -344,7 +345,7 @@ def token_seed(seed: Sequence[int], episode: EpisodeRollout) -> int:
 
 
 def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
-    """Deduplicate by object identity; return the unique items in order of appearance, and each item's index in them."""
+    """Deduplicate by object identity; return the unique items in first-seen order, and each item's index among them."""
     known: dict[int, int] = {}
     unique: list[T] = []
     for item in items:

@@ -20,7 +20,7 @@ from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.trained import TrainedRecord
 
 STATE = "trainer.pt"
-"""Name of the file in a checkpoint that has the state of the trainer."""
+"""Name of the checkpoint file with the trainer's state."""
 
 
 def save_checkpoint(

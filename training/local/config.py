@@ -1,4 +1,4 @@
-"""Configuration of a training run. Field docstrings are the help of the command line."""
+"""Configuration of a training run. Field docstrings are the command-line help."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SftConfig(Options):
     """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
     accuracy: Fraction = 0.4
     """Fraction of demonstrations with the expert's answer.
-    The others have random answers, so that the right answers have to be learned from rewards."""
+    The others have random answers, so the right answers have to be learned from rewards."""
     expert: Expert = "greedy"
     """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
     random_turns: NonNegativeInt = 0
@@ -154,7 +154,7 @@ class PpoConfig(Options):
     lam: Fraction = 0.95
     """GAE lambda over turns."""
     gae_over: Literal["turns", "tokens"] = "turns"
-    """What a step of GAE is.
+    """Unit of a GAE step.
     turns: the critic values the state before each response, and all tokens of the response share its advantage.
     tokens: the critic values each token; --ppo.token-gamma and --ppo.token-lam apply within a response."""
     token_gamma: Fraction = 1.0
@@ -238,7 +238,7 @@ class TrainConfig(GameOptions, Options):
     """Preset to start from, which other options override: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a file
     of options. None means tiny, or 1x24gb with --model."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
-    """Algorithm of reinforcement learning."""
+    """Reinforcement learning algorithm."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
@@ -251,7 +251,7 @@ class TrainConfig(GameOptions, Options):
     """Number of processes on a CPU that share the SFT batches, states and updates, each with a copy of the model.
     None means 2 on a CPU with at least two cores and two states per step, otherwise 1."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of states, tokens, minibatches, and of the weights of a tiny model."""
+    """Seed of states, tokens and minibatches, and of a tiny model's weights."""
     output_dir: Path | None = None
     """Output folder. None means a new folder in logs/."""
     resume: Path | None = None
@@ -268,7 +268,7 @@ class TrainConfig(GameOptions, Options):
     wandb: str | None = None
     """Weights & Biases project to log to. TensorBoard files are always written."""
     check: bool = False
-    """Report problems and the schedule of the curriculum, and do not train."""
+    """Report problems and the schedule of the curriculum, without training."""
     blank: bool = False
     """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)

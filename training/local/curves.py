@@ -19,7 +19,7 @@ class Curves:
     """Logs the metrics of each step to a JSONL file, a plot, TensorBoard and, if given, W&B."""
 
     def __init__(self, folder: Path, wandb: Any = None, after: int = 0) -> None:
-        """Open the files; keep existing metrics up to step `after`, and drop later ones, whose steps are repeated."""
+        """Open the files, and drop existing metrics after step `after`, because these steps will be repeated."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._output = OutputFolder(folder)
@@ -56,7 +56,7 @@ class Curves:
 
 
 def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:
-    """Start or resume the Weights & Biases run of a training run; the context is None without a project.
+    """Start or resume the Weights & Biases run of a training run, as a context; without a project, it yields None.
 
     Raises:
         UsageError: Weights & Biases rejects the run.

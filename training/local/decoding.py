@@ -1,7 +1,7 @@
 """Token-by-token forward passes of a Qwen-VL, with much less overhead than transformers' own.
 
-For small models, most of the time of transformers' forward pass of one token is overhead: it builds a mask and rotary
-embeddings, copies the cache to append to it and, if prompts are padded, repeats keys for every query head.
+For small models, transformers' forward pass of one token is mostly overhead: it builds a mask and rotary embeddings,
+copies the cache to append to it and, if prompts are padded, repeats keys for every query head.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.nn import functional as F
 class Decoder:
     """Extends sequences by one token at a time, with a cache that is allocated once.
 
-    All tokens are text, whose position ids are equal along time, height and width, so that the multimodal rotary
-    embeddings of Qwen-VL are ordinary ones.
+    All new tokens are text, whose position ids are equal along time, height and width, so Qwen-VL's multimodal rotary
+    embeddings reduce to ordinary ones.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Decoder:
     def drop(self, finished: Sequence[int]) -> list[int]:
         """Drop finished sequences and return the previous indices of those left, in their new order.
 
-        The last sequences move into the gaps, because copying all others would take as long as a token.
+        The last sequences move into the gaps, because copying all others would take as long as decoding a token.
         """
         count = len(self._cached[0])
         order = list(range(count - len(finished)))
@@ -99,7 +99,7 @@ class Decoder:
 
 
 def _copy_with_room(cached: torch.Tensor, rows: torch.Tensor, steps: int) -> torch.Tensor:
-    """Copy rows of cached keys or values, shape (rows, heads, tokens + steps, head size)."""
+    """Copy rows of cached keys or values, with room for more steps: (rows, heads, tokens + steps, head size)."""
     _, heads, length, size = cached.shape
     room = cached.new_empty(len(rows), heads, length + steps, size)
     room[:, :, :length] = cached[rows]
@@ -107,5 +107,5 @@ def _copy_with_room(cached: torch.Tensor, rows: torch.Tensor, steps: int) -> tor
 
 
 def _rotate(vectors: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Apply rotary embeddings to vectors of shape (rows, heads, size); the first half of `sin` has the other sign."""
+    """Apply rotary embeddings to vectors of shape (rows, heads, size); the first half of `sin` is negated."""
     return vectors * cos + vectors.roll(vectors.shape[-1] // 2, -1) * sin

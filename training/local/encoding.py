@@ -34,8 +34,8 @@ class EncodedPrompt:
     Attributes:
         ids: Tokens, with the image token repeated for each merged patch; int64, shape (tokens,).
         patches: Pixels of all images before normalisation, uint8, shape (patches, channels, pixels per patch). They
-            take an eighth of the memory of the model's input, because they are not repeated for the second frame that
-            the model expects; this matters because all prompts of a step are kept.
+            take an eighth of the memory of the model's float32 input, which also repeats each patch for a second frame;
+            this matters because all prompts of a step are kept.
         grids: Number of patches of each image along time, height and width; int64, shape (images, 3).
         next_position: Position id of the token after the prompt. A text token advances position ids by one, an image by
             the number of merged patches along its longer side.

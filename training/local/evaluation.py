@@ -37,7 +37,7 @@ class TrainedPolicyOptions(PolicyOptions):
 
 
 class TrainedPolicy(BatchPolicy):
-    """Policy of the model in training; answers all prompts that are ready as one batch."""
+    """The model in training as a policy; responds to all pending prompts as one batch."""
 
     name = "training"
     counts_tokens = True
@@ -67,7 +67,7 @@ def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
 
 
 def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
-    """List the distinct games of the last stages of all curriculum entries."""
+    """List the distinct last-stage games of all curriculum entries."""
     return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
 
 
@@ -97,7 +97,7 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play on the same whole episodes as `evaluate_model`; return them in the form of its `episodes`."""
+    """Score random play on the same episodes as `evaluate_model`, and return scores in the form of its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     found = {}
     for games in split_by_id(last_games(curriculum)):
@@ -120,7 +120,7 @@ def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any
     """Distribute games over evaluation runs, because the games of a run must have different ids.
 
     Returns:
-        Each run's games, keyed by their names in `result.json`: the id, followed by a number if it was used before.
+        Each run's games, keyed by their names in `result.json`: the id, numbered if an earlier game has the same id.
     """
     runs: list[dict[str, Game[Any, Any]]] = []
     for game in games:

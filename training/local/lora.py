@@ -35,7 +35,7 @@ def load_adapters(adapted: Any, folder: Path) -> None:
 
 
 def save_merged(model: Any, folder: Path) -> None:
-    """Save the base model with its adapters merged into the weights; the model in memory does not change at all."""
+    """Save the base model with its adapters merged into the weights; the model in memory is unchanged."""
     from peft.tuners.lora import LoraLayer
 
     layers = {

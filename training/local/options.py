@@ -35,7 +35,7 @@ def read_config(args: Sequence[str]) -> TrainConfig:
 
 
 def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:
-    """Adapt a built-in preset, written for 2048, to other games: drop config fields, states and rewards of 2048."""
+    """Adapt a built-in preset, written for 2048, to other games: drop 2048's config fields, states and rewards."""
     if curriculum is None:
         games = {make_game(name) for name in names}
         fields = [] if names == DEFAULT_GAMES else ["--config"]
@@ -86,7 +86,7 @@ def drop_options(options: Sequence[str], *names: str) -> list[str]:
 
 
 def read_preset(preset: str) -> list[str]:
-    """Read the options of a built-in preset or of a file, which may have # comments; raise `UsageError` on failure."""
+    """Read options from a built-in preset or a file, ignoring # comments; raise `UsageError` on failure."""
     builtin = PRESETS / f"{preset}.args"
     path = builtin if builtin.is_file() else Path(preset)
     try:

@@ -22,7 +22,7 @@ from vlmgym.workers.process import WorkerProcess, receive_value
 
 T = TypeVar("T")
 JOIN_TIMEOUT = timedelta(minutes=5)
-"""Timeout for connecting all processes. A process that dies in this time is noticed only at the timeout."""
+"""Timeout for connecting all processes. If one dies while connecting, this is noticed only at the timeout."""
 LONGEST_WAIT = timedelta(days=7)
 """Timeout for waiting on a connected process, which may be busy with an evaluation. If it dies, the others notice
 immediately."""
@@ -33,7 +33,7 @@ class LostProcessError(TrainingError):
 
 
 class Processes:
-    """All processes of a training run, as seen from the one with `rank`. By default it is the only one.
+    """All processes of a training run, as seen from the one with `rank`. By default, there is only one process.
 
     With `calling`, the first process calls a trainer method in the other processes while it runs the same method
     itself. Within such a call, all processes exchange results in the same order (`gather`, `sum_gradients`), so that
@@ -71,12 +71,12 @@ class Processes:
             TrainingError: Another process died, or its trainer raised this error.
         """
         for worker in self._workers:
-            with suppress(ChannelClosed):  # it died, which `_receive` reports
+            with suppress(ChannelClosed):  # if it died, `_receive` reports it
                 worker.send(worker.pack(method, *args))
         try:
             yield
         except BaseException as error:
-            self.leave()  # so that all others notice, and no later call receives results of this one
+            self.leave()  # so that all others notice, and no later call receives this call's results
             if isinstance(error, LostProcessError):
                 for worker in self._workers:
                     with suppress(LostProcessError):  # this worker only noticed that another one ended
@@ -86,7 +86,7 @@ class Processes:
             _receive(worker)
 
     def join(self, store: str) -> None:
-        """Connect this process to all others; they meet at the file `store`, a URL."""
+        """Connect this process to all others through a file, given as the URL `store`."""
         if self.size > 1:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
             try:
@@ -134,7 +134,7 @@ def _noticing_losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "gloo/transport" not in str(error):  # another error, such as full memory
+        if "gloo/transport" not in str(error):  # another error, such as running out of memory
             raise
         raise LostProcessError("another process of the run ended") from error
 

@@ -12,7 +12,7 @@ from vlmgym.terminal import ProgressWithStatus
 LOG_INTERVAL = 10
 """Steps between printed lines if the output is not a terminal."""
 SMOOTHING = 0.9
-"""Weight of the previous value in the exponential moving average of the reward shown."""
+"""Weight of the previous value in the exponential moving average of the displayed reward."""
 
 
 class SftProgress(ProgressWithStatus):
@@ -44,7 +44,7 @@ class StepProgress(ProgressWithStatus):
         self._reward: float | None = None
 
     def show(self, step: int, row: Mapping[str, float]) -> None:
-        """Show the number of completed steps and the metrics of the last one, which may be empty."""
+        """Show the number of completed steps and, unless `row` is empty, the metrics of the last step."""
         if row:
             reward = row["reward"]
             self._reward = reward if self._reward is None else SMOOTHING * self._reward + (1 - SMOOTHING) * reward

@@ -41,7 +41,7 @@ RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
     *("rollout.batch_size", "processes"),
 )
-"""Options of memory and speed, which may also change when a run is resumed. They affect only the rounding of numbers,
+"""Memory and speed options, which may also change when a run is resumed. They affect only floating-point rounding,
 which can change sampled tokens, especially on another kind of device."""
 GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
 """Options that select games. When a run is resumed, the games are compared instead of these options."""
@@ -74,7 +74,7 @@ class TrainingRun:
 
     @classmethod
     def new(cls, config: TrainConfig) -> TrainingRun:
-        """Choose the folder of a new run; raise `UsageError` if it contains a run, or as `check` does."""
+        """Choose the folder of a new run; raise `UsageError` if it contains a run or fails `check`."""
         run = cls(config.output_dir or _new_folder(config))
         run.check(config)
         if run.options in run.output.owned():
@@ -121,7 +121,7 @@ class TrainingRun:
     def check(self, config: TrainConfig) -> None:
         """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write.
 
-        Also raise it if a folder of the run has files, but no list of those that vlmgym wrote.
+        Also raise it if a folder of the run is not empty, and has no list of files that vlmgym wrote.
         """
         self.output.check_own()
         files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
@@ -169,7 +169,7 @@ class TrainingRun:
 
 
 def resolve_config(config: TrainConfig) -> dict[str, Any]:
-    """Collect options, and the games at all stages of the curriculum, as JSON data, to compare runs on resuming."""
+    """Collect options, and the games of all curriculum stages, as JSON data, to detect changes when resuming a run."""
     curriculum = config.make_curriculum()
     options: dict[str, Any] = to_jsonable_python(config)
     stages = curriculum.to_data()

@@ -47,7 +47,7 @@ OUT_OF_MEMORY = (
     "--lora 64 and --dtype bfloat16"
 )
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""Texts in the RuntimeErrors that torch raises when memory runs out on a CPU, on a GPU and in cuBLAS."""
+"""Parts of the RuntimeError messages when torch runs out of memory on a CPU, on a GPU and in cuBLAS."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -164,7 +164,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
 def fine_tune(trainer: Trainer, console: Console) -> None:
     """Run supervised fine-tuning, or load its checkpoint if it is already done.
 
-    Then keep a copy of the model as the reference of the KL penalty, if that is used.
+    Then keep a copy of the model as the reference model if there is a KL penalty.
     """
     run, config = trainer.run, trainer.config
     if (checkpoint := last_checkpoint(run.sft)) is not None:
@@ -204,7 +204,7 @@ def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterato
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn running out of memory into an error that lists options to lower."""
+    """Turn out-of-memory errors into a `TrainingError` that suggests options to change."""
     try:
         yield
     except (torch.cuda.OutOfMemoryError, MemoryError):

@@ -44,7 +44,7 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
 
 GATE_STATES = 64
-"""Number of states, with one response each, in a check of supervised fine-tuning."""
+"""Number of states, with one response each, per check of supervised fine-tuning."""
 _ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
 """Separate random streams for sampling tokens and for drawing minibatches."""
 
@@ -162,7 +162,7 @@ class Trainer:
     def generate(
         self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
     ) -> list[list[int]]:
-        """Generate a response to each prompt, in all processes; see `Actor.generate`."""
+        """Generate a response to each prompt, divided among all processes; see `Actor.generate`."""
         args = (prompts, seeds, max_tokens, temperature)
         with self.processes.calling("_generate", *args):
             return self._generate(*args)
@@ -205,13 +205,13 @@ class Trainer:
         return {"informative_fraction": informative_fraction(rewards, groups)}
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
-        """Return the value of the final state of each truncated episode; 0 for other episodes and single turns."""
+        """Return the value of each truncated episode's final state; 0 for others, and in single-turn training."""
         bootstrap = [0.0] * len(episodes)
         if self.config.play.max_turns > 1:
             encoder = self.actor.encoder
             truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
             last = [episodes[number].observation_after_limit() for number in truncated]
-            # A value is computed before its token is read, so any token will do.
+            # The critic values a token before it sees the token, so any token will do.
             samples = [TrainSample(encoder.encode(each.messages, each.images), [encoder.end]) for each in last]
             for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
                 bootstrap[number] = float(values[0])
@@ -273,7 +273,7 @@ class Trainer:
         )
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint; raise `DivergedError` if the model outputs numbers that are not finite."""
+        """Write a checkpoint; raise `DivergedError` if the model's outputs are not finite."""
         outputs = () if self._last_sample is None else self._infer(self.actor, [self._last_sample])
         if not all(np.isfinite(numbers).all() for each in outputs for numbers in each):
             raise DivergedError(
@@ -292,7 +292,7 @@ class Trainer:
             self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
 
     def keep_reference(self) -> None:
-        """Keep a frozen copy of the model as the reference of the KL penalty, if that is used."""
+        """Keep a frozen copy of the model as the reference model if there is a KL penalty."""
         if self.config.update.kl_coef:
             with self.processes.calling("keep_reference"):
                 shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
@@ -310,7 +310,7 @@ def compute_ppo_targets(
     For each episode, `samples` and `rewards` have one entry per turn.
     """
     monte_carlo: list[Floats] = []
-    # With lambda below 1, returns contain the critic's own values, so the critic is compared with returns of lambda 1.
+    # With lambda below 1, returns contain the critic's own values, so the critic is compared with lambda-1 returns.
     judge = replace(config, lam=1.0, token_lam=1.0)
     for episode, earned, bootstrap in zip(samples, rewards, bootstrap_values):
         values = [sample.old_values for sample in episode if sample.old_values is not None]

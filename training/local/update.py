@@ -17,10 +17,10 @@ from training.local.errors import DivergedError
 from training.local.processes import ALONE, Processes
 
 MIN_FILL = 0.9
-"""Minimum fraction of each row of a micro-batch that is not padding. Less would waste time on padding, and more would
-need more forward passes."""
+"""Minimum fraction of each row of a micro-batch that is not padding. A lower minimum would waste time on padding, a
+higher one would need more forward passes."""
 MIN_FILL_SHARED = 0.75
-"""The same for samples that share prompts, which each forward pass repeats."""
+"""The same for samples that share prompts; lower, because each forward pass computes its shared prompts again."""
 
 
 def policy_loss(
@@ -90,7 +90,7 @@ def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[in
 def infer(
     actor: Actor, samples: Sequence[TrainSample], temperature: float, micro_batch_size: int
 ) -> tuple[list[Floats], list[Floats]]:
-    """Return the log-probabilities and the values of each sample, without gradients; no values without a critic."""
+    """Compute each sample's log-probabilities and values, without gradients; without a critic, return no values."""
     logprobs: dict[int, Floats] = {}
     values: dict[int, Floats] = {}
     for indices in micro_batches(samples, micro_batch_size):
@@ -119,7 +119,7 @@ def update(
     rng: np.random.Generator,
     processes: Processes = ALONE,
 ) -> dict[str, float]:
-    """Update the model on the samples of a step, once for each minibatch that `rng` draws, in each epoch.
+    """Update the model on the samples of a step, once per minibatch in each epoch; `rng` draws the minibatches.
 
     All processes must pass the same samples and identical `rng`; each computes a share of every gradient.
 
@@ -174,7 +174,7 @@ def update(
 def _policy_loss(
     out: LogProbs, batch: Sequence[TrainSample], weights: torch.Tensor, tokens: int, config: UpdateConfig
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Compute what a micro-batch contributes to the policy loss and the metrics of its minibatch of `tokens` tokens."""
+    """Compute a micro-batch's part of the policy loss and metrics of its minibatch, which has `tokens` tokens."""
     logprobs, device = out.logprobs, out.logprobs.device
     old = logprobs.detach()
     if batch[0].old_logprobs is not None:

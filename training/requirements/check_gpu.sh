@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# After a change of the packages for GPU machines (gpu.txt), check them on a machine without a GPU:
+# After changing the packages for GPU machines (gpu.txt), check them on a machine without a GPU:
 #
 #     bash training/requirements/check_gpu.sh ../vlmgym-gpu
 #

@@ -66,7 +66,7 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-run() { # in the background, because bash handles signals only while it waits
+run() { # in the background, because bash handles signals at once only during `wait`
     "$@" &
     client=$!
     wait "$client"

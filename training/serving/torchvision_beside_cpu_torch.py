@@ -1,6 +1,6 @@
 """Make a CUDA build of torchvision importable next to a CPU build of torch.
 
-PyPI only has CUDA builds of torchvision. Beside a CPU build of torch, the compiled operators of torchvision do not
+PyPI only has CUDA builds of torchvision. Next to a CPU build of torch, the compiled operators of torchvision do not
 load. Torchvision tolerates that, but on import it also registers fake implementations of the operators `nms` and
 `qnms`, which torch rejects because it does not know these operators. Declaring the two operators is enough: the import
 then works, and so do the image transforms that processors of VLMs use. Only calling these two operators, which filter

@@ -186,7 +186,7 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
 def compare_games(
     first: Iterable[EpisodeRecord], second: Iterable[EpisodeRecord], labels: tuple[str, str]
 ) -> dict[str, GameComparison]:
-    """Compare every game for which both runs have a result with the same seed and stage, without keeping records."""
+    """Compare every game with a result in both runs for the same seed and stage; keep no records in memory."""
     a, b = _read(first), _read(second)
     same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
     both = [key for key in a if key in b]

@@ -70,8 +70,8 @@ def mean_curve(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> MeanCu
         return MeanCurve(turns, mean, None)
     shares = all(len(episode.rewards) == 1 and episode.ended for episode in episodes)
     intervals = [
-        confidence_interval(column.tolist(), unit_interval=shares) or (middle, middle)
-        for column, middle in zip(totals.T, mean)
+        confidence_interval(column.tolist(), unit_interval=shares and turn > 0) or (middle, middle)
+        for turn, column, middle in zip(turns.tolist(), totals.T, mean)
     ]
     low, high = np.array(intervals).T
     return MeanCurve(turns, mean, (low, high))

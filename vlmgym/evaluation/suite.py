@@ -92,7 +92,7 @@ class Suite(StrictModel):
     games: dict[str, SuiteGame]
 
     def make_games(self, observation: ObservationType = "image") -> list[Game[Any, Any]]:
-        """Make the games in the suite's versions and configurations.
+        """Make the games with the suite's versions and configurations.
 
         If the observation includes text, games without a text description are left out.
         """
@@ -258,7 +258,7 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
     """Return the name and contents of a run's suite or, without one, of the suite with the most games in common.
 
-    A game is in common if its configuration is the same in both. Ties go to the suite with the closest turn
+    A game counts as common if its configuration is the same in both. Ties go to the suite with the closest turn
     limit. A suite found this way is reduced to the common games. Returns None if no suite has a game in common.
     """
     if run.suite is not None:

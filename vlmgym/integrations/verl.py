@@ -99,7 +99,7 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
     """Convert rows of `vlmgym.make_dataset` to the columns that verl reads from a Parquet file.
 
     Raises:
-        UsageError: Prompts are not chats and repeat earlier turns, which the conversation already keeps.
+        UsageError: The prompts are not chats and repeat earlier turns, which the conversation already keeps.
     """
     if any(Episode.restore(row["snapshot"]).repeats_turns for row in rows):
         raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")

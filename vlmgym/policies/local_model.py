@@ -112,7 +112,7 @@ class LocalModel:
                 fitting = [i for i, length in enumerate(lengths) if length < self.context]
                 if fitting and len(fitting) < len(requests):
                     batch = self._tokenize([requests[i] for i in fitting])
-                room = self.context - batch["input_ids"].shape[1]
+                room = self.context - min(lengths)
                 config = self._config(min(max_tokens, room), list(stop), ignore_eos)
                 sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
                 rows = self._generate_tokens(batch, config, sampler, on_token) if fitting else []
@@ -131,7 +131,7 @@ class LocalModel:
             for length in lengths
         ]
         for i, row in zip(fitting, rows, strict=True):
-            replies[i] = self._reply(row, lengths[i], stop, ignore_eos)
+            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i], stop, ignore_eos)
         return replies
 
     def _tokenize(self, requests: Sequence[GenerationRequest]) -> Any:

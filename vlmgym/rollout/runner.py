@@ -192,7 +192,7 @@ def check_run(policy: Policy, games: Games, settings: PlaySettings) -> None:
             )
     if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
-    concurrent = min(settings.concurrency, settings.episodes * len(played))
+    concurrent = min(settings.concurrency, total_episodes(games, settings))
     each = EPISODE_BYTES + max(map(frame_bytes, played))
     check_memory(concurrent * each, f"{concurrent:,} concurrent episodes", "lower concurrency")
 

@@ -11,7 +11,7 @@ import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.cli.gallery.items import GalleryItem, items_of
-from vlmgym.cli.gallery.page import write_page
+from vlmgym.cli.gallery.page import render_page
 from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.errors import UsageError
 from vlmgym.records.files import check_own_file, write_own_file
@@ -50,7 +50,7 @@ def gallery(config: GalleryConfig) -> None:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0][1]}")
-    write_own_file(config.output, write_page(shown, config.size, left_out).encode())
+    write_own_file(config.output, render_page(shown, config.size, left_out).encode())
     console.print(f"gallery {config.output}", soft_wrap=True)
     if config.poster is not None:
         write_own_file(config.poster, draw_poster(shown))

@@ -46,7 +46,7 @@ class GalleryItem:
         return make_game(self.game, perception, reasoning, size=size, **self.overrides)
 
 
-def position(game: AnyGame, later: int = 0) -> Any:
+def middle_state(game: AnyGame, later: int = 0) -> Any:
     """Return the state halfway through an oracle episode; `later` is added to the seed."""
     episode = Episode(game, game.shown_seed + later)
     states = [episode.state]
@@ -104,7 +104,7 @@ def levels_of(item: GalleryItem, difficulty: Difficulty, size: int) -> list[Leve
     for level in LEVELS:
         perception, reasoning = (level, 3) if difficulty == "perception" else (3, level)
         game = item.at(size, perception, reasoning)
-        found.append(Level(item, difficulty, level, game, position(game, reasoning - 3)))
+        found.append(Level(item, difficulty, level, game, middle_state(game, reasoning - 3)))
     return found
 
 
@@ -136,7 +136,7 @@ def examples(game: AnyGame, state: Any) -> list[Example]:
     def score(title: str, response: str) -> Example:
         return Example(title, response, score_response(game, state, response, np.random.default_rng(game.shown_seed)))
 
-    others = [position(game, 1 + i) for i in range(OTHER_STATES)]
+    others = [middle_state(game, 1 + i) for i in range(OTHER_STATES)]
     blind = (score("correct for another image", _best(game, other)) for other in others)
     return [
         score("from the oracle", _best(game, state)),

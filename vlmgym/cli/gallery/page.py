@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 
 from vlmgym import __version__
-from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of, position
+from vlmgym.cli.gallery.items import Example, GalleryItem, Level, examples, levels_of, middle_state
 from vlmgym.evaluation.report.document import asset, content_policy, marked
 from vlmgym.evaluation.report.images import data_url
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
@@ -19,7 +19,7 @@ from vlmgym.sandbox.registry import game_class
 FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 
 
-def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
+def render_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
     """Build the page; `left_out` has the titles of games that cannot be rendered, with the reasons."""
     folder = files(__package__) / "assets"
     style = asset("base.css") + (folder / "gallery.css").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def write_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple
 
 def _item(item: GalleryItem, size: int) -> str:
     game = item.at(size)
-    state = position(game)
+    state = middle_state(game)
     title = item.title
     return f"""
 <section id="{escape(item.name)}" class="item">

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of, position
+from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of, middle_state
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.rendering.canvas import Canvas, text_width
 from vlmgym.sandbox.rendering.palette import THEMES
@@ -92,7 +92,7 @@ def _png(sheet: Image.Image) -> bytes:
 def _column(item: GalleryItem, levels: Sequence[int]) -> list[Image.Image]:
     """Draw a game at each level; the level applies to both difficulties."""
     games = ((level, item.at(SIDE * SCALE, level, level)) for level in levels)
-    return [_images(game, position(game, level - 3), SIDE) for level, game in games]
+    return [_images(game, middle_state(game, level - 3), SIDE) for level, game in games]
 
 
 def _images(game: AnyGame, state: Any, side: int) -> Image.Image:

@@ -104,7 +104,7 @@ def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or not in an accepted format.
+    """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or in no accepted format.
 
     EXIF orientation is applied, transparent pixels are blended with white, and 16 bits per sample become 8.
     """

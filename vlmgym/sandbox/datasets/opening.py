@@ -30,7 +30,7 @@ def open_table(data: str, split: str | None = None) -> Table:
     try:
         return _open(data, path, split, _versions(path, split))
     except OSError as error:
-        raise UsageError(f"cannot read {data}: {error.strerror}") from None
+        raise UsageError(f"cannot read {data}: {error.strerror or error}") from None
 
 
 def _versions(path: Path, split: str | None) -> Versions:
