@@ -10,12 +10,11 @@ same actions are played again. The part `environments` times a few steps of thou
 are legal in 2048, too, and environments start after different numbers of moves.
 
 gymnasium-2048 renders 640 x 640 images with Gymnasium's wrappers `AddRenderObservation` and `ResizeObservation`, which
-use OpenCV. This is much faster than with Pillow, pygame or NumPy. `pip install -e .[bench]` installs the packages. The
+use OpenCV and are much faster than with Pillow, pygame or NumPy. `pip install -e .[bench]` installs the packages. The
 limit is the speed of `np.copyto` for one frame per environment step into preallocated memory, with a source and a
 destination for each environment, so that no frame stays in the processor's cache.
 
-The part `encoding` runs `encoding.py`. That script and OpenCV are imported only when they are used, because worker
-processes import this one.
+The part `encoding` runs `encoding.py`. It and OpenCV are imported only on use, as worker processes import this script.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText
 
 from tests.hub_server import serving_hub
+from tests.in_training.reference import IMAGE_TOKENS, Reference
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_prompts, make_samples
 from training.local.actor import Actor
 from training.local.encoding import Encoder, TrainSample
@@ -30,7 +30,6 @@ from vlmgym.policies.local_model import GenerationRequest, LocalModel
 from vlmgym.policies.token_sampling import SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
 
-IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 LENGTHS = (5, 1, 9, 3)
 TEMPERATURE = 0.7
 
@@ -43,35 +42,6 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module")
 def actor(checkpoint: Path) -> Actor:
     return make_actor(checkpoint)
-
-
-class Reference:
-    """The checkpoint run by Hugging Face's own code, one text at a time without padding."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self.processor = AutoProcessor.from_pretrained(checkpoint)
-        self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
-        self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        self.suppressed_tokens = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
-
-    def batch(self, text: str, images: Sequence[ImageArray]) -> dict[str, torch.Tensor]:
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
-        message = {"role": "user", "content": content}
-        chat = self.processor.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        opened = [Image.fromarray(image) for image in images]
-        return dict(self.processor(text=[chat], images=opened or None, return_tensors="pt"))
-
-    def logits(self, text: str, images: Sequence[ImageArray], response: Sequence[int]) -> torch.Tensor:
-        """Return the logits of all response tokens and of the token after them, shape (tokens + 1, vocabulary)."""
-        batch = self.batch(text, images)
-        before = batch["input_ids"].shape[1]
-        tail = torch.tensor([response], dtype=torch.int64)
-        more = {"input_ids": tail, "attention_mask": torch.ones_like(tail), "mm_token_type_ids": torch.zeros_like(tail)}
-        longer = {name: torch.cat([batch[name], added], dim=1) for name, added in more.items() if name in batch}
-        with torch.no_grad():
-            logits: torch.Tensor = self.model(**{**batch, **longer}).logits[0, before - 1 :]
-        logits[:, self.suppressed_tokens] = -torch.inf
-        return logits
 
 
 @pytest.fixture(scope="module")
