@@ -65,8 +65,8 @@ class Options:
     """States per step, with 8 responses each."""
 
     def __post_init__(self) -> None:
-        if self.steps < 2 or self.rounds < 1 or self.tokens < 1 or self.states < 1:
-            raise UsageError("rounds, tokens and states must be at least 1, and steps at least 2")
+        if min(self.steps, self.states) < 2 or min(self.rounds, self.tokens) < 1:
+            raise UsageError("rounds and tokens must be at least 1, and steps and states at least 2")
 
 
 class Clock(TrainerCallback):

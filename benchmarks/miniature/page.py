@@ -61,8 +61,8 @@ Red lines are goals that were set in advance.
 Invalid turns: share of turns with an illegal or unparsable answer. Such an answer changes nothing, and no other move is
 substituted. A model often repeats an illegal move on the unchanged board, up to the end of the game. Perception: share
 of cells read correctly. Format: share of responses in the exact format. Minutes: wall-clock time of a run, excluding
-the run it starts from, on two cores shared with other work, and with different versions of the code. All runs in the
-tables took {hours:.1f} hours in total.
+the run it starts from, on two cores shared with other work; all runs in the tables took {hours:.1f} hours in total.
+Runs used different versions of the code. Because these round differently, they give different models for the same seed.
 
 The next table compares the run *G1, GRPO* with the runs without RL, by score in 2048, turns in Shisen-Sho and legal
 swaps in Swap. Each figure is the mean difference over the same games, with its 95% interval. In Shisen-Sho, fewer turns

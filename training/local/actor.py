@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from training.core.saving import saving
 from training.local.config import ModelConfig, RolloutConfig
@@ -87,10 +87,13 @@ class Actor(nn.Module):
     """
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
-        """Load a checkpoint; raise `UsageError` unless it is a Qwen-VL and the device exists."""
+        """Load a checkpoint; raise `UsageError` unless it is a dense Qwen-VL and the device exists."""
         super().__init__()
         self.encoder = Encoder(checkpoint)
         try:
+            kind = AutoConfig.from_pretrained(checkpoint).model_type
+            if kind not in KINDS:
+                raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {', '.join(KINDS)}")
             with _LOADING:
                 model = AutoModelForImageTextToText.from_pretrained(
                     checkpoint,
@@ -99,9 +102,7 @@ class Actor(nn.Module):
                 )
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
-        if (kind := model.config.model_type) not in KINDS:
-            raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {', '.join(KINDS)}")
-        self._recomputes = config.gradient_checkpointing
+        self.shares_prompts = not config.gradient_checkpointing
         """With gradient checkpointing, layers in training mode keep no cache for samples to share."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -171,21 +172,25 @@ class Actor(nn.Module):
             raise UsageError(f"a prompt of {length:,} tokens does not fit the model's context of {self.context:,}")
         self.model.eval()
         prefill = self._prefill(prompts, index)
-        steps = min(max_tokens, self.context - length)
+        limits = [min(max_tokens, self.context - len(prompts[number].ids)) for number in index]
         decoder = Decoder(
-            self.model.model.language_model, prefill.cache, prefill.index, prefill.mask, prefill.positions, steps
+            self.model.model.language_model, prefill.cache, prefill.index, prefill.mask, prefill.positions, max(limits)
         )
         hidden = prefill.hidden[prefill.index, -1]
         sampler = SeededSampler(seeds, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in index]
         active = list(range(len(index)))
-        for step in range(steps):
+        while True:
             logits = self._logits(hidden)
             tokens = logits.argmax(-1) if sampler is None else sampler.draw(logits)
             for number, token in zip(active, tokens.tolist()):
                 responses[number].append(token)
-            finished = [row for row, number in enumerate(active) if responses[number][-1] in self.ends]
-            if len(finished) == len(active) or step + 1 == steps:
+            finished = [
+                row
+                for row, number in enumerate(active)
+                if responses[number][-1] in self.ends or len(responses[number]) == limits[number]
+            ]
+            if len(finished) == len(active):
                 break
             if finished:
                 order = decoder.drop(finished)
@@ -206,7 +211,7 @@ class Actor(nn.Module):
         """
         tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
         prompts, index = deduplicate([sample.prompt for sample in samples])
-        if len(prompts) < len(samples) and not self._recomputes:
+        if len(prompts) < len(samples) and self.shares_prompts:
             hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
         else:
             hidden, image = self._forward_whole(samples, tokens.shape[1])

@@ -90,7 +90,7 @@ def sft_loss(
     """
     tokens = sum(processes.gather([len(sample.response) for sample in samples]))
     total = 0.0
-    for indices in micro_batches(samples, micro_batch_size):
+    for indices in micro_batches(samples, micro_batch_size, share=actor.shares_prompts):
         loss = -actor.compute_logprobs([samples[index] for index in indices]).logprobs.sum() / tokens
         loss.backward()
         total += loss.item()

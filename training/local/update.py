@@ -65,14 +65,14 @@ def token_weights(
     return mask / (responses * max_tokens)
 
 
-def micro_batches(samples: Sequence[TrainSample], max_size: int) -> list[list[int]]:
+def micro_batches(samples: Sequence[TrainSample], max_size: int, *, share: bool = True) -> list[list[int]]:
     """Group samples of similar length into forward passes, with equal prompts adjacent; return their indices.
 
-    Samples are sorted by length, longest first. If prompts are shared, they and their responses are padded separately,
-    so samples are sorted by the length of the prompt, then of the response.
+    Samples are sorted by length, longest first. If samples `share` prompts, these and the responses are padded
+    separately, so samples are sorted by the length of the prompt, then of the response.
     """
     unique, prompts = deduplicate([sample.prompt for sample in samples])
-    shared = len(unique) < len(samples)
+    shared = share and len(unique) < len(samples)
     parts = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
     lengths: list[tuple[int, ...]] = [*parts] if shared else [(sum(each),) for each in parts]
     min_fill = MIN_FILL_SHARED if shared else MIN_FILL
@@ -93,7 +93,7 @@ def infer(
     """Compute each sample's log-probabilities and values, without gradients; without a critic, return no values."""
     logprobs: dict[int, Floats] = {}
     values: dict[int, Floats] = {}
-    for indices in micro_batches(samples, micro_batch_size):
+    for indices in micro_batches(samples, micro_batch_size, share=actor.shares_prompts):
         with torch.no_grad():
             out = actor.compute_logprobs([samples[index] for index in indices], temperature)
         for row, index in enumerate(indices):
@@ -139,7 +139,8 @@ def update(
             targets = sum(int((~np.isnan(sample.returns)).sum()) for sample in minibatch if sample.returns is not None)
             parts: list[dict[str, float]] = []
             size = min(config.micro_batch_size, -(-len(minibatch) // processes.size))
-            for part in micro_batches(minibatch, size)[processes.rank :: processes.size]:
+            batches = micro_batches(minibatch, size, share=actor.shares_prompts)
+            for part in batches[processes.rank :: processes.size]:
                 batch = [minibatch[index] for index in part]
                 out = actor.compute_logprobs(batch, temperature, entropy_grad=config.entropy_coef > 0)
                 weights = token_weights(out.mask, config, len(minibatch), tokens, max_tokens)

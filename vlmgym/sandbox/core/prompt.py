@@ -83,7 +83,7 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if a game forbids this observation, or `history_images` exceeds the game's `history`."""
+        """Raise `UsageError` if the game forbids this observation, or has fewer past turns than `history_images`."""
         self.of(game.history)
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")

@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, one_line
 from vlmgym.sandbox.datasets.arrow import open_parquet
 from vlmgym.sandbox.datasets.hub import HUB_ID, download_tables, open_hub, open_saved
 from vlmgym.sandbox.datasets.rows import DataRow, DerivedTable, Table
@@ -30,7 +30,7 @@ def open_table(data: str, split: str | None = None) -> Table:
     try:
         return _open(data, path, split, _versions(path, split))
     except OSError as error:
-        raise UsageError(f"cannot read {data}: {error.strerror or error}") from None
+        raise UsageError(f"cannot read {data}: {error.strerror or one_line(str(error))}") from None
 
 
 def _versions(path: Path, split: str | None) -> Versions:
