@@ -31,7 +31,8 @@ def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl") -> Path:
 
 
 def make_actor(folder: Path, *, critic: bool = False, **config: Any) -> Actor:
-    """Load a model, on the CPU by default."""
+    """Load a model, on the CPU by default, with the same initial adapters each time."""
+    torch.manual_seed(0)
     return Actor(folder, ModelConfig(**{"device": "cpu", **config}), critic=critic)
 
 
