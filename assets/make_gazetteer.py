@@ -73,7 +73,7 @@ COMMON_REGIONS = {
 GeoNames divides Taiwan into four: Taipei with New Taipei, Kaohsiung, the islands of Fujian, and the rest.
 """
 LARGE = 5_000_000
-"""Population above which acronyms (NYC) count as names of a city; those of smaller cities are airport codes."""
+"""Population above which acronyms (NYC) count as names of a city; for smaller cities, they are airport codes."""
 
 
 def main(folder: Path) -> None:
@@ -187,7 +187,7 @@ def iso_divisions(regions: Mapping[str, str], folder: Path) -> Mapping[str, dict
 def same_division(country: str, own: str, key: str, divisions: Mapping[str, set[str]]) -> str | None:
     """Return the ISO 3166-2 code of the division with the same name, or else the same name without generic words.
 
-    If several divisions match, return only one with the code `COUNTRY-own`. Return None if there is none.
+    If several divisions match, return only one with the code `COUNTRY-own`. Return None without a match.
     """
     for form in (str, without_generic_words):
         same = [code for code, names in divisions.items() if form(key) in map(form, names)]

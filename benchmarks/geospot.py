@@ -7,8 +7,8 @@ One process scores answers with random cities against other random cities. `scor
 `score_response` also scores perception and format of a whole response. After the first pass, caches are warm.
 
 With `--constant`, it instead finds the best constant answer of each stage, for all cities of the default level. Each
-field of the answer is optimised separately. Country, region and city name are chosen from those of the cities, and
-coordinates from those of the cities and a grid with steps of two degrees.
+field of the answer is optimised separately. Country, region and city name are chosen from all cities, and
+coordinates from all cities and a grid with steps of two degrees.
 """
 
 from __future__ import annotations

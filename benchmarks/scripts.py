@@ -1,4 +1,4 @@
-"""Action scripts and timed trials for benchmarks, in addition to those of `vlmgym bench`."""
+"""Action scripts and timed trials for benchmarks, besides what `vlmgym bench` has."""
 
 from __future__ import annotations
 

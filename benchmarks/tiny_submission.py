@@ -3,7 +3,7 @@
     .venv-train/bin/python -m benchmarks.miniature --games 2048 --seeds 0 --runs "G1, GRPO"
     .venv-train/bin/python -m benchmarks.tiny_submission
 
-Continues the training of a tiny model that has learned 2048, with demonstrations on images like those of the suite;
+Continues the training of a tiny model that has learned 2048, with demonstrations on images like the suite's;
 then plays the suite and packs the run. The image processor shrinks images to the size that the model was trained on.
 The chat template replaces the text of every prompt with the one sentence that the model was trained on, so the model
 plays all games as if they were 2048.

@@ -30,7 +30,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start the system's Chromium. If there is none, skip the test, or fail it in CI (CI=true).
+    """Start the system's Chromium. Without one, skip the test, or fail it in CI (CI=true).
 
     Close it before tests that call `asyncio.run`, which fails while Chromium keeps an event loop of the thread running.
     """

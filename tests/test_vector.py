@@ -31,7 +31,7 @@ def legal_actions(envs, rng):
 
 @pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
 def test_environments_match_single_ones(make_envs, game, workers):
-    """Results equal those of Gymnasium's `SyncVectorEnv`, including after resets."""
+    """Results equal Gymnasium's `SyncVectorEnv`, including after resets."""
     overrides = SMALL | ({"size": 224} if game == "swap" else {})
     envs = make_envs(game, 3, workers, **overrides, max_episode_steps=7)
     peer = gymnasium.vector.SyncVectorEnv(

@@ -2,7 +2,7 @@
 
     python -m training.tiny_vlm qwen3_vl checkpoints/tiny
 
-Architecture, special tokens and chat format are those of the real models; only the sizes differ. The JSON files are
+Architecture, special tokens and chat format match the real models; only the sizes differ. The JSON files are
 written by this module, not by the installed transformers, so that transformers 4.57 and 5, vLLM and EasyR1 can all read
 them.
 """

@@ -22,7 +22,7 @@ class Estimate:
         mean: Measured value.
         low: Lower end of the interval. If all values are equal, `of` and `evenly` set both ends to `mean`.
         high: Upper end of the interval.
-        count: Number of values; for a difference, that of the estimate with fewer values.
+        count: Number of values; for a difference, the smaller of its two estimates' counts.
     """
 
     mean: float

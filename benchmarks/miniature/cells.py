@@ -71,7 +71,7 @@ class Cell:
             raise UsageError(f"{path} was measured with other options: remove it to measure again")
 
     def _all_args(self) -> list[list[str]]:
-        """Return the options of the run, and then those of the run that it continues, if any."""
+        """Return the options of the run, then the options of the run that it continues, if any."""
         start = GAMES[self.game].runs[self.run].start
         names = [self.run] if start is None else [self.run, start]
         return [run_args(self.game, self.seed, name) for name in names]

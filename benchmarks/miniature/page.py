@@ -205,7 +205,7 @@ def _line(axes: Axes, value: float, label: str, colour: str = "black") -> None:
 
 
 def _draw_training(path: Path, found: Results, games: Sequence[str]) -> None:
-    """Draw perception and reward of seed 0; the steps of a run follow those of the run that it continues."""
+    """Draw perception and reward of seed 0; the steps of a run are drawn after the run that it continues."""
     figure = Figure(figsize=(1 + 4.6 * len(games), 5.6), dpi=130, layout="constrained")
     for number, name in enumerate(games):
         runs = {cell.run: result["curve"] for cell, result in found.items() if cell.game == name and cell.seed == 0}

@@ -28,7 +28,7 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
         config: Options of its training.
         turns: Maximum number of turns.
         count: Number of games.
-        images: Images shown; `shuffled` shows those of another game at the same turn, or the last images of another
+        images: Images shown; `shuffled` shows images of another game at the same turn, or the last images of another
             game if all others have ended.
     """
     (game,) = config.make_curriculum().games

@@ -37,7 +37,7 @@ def test_configurations_have_no_problems(qwen3: Path, tmp_path: Path, game: str,
 
 @pytest.mark.parametrize("script", ["g0.sh", "g1.sh"])
 def test_check_without_a_gpu(qwen3: Path, tmp_path: Path, script: str) -> None:
-    """`--check` reports no problems except those of the machine, and starts nothing."""
+    """`--check` reports only problems of the machine, and starts nothing."""
     command = ["bash", str(ROOT / "training" / "scripts" / script), "2048", "--check"]
     variables = {**os.environ, "MODEL": str(qwen3), "OUT": str(tmp_path / "out"), "CUDA_VISIBLE_DEVICES": ""}
     variables |= {"STAGES": "data", "EPISODES": "1"}  # without --check, this stage would succeed here

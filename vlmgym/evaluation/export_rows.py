@@ -1,7 +1,7 @@
 """Convert the turns of an episode to rows of training data with images; runs in worker processes.
 
 A row contains a turn's prompt as the model saw it, and the model's response. In a chat, a row contains the conversation
-up to a response, and is dropped if the next row continues that conversation. Every response in a message of its own has
+up to a response, and is dropped if the next row continues that conversation. Every response in a separate message has
 passed the filters; prompts may quote earlier responses that have not.
 
 Formats:

@@ -80,7 +80,7 @@ class EarlierSessions:
 
     Attributes:
         run: The run as saved by its earlier sessions.
-        summary: `summary.json` of the run; None if there is none, for example after a killed session.
+        summary: `summary.json` of the run; None if missing, for example after a killed session.
         config: New contents of `run.json`.
     """
 

@@ -257,7 +257,7 @@ def _cause(error: BaseException) -> str:
 
 
 class _BoundedHttp(openai.DefaultAioHttpClient):
-    """HTTP client that rejects bodies over `MAX_BODY`, including those of errors, except streams read by the caller.
+    """HTTP client that rejects bodies over `MAX_BODY`, including error bodies, except streams read by the caller.
 
     Uses aiohttp instead of httpx, which halves the cost of a request with 64 concurrent requests: httpx scans all its
     connections for each request.

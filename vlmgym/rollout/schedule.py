@@ -1,6 +1,6 @@
 """Order of the episodes of a run, and the episodes left to play when a run is resumed.
 
-The stages of a curriculum do not depend on the order in which concurrent episodes end.
+The stages of a curriculum do not depend on the finishing order of concurrent episodes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MAX_ATTEMPTS = 1000
 MAX_ACTIONS = 4096
 """Largest action space that is enumerated."""
 _STREAM = 0x737461746573
-"""Separates these random streams from those of evaluation episodes, whose seeds are single numbers."""
+"""Separates these random streams from evaluation episodes, whose seeds are single numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ IMAGES = 200
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
-"""Scripts in `assets`, in the order in which they are concatenated."""
+"""Scripts in `assets`, in concatenation order."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     @abstractmethod
     def cell_of(self, state: LineState, action: ActionT) -> tuple[int, int]:
-        """Return the free cell where an action places a piece; raise `IllegalAction` if there is none."""
+        """Return the free cell where an action places a piece; raise `IllegalAction` without one."""
 
     def start(self, rng: np.random.Generator) -> LineState:
         """Make an empty board; with probability 0.5, the opponent plays first."""

@@ -43,7 +43,7 @@ GOAL_VALUE = 1e12
 _EXPECTED_MOVES = 3.5
 """Assumed mean number of legal moves per board, to estimate the size of the next layer."""
 _CELLS_PER_BLOCK = 1 << 16
-"""Number of cells evaluated at once; fits in a CPU cache."""
+"""Number of cells evaluated together; fits in a CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Running environments, indexed by their current state.
 
-An action is played in a running environment that is already in the episode's state. If there is none, another
+An action is played in a running environment that is already in the episode's state. Otherwise, another
 environment is brought to that state by replaying the actions or, if it can copy its state (ALE), by restoring a copy.
 Environments are never closed, because `close` often shuts down pygame for the whole process.
 """

@@ -41,7 +41,7 @@ def _basis(rows: int, columns: int) -> tuple[tuple[tuple[int, int, int], ...], t
 
 @lru_cache(maxsize=1 << 16)
 def fewest_presses(lit: int, rows: int, columns: int) -> int | None:
-    """Return a smallest set of presses that switches off the lit lamps; None if there is none."""
+    """Return a smallest set of presses that switches off the lit lamps; None if no set does."""
     basis, idle = _basis(rows, columns)
     presses = 0
     for low, lamps, pressed in basis:

@@ -37,7 +37,7 @@ PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
     "one": (((True, False), (False, True)), ((True, True), (False, False))),
     "neither": (((False, False),), ((True, False), (False, True))),
 }
-"""Images (left, right) in which the clause may hold, by quantifier: for true statements, then for false ones.
+"""Images (left, right) that the clause may hold for, by quantifier: for true statements, then for false ones.
 
 With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
 statements false, so a guess from a single image is correct 75% of the time; this is unavoidable.

@@ -96,7 +96,7 @@ class Lot:
         return options
 
     def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
-        """Return a shortest solution, or None if there is none or the search exceeds `MOST_NODES`."""
+        """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`."""
         return shortest_path(offsets, self.moves, self.solved, MOST_NODES)
 
 

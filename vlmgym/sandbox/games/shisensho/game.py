@@ -154,7 +154,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Return a legal pair, selected by a checksum of the board so that choices vary; None if there is none."""
+        """Return a legal pair, selected by a checksum of the board so that choices vary; None if none exists."""
         pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
         return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
 

@@ -121,7 +121,7 @@ class PathFinder:
         return (h << 1 | h >> 1 | v << stride | v >> stride) & tiles & ~(1 << square)
 
     def path(self, start: Square, end: Square, tiles: Bitboard) -> list[Cell] | None:
-        """Find a path with the fewest turns; return its first cell, corners and last cell, or None if there is none."""
+        """Find a path with the fewest turns; return its first cell, corners and last cell, or None if none exists."""
         reached = [self._lines(start, tiles)]
         lines = self._lines(end, tiles)
         if self.neighbours[start] >> end & 1 or any(a & b for a, b in zip(reached[0], lines)):

@@ -17,7 +17,7 @@ Node = tuple[int, int]
 
 
 def solve(room: Room, columns: int) -> Plan[Node, int] | None:
-    """Return a shortest solution, or None if there is none or the search exceeds the default limit."""
+    """Return a shortest solution, or None if none exists or the search exceeds the default limit."""
     moves = tuple(enumerate(steps(columns)))
     floor, targets = room.floor, room.targets
     alive = live_cells(floor, targets, columns)

@@ -94,7 +94,7 @@ class Puzzle:
         return None
 
     def next_single(self, solution: Sequence[int]) -> Single | None:
-        """Find a single, preferably in a cell with only one candidate; None if there is none."""
+        """Find a single, preferably in a cell with only one candidate; None if none exists."""
         empty = [cell for cell, number in enumerate(self.numbers) if not number]
         empty.sort(key=lambda cell: self.candidates(cell).bit_count() > 1)
         return next(filter(None, (self.single(cell, solution[cell]) for cell in empty)), None)
