@@ -198,7 +198,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         args = ["--preset", "single_moves", "--rollout.max-tokens", str(options.tokens)]
-        args += ["--batch-size", str(8 * options.states), "--grpo.group-size", "8"]
+        args += ["--batch-size", str(8 * options.states)]
         quiet = [*args, "--record-interval", "0", "--output-dir", str(folder / "ours")]
         config = read_config([*quiet, "--processes", "1"])
         run = TrainingRun.new(config)
