@@ -1,4 +1,4 @@
-"""Layers of the package import only downwards, and files are short."""
+"""Layers of the package import only downwards."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ BY_NAME = {
 """Names through which any module can be imported; only `LOADERS` may use them."""
 
 MODULE_NAME = re.compile(r"(?<![\w.])(?:vlmgym|training)(?:\.\w+)+")
-
-MOST_LINES = 400
 
 
 @cache
@@ -169,10 +167,3 @@ def test_no_import_cycles() -> None:
 
     for module in sorted(MODULES):
         walk(module, ())
-
-
-def test_files_are_short() -> None:
-    folders = ("vlmgym", "training", "tests", "benchmarks", "examples", "assets")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
-    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
