@@ -79,7 +79,7 @@ def test_committed_page_is_current_and_all_its_claims_hold(name: str) -> None:
         rf"^    python -m benchmarks.calibration {name} --episodes (\d+) --images (\d+)$", page, re.MULTILINE
     )
     assert command is not None
-    deviation = re.search(r"standard\s+deviation\s+is\s+([\d.]+)\s+times", page)
+    deviation = re.search(r"haze\s+of\s+([\d.]+)\s+times", page)
     haze = float(deviation[1]) if deviation else 0.0
     assert spec.reading.haze in (haze, None)
     for words in (
