@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from vlmgym import make_game
+from vlmgym import game_ids, make_game
 from vlmgym.errors import ParseError, UsageError
 from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.coordinates import normalise_cells, parse_cells
@@ -128,6 +130,16 @@ DOUBTS = [
 @given(st.sampled_from(DOUBTS), nested(PLAIN), st.sampled_from(["left", "up", "0", "3"]))
 def test_doubtful_answers_are_unparsable(doubt: str, frame: str, word: str) -> None:
     assert action(GAMES["2048"], frame.replace("\x00", doubt.format(word, word))) is None
+
+
+@pytest.mark.parametrize("game_id", game_ids())
+def test_letters_that_only_look_alike_are_not_corrected(game_id: str) -> None:
+    game, rng = make_game(game_id), np.random.default_rng(0)
+    for _ in range(50):
+        answer = game.format(game.random_action(rng))
+        for letter, other in (("i", "\u0131"), ("I", "\u0130"), ("s", "\u017f"), ("k", "\u212a")):
+            if letter in answer and action(game, answer.replace(letter, other)) is not None:
+                assert isinstance(game.action_space, spaces.Text) or game.name == "geospot"  # any word is an answer
 
 
 alphabet = st.sampled_from(

@@ -167,3 +167,15 @@ def test_no_import_cycles() -> None:
 
     for module in sorted(MODULES):
         walk(module, ())
+
+
+def test_patterns_ignore_case_only_within_ascii() -> None:
+    """Without `re.ASCII`, `re.IGNORECASE` also lets a dotless i match `i`, which `str.lower` does not convert."""
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                parts = [part for argument in (*node.args, *node.keywords) for part in ast.walk(argument)]
+                flags = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+                assert not flags & {"I", "IGNORECASE"} or flags & {"A", "ASCII"}, f"{module}, line {node.lineno}"
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert "(?i" not in node.value, f"{module}, line {node.lineno}"

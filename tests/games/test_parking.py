@@ -60,7 +60,7 @@ def test_answers(text: str, action: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["D up", "A", "up", "A up up", "A up, B down", "not A up", "A or B up", "AA up", "1 up"]
+    "text", ["D up", "A", "up", "A up up", "A up, B down", "not A up", "A or B up", "AA up", "1 up", "A r\u0131ght"]
 )
 def test_other_answers_are_rejected(text: str) -> None:
     with pytest.raises(ParseError):

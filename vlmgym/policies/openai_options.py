@@ -21,7 +21,8 @@ RESERVED_FIELDS = frozenset(
 )
 """Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
 SECRET_FIELDS = re.compile(
-    "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret", re.I
+    "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret",
+    re.IGNORECASE | re.ASCII,
 )
 """Names of fields that hold secrets. `extra_body` cannot set them at any depth, because it is recorded."""
 

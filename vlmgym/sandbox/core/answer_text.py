@@ -7,6 +7,7 @@ to reject. The accepted spellings are listed in `docs/protocols.md`.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -24,8 +25,8 @@ _COMMAND = re.compile(
     r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 )
 """LaTeX commands that only frame their content or set its font, unlike `\\cancel`."""
-_LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE)
-_OBJECT = re.compile(r"""\{\s*(["'])(?:answer|action|move)\1\s*:(.*)\}""", re.IGNORECASE | re.DOTALL)
+_LABEL = re.compile(r"([*_]{0,2})(?:final )?(?:answer|action|move)(?:\1:|:\1)\s*", re.IGNORECASE | re.ASCII)
+_OBJECT = re.compile(r"""\{\s*(["'])(?:answer|action|move)\1\s*:(.*)\}""", re.IGNORECASE | re.ASCII | re.DOTALL)
 """A JSON object whose only field is `answer`, `action` or `move`. An object with more fields also matches, but its
 other fields are then part of the answer, which no parser accepts."""
 _END = re.compile(r"(?<![.!?\s])\s*\.$|(?<![.!?0-9\s])\s*!$")
@@ -35,12 +36,12 @@ _INVISIBLE = "\u00ad\u200b\u200e\u200f\u2060\ufeff"
 _BLANKS = _INVISIBLE + "".join(filter(str.isspace, map(chr, range(0x3001))))
 _WIDTHS = {
     **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
-    **dict.fromkeys(map(ord, _INVISIBLE), " "),
-    0x3000: " ",
+    **dict.fromkeys(map(ord, set(_BLANKS).difference(string.whitespace)), " "),
     0x3001: ",",
     0x3002: ".",
 }
-"""Replacements of full-width characters, invisible characters, and the ideographic space, comma and full stop."""
+"""Replacements of full-width characters, of spaces outside ASCII and invisible characters, and of the ideographic comma
+and full stop."""
 
 
 def unwrap(text: str) -> str:
@@ -54,7 +55,7 @@ def unwrap(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """Convert full-width characters to ASCII and invisible ones to spaces."""
+    """Convert full-width characters to ASCII, and other spaces and invisible characters to spaces."""
     return text.translate(_WIDTHS)
 
 

@@ -69,9 +69,9 @@ def _spellings(count: int) -> re.Pattern[str]:
     bracketed = [rf"(?:(?P<mark{i}>{_MARK}){_BRACKETED}(?P=mark{i})|{_BRACKETED})" for i in range(count)]
     cells = rf"\s*(?:(?:{_JOINED}|[-\u2013])\s*)?".join(bracketed)
     bare = rf"(?:\s*(?:{_JOINED})\s*|\s+)".join([_NUMBERS] * count)
-    return re.compile(f"{cells}|{bare}", re.IGNORECASE)
+    return re.compile(f"{cells}|{bare}", re.IGNORECASE | re.ASCII)
 
 
 @lru_cache
 def _pattern(count: int) -> re.Pattern[str]:
-    return re.compile(_BETWEEN.join([_CELL] * count), re.IGNORECASE)
+    return re.compile(_BETWEEN.join([_CELL] * count), re.IGNORECASE | re.ASCII)

@@ -55,7 +55,7 @@ _ANSWER = re.compile(r"column\s+([0-9]{1,4}),\s*rotation\s+([0-9]{1,4})")
 _SPELLING = re.compile(
     r"\(?(?:(?:column|col)\s*[:=]?\s*)?([0-9]{1,4})(?:\s*[,;]\s*|\s+)"
     r"(?:(?:rotation|rotate|rotated)\s*(?:[:=]|by)?\s*)?([0-9]{1,4})\s*(?:degrees|\u00b0)?\)?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 

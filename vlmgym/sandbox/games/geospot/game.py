@@ -50,7 +50,7 @@ _ANSWER = "\n" + "\n".join(f"{key}: ..." for key in ("city", "region", "country"
 _MAP_PERCEPTION = "latitude ..., longitude ... (of the mark, in decimal degrees)"
 _PHOTO_PERCEPTION = "what in the image indicates the location"
 
-_SEEN = re.compile(rf"(?:latitude)?[:\s]*({DECIMAL})\s*,\s*(?:longitude)?[:\s]*({DECIMAL})", re.IGNORECASE)
+_SEEN = re.compile(rf"(?:latitude)?[:\s]*({DECIMAL})\s*,\s*(?:longitude)?[:\s]*({DECIMAL})", re.IGNORECASE | re.ASCII)
 _MAX_SEEN_LENGTH = 200
 
 

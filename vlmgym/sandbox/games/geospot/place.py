@@ -24,13 +24,13 @@ MAX_NAME_LENGTH = 100
 _SHORT_KEYS: Mapping[str, str] = {"lat": "latitude", "lon": "longitude", "long": "longitude", "lng": "longitude"}
 _LINE = re.compile(
     r"(?:(?:[-*\u2022\u2013]|[1-5][.)])\s+)?(\*\*|__|[*_`\"']?)"
-    r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1\s*[:\uff1a]|\s*[:\uff1a]\1)\s*(.*)",
-    re.IGNORECASE,
+    r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1[\s\u00a0]*[:\uff1a]|[\s\u00a0]*[:\uff1a]\1)\s*(.*)",
+    re.IGNORECASE | re.ASCII,
 )
 """A line `KEY: VALUE`; the key may be enclosed in Markdown or JSON markup."""
 _DEGREES = re.compile(
     r"([+\-\u2212]?)([0-9.]+(?:e-[0-9]+)?)\s*(?:[\u00b0\u00ba]|degrees)?\s*(n|north|s|south|e|east|w|west)?\.?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _BULLET = re.compile(r"^[-*\u2022\u2013]\s+")
 

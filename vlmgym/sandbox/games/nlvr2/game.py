@@ -177,7 +177,7 @@ class Nlvr2(Task[Nlvr2State, int]):
 
     def parse_answer(self, text: str) -> int:
         """Parse `true`, `false`, `yes` or `no`, ignoring case and a full stop."""
-        answer = ACTIONS.get(text.strip().casefold().removesuffix("."))
+        answer = ACTIONS.get(text.strip().lower().removesuffix("."))
         if answer is None:
             raise ParseError(f"the answer must be true or false, got {truncate(text, 40)!r}")
         return answer

@@ -48,7 +48,7 @@ Actions: the letter of a vehicle and up, right, down or left, for example B up.
 {form}"""
 
 _PERCEPTION = "the lot, one line per row, cells separated by commas, each the letter of the vehicle, or empty"
-_ANSWER = re.compile(r"([A-Z])[\s,:]+(up|right|down|left)", re.IGNORECASE)
+_ANSWER = re.compile(r"([A-Z])[\s,:]+(up|right|down|left)", re.IGNORECASE | re.ASCII)
 
 
 class ParkingConfig(BoardConfig):

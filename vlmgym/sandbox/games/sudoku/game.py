@@ -36,11 +36,14 @@ Actions: the coordinates (row, column) of an empty cell and the number, for exam
 _PERCEPTION = "the grid, one line per row, numbers separated by commas, 0 for an empty cell"
 _ANSWER = re.compile(r"\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)\s*([0-9]{1,4})")
 _CELL = r"[(\[]?\s*(?:row\s*)?([0-9]{1,4})(?:\s*,\s*|\s+)(?:col(?:umn)?\s*)?([0-9]{1,4})\s*[)\]]?"
-_SPELLINGS = (
-    # The lookbehind keeps the digits of a number together.
-    re.compile(rf"{_CELL}\s*(?:,|:|=|->|\u2192)?\s*(?:number\s*)?(?<![0-9])([0-9]{{1,4}})\s*[)\]]?", re.IGNORECASE),
-    re.compile(rf"(?:write\s+|place\s+|put\s+)?(?P<number>[0-9]{{1,4}})\s+(?:at|in|into)\s+{_CELL}", re.IGNORECASE),
-)
+_SPELLINGS = [
+    re.compile(spelling, re.IGNORECASE | re.ASCII)
+    for spelling in (
+        # The lookbehind keeps the digits of a number together.
+        rf"{_CELL}\s*(?:,|:|=|->|\u2192)?\s*(?:number\s*)?(?<![0-9])([0-9]{{1,4}})\s*[)\]]?",
+        rf"(?:write\s+|place\s+|put\s+)?(?P<number>[0-9]{{1,4}})\s+(?:at|in|into)\s+{_CELL}",
+    )
+]
 
 
 class SudokuConfig(BoardConfig):
