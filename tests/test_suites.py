@@ -88,6 +88,33 @@ def test_reports_of_other_runs_of_its_games_have_a_profile_of_skills(suite, tmp_
     watched.check()
 
 
+@pytest.mark.parametrize("option", [["--max-turns", "5"], ["--max-turns", "4", "--reasoning", "2"]])
+def test_reports_have_no_skills_without_baselines_of_the_same_turn_limit_and_level(suite, option, tmp_path):
+    options = ["--episodes", "2", *option, "--workers", "0", "--videos", "0", "--output-dir", str(tmp_path / "run")]
+    main(["eval", "swap", *options])
+    assert '"skills":null' in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_an_incomplete_suite_has_no_means_over_games(suite, tmp_path, capsys):
+    (tmp_path / "policy.py").write_text(
+        "from vlmgym.policies import Reply\n"
+        "def policy(images, prompts):\n"
+        "    return [Reply('<answer>true</answer>', prompt_tokens=10, completion_tokens=10) for _ in prompts]\n"
+    )
+    options = ["--policy", f"{tmp_path / 'policy.py'}:policy", "--concurrency", "1", "--videos", "0", "--workers", "0"]
+    folder = tmp_path / "run"
+    main(["eval", "--suite", suite, *options, "--budget-tokens", "100", "--output-dir", str(folder)])
+    summary = open_run(folder).last_summary().suite
+    assert (set(summary.games), set(summary.skills)) == ({"nlvr2-v0"}, {"spatial"})
+    assert summary.score is None
+    assert "mean of all games" not in capsys.readouterr().out + (folder / "report.html").read_text()
+    main(["eval", "--suite", suite, *options, "--resume", str(folder)])
+    summary = open_run(folder).last_summary().suite
+    assert summary.score == mean_with_error([game.normalised for game in summary.games.values()])
+    assert "mean of all games" in capsys.readouterr().out
+    assert "mean of all games" in (folder / "report.html").read_text()
+
+
 @pytest.mark.parametrize("option", [["--seed", "4"], ["--episodes=10"], ["--config", "size=320"], ["--strict"]])
 def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys):
     with pytest.raises(SystemExit):

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -230,7 +230,11 @@ def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary 
 
 
 def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
-    """Normalise results with the baselines of a suite; games without a result are left out."""
+    """Normalise results with the baselines of a suite.
+
+    Games without a result are left out. Means over games need all their games complete, because episodes that end
+    early are the first to have a result.
+    """
     results = {}
     for game, baseline in suite.games.items():
         summary = games.get(game)
@@ -244,27 +248,33 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
             oracle=baseline.oracle,
             normalised=baseline.normalise(summary.score_mean, summary.score_stderr),
         )
-    skills: dict[str, list[Estimate]] = {}
-    for game, result in results.items():
+    complete = {game for game in results if not games[game].unfinished}
+
+    def mean(names: Collection[str]) -> Estimate | None:
+        return mean_with_error([results[name].normalised for name in names]) if complete.issuperset(names) else None
+
+    skills: dict[str, list[str]] = {}
+    for game in suite.games:
         for skill in game_class(game).skills:
-            skills.setdefault(skill, []).append(result.normalised)
+            skills.setdefault(skill, []).append(game)
+    means = {skill: mean(names) for skill, names in sorted(skills.items())}
     return SuiteSummary(
         games=results,
-        skills={skill: mean_with_error(values) for skill, values in sorted(skills.items())},
-        score=mean_with_error([result.normalised for result in results.values()]) if results else None,
+        skills={skill: value for skill, value in means.items() if value is not None},
+        score=mean(suite.games),
     )
 
 
 def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Return the name and contents of a run's suite or, without one, of the suite with the most games in common.
+    """Return the name of a suite whose baselines apply to a run, and the suite reduced to the games of the run.
 
-    A game counts as common if its configuration is the same in both. Ties go to the suite with the closest turn
-    limit. A suite found this way is reduced to the common games. Returns None if no suite has a game in common.
+    Baselines apply to games with the same configuration and turn limit. Without a suite of its own, a run gets the
+    suite with the most such games. Returns None if there are none.
     """
-    if run.suite is not None:
-        return run.suite, read_suite(run.suite)
-    found = []
-    for name in suite_names():
+    if run.curriculum is not None:
+        return None
+    candidates = []
+    for name in suite_names() if run.suite is None else [run.suite]:
         suite = read_suite(name)
         levels = suite.perception, suite.reasoning
         same = {
@@ -272,9 +282,9 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
             for game in run.games
             if game.id in suite.games and game.game().fingerprint == make_game(game.id, *levels).fingerprint
         }
-        if same:
-            found.append((name, suite.model_copy(update={"games": same})))
-    return max(found, key=lambda one: (len(one[1].games), -abs(one[1].max_turns - run.max_turns)), default=None)
+        if same and suite.max_turns == run.max_turns:
+            candidates.append((name, suite.model_copy(update={"games": same})))
+    return max(candidates, key=lambda candidate: len(candidate[1].games), default=None)
 
 
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:

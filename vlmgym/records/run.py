@@ -184,8 +184,8 @@ class SuiteSummary(_Record):
 
     Attributes:
         games: Result of each game that has one, by id.
-        skills: Mean of the normalised scores of the games that test each skill.
-        score: Mean of the normalised scores of all games with a result; None without one.
+        skills: Mean of the normalised scores of the games that test each skill, if all of them are complete.
+        score: Mean of the normalised scores of all games; None unless all games of the suite are complete.
     """
 
     games: dict[str, SuiteResult]

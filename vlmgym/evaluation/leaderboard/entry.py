@@ -87,11 +87,11 @@ def make_entry(
 ) -> LeaderboardEntry:
     """Make the entry of a suite run from the summary of each game and, for a submission, its metadata."""
     config, suite = run.config, suite_summary(run.config, games)
-    if config.suite is None or suite is None or suite.score is None:
+    if config.suite is None or suite is None:
         raise UsageError(f"{run.folder.folder} has no result of a suite")
     needed = [game.id for game in read_suite(config.suite).make_games(config.prompts.observation)]
-    if missing := [game for game in needed if game not in suite.games]:
-        raise UsageError(f"{run.folder.folder} has no result for {', '.join(missing)}")
+    if missing := [game for game in needed if game not in suite.games or games[game].unfinished]:
+        raise UsageError(f"{run.folder.folder} has no result for all episodes of {', '.join(missing)}")
     found = list(games.values())
     turns = max(1, sum(summary.turns for summary in found))
     tokens = [summary.completion_tokens for summary in found if summary.completion_tokens is not None]
@@ -100,7 +100,7 @@ def make_entry(
         config=config,
         metadata=metadata,
         policy=describe_policy(config, games),
-        mean=suite.score,
+        mean=mean_with_error([result.normalised for result in suite.games.values()]),
         games={game: result.normalised for game, result in suite.games.items()},
         skills=suite.skills,
         scores={episode.key: episode.score for episode in run.episodes if episode.score is not None},

@@ -52,8 +52,8 @@ class Results:
         There is a score for each game, named by its id, and one named after the suite if all of its games have results.
         """
         suite = self.summary.suite
-        if self.metadata is None or suite is None or suite.score is None:
+        if self.metadata is None or suite is None:
             raise UsageError(f"{self.run.folder.folder} is not a submission: make one with vlmgym submit pack")
         name = self.metadata.suite
-        scores = {name: suite.score} if suite.games.keys() == read_suite(name).games.keys() else {}
+        scores = {} if suite.score is None else {name: suite.score}
         return self.metadata, suite.games, scores | {game: result.normalised for game, result in suite.games.items()}

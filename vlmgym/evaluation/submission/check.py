@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.submission.metadata import FILE, MetadataError, describe_policy, read_metadata
-from vlmgym.evaluation.suite import format_estimate, suite_summary
+from vlmgym.evaluation.suite import format_estimate, mean_with_error, suite_summary
 from vlmgym.evaluation.verify import SHOWN, Replay, replay_episode, verify_run
 from vlmgym.records.run import RunRecord, Summary, changes
 from vlmgym.records.store import StoredEpisode, open_run
@@ -130,9 +130,10 @@ def check_contents(folder: Path, workers: int | None) -> Submission:
     suite = suite_summary(run.config, found.games)
     if metadata is not None:
         faults += metadata.differences(run.config, found.games)
-    if faults or metadata is None or suite is None or suite.score is None:
+    if faults or metadata is None or suite is None:
         return Submission(faults, games=found.games)
-    score, policy = format_estimate(suite.score), describe_policy(run.config, found.games)
+    score = format_estimate(mean_with_error([result.normalised for result in suite.games.values()]))
+    policy = describe_policy(run.config, found.games)
     name = metadata.model if policy == metadata.model else f"{metadata.model} ({policy})"
     proof = (
         f"{name} scores {score} in {metadata.suite}. Proven: the responses of {found.episodes:,} "
