@@ -1,12 +1,9 @@
 """vlmgym: parallel visual games for vision-language models.
 
-Importing this package is cheap: it never imports torch, ray, vllm or openai.
+Importing this package registers the games with Gymnasium. It never imports torch, ray, vllm or openai.
 """
 
-from vlmgym.interrupts import exit_quietly_during_imports, is_command
-
-if is_command():
-    exit_quietly_during_imports()
+from __future__ import annotations
 
 import os
 import warnings
@@ -16,9 +13,14 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated", module="pygame.pkgdata")
 
-from vlmgym.errors import UsageError, VlmgymError
-
 __version__ = "0.1.0"
+
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.sandbox import game_ids, make_game, register_game
+
+if TYPE_CHECKING:
+    from vlmgym.api import *
+    from vlmgym.sandbox.envs.vector.make import make_vec
 
 __all__ = [
     "Episode",
@@ -42,20 +44,9 @@ __all__ = [
     "to_hf_dataset",
 ]
 
-if not is_command():  # commands that need no games start faster without NumPy and Gymnasium
-    from vlmgym.sandbox import game_ids, make_game, register_game  # registers the games with Gymnasium
-
-if TYPE_CHECKING:
-    from vlmgym.api import *
-    from vlmgym.sandbox.envs.vector.make import make_vec
-
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, because listing the games needs neither pygame nor `vlmgym.records`."""
-    if name in ("game_ids", "make_game", "register_game"):
-        from vlmgym import sandbox
-
-        return getattr(sandbox, name)
+    """Import other public names on first use: listing games needs neither pygame nor `vlmgym.api`."""
     if name == "make_vec":
         from vlmgym.sandbox.envs.vector.make import make_vec
 

@@ -32,7 +32,7 @@ Layout = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(GameOptions):
-    """Measure throughput for about half a minute and recommend a number of workers and environments."""
+    """Options of `vlmgym bench`."""
 
     game: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GAME")] = "2048"
     """Id or name of the game."""

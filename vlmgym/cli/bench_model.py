@@ -53,7 +53,7 @@ Question = Callable[[], tuple[list[ImageArray], str]]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModelConfig(GameOptions):
-    """Measure a model server with game images or a prompt: time to first token, tokens and requests/s."""
+    """Options of `vlmgym bench-model`."""
 
     base_url: str = OPENAI
     """Base URL of the server, such as http://localhost:8000/v1."""

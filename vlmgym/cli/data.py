@@ -51,7 +51,7 @@ class DataFetchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Check the data of a task for bad rows, or download a dataset."""
+    """Options of `vlmgym data`."""
 
     config: Annotated[
         Annotated[DataCheckConfig, tyro.conf.subcommand("check")]

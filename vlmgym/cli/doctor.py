@@ -39,7 +39,7 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class DoctorConfig:
-    """Print the versions that results depend on, the machine, and the extras with their missing packages."""
+    """Options of `vlmgym doctor`."""
 
 
 def doctor(config: DoctorConfig) -> None:

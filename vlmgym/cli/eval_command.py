@@ -25,7 +25,7 @@ FIXED_BY_SUITE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class EvalCommand(EvalConfig):
-    """Evaluate a policy: play episodes and write records, curves, videos and a report."""
+    """Options of `vlmgym eval`."""
 
     game: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")

@@ -20,7 +20,7 @@ KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "rea
 
 @dataclass(frozen=True, kw_only=True)
 class GamesConfig:
-    """List the installed games and published settings, or show the rules and config fields of some."""
+    """Options of `vlmgym games`."""
 
     game: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")

@@ -22,49 +22,107 @@ class Command(NamedTuple):
         module: Name of the module.
         options: Name of the command's options type (`eval` adds the options of a policy).
         action: Name of the function that runs the command with its options.
+        summary: What the command does, for its help and the list of commands.
     """
 
     module: str
     options: str
     action: str
+    summary: str
 
 
 COMMANDS = {
-    "eval": Command("vlmgym.cli.eval_command", "EvalCommand", "run_eval"),
-    "play": Command("vlmgym.cli.play", "PlayConfig", "play"),
-    "bench": Command("vlmgym.cli.bench", "BenchConfig", "bench"),
-    "bench-model": Command("vlmgym.cli.bench_model", "BenchModelConfig", "bench_model"),
-    "report": Command("vlmgym.evaluation.report.command", "ReportConfig", "report"),
-    "rescore": Command("vlmgym.evaluation.rescore", "RescoreConfig", "rescore"),
-    "compare": Command("vlmgym.evaluation.compare", "CompareConfig", "compare"),
-    "export": Command("vlmgym.evaluation.export", "ExportConfig", "export"),
-    "verify": Command("vlmgym.evaluation.verify", "VerifyConfig", "verify"),
-    "leaderboard": Command("vlmgym.evaluation.leaderboard.command", "LeaderboardConfig", "leaderboard"),
-    "submit": Command("vlmgym.evaluation.submission.pack", "SubmitConfig", "submit"),
-    "gallery": Command("vlmgym.cli.gallery.command", "GalleryConfig", "gallery"),
-    "data": Command("vlmgym.cli.data", "DataConfig", "data"),
-    "games": Command("vlmgym.cli.games", "GamesConfig", "games"),
-    "doctor": Command("vlmgym.cli.doctor", "DoctorConfig", "doctor"),
+    "eval": Command(
+        "vlmgym.cli.eval_command",
+        "EvalCommand",
+        "run_eval",
+        "Evaluate a policy: play episodes and write records, curves, videos and a report.",
+    ),
+    "play": Command(
+        "vlmgym.cli.play",
+        "PlayConfig",
+        "play",
+        "Play a game in a window and see the prompts a model would get.",
+    ),
+    "bench": Command(
+        "vlmgym.cli.bench",
+        "BenchConfig",
+        "bench",
+        "Measure throughput for about half a minute and recommend a number of workers and environments.",
+    ),
+    "bench-model": Command(
+        "vlmgym.cli.bench_model",
+        "BenchModelConfig",
+        "bench_model",
+        "Measure a model server with game images or a prompt: time to first token, tokens and requests/s.",
+    ),
+    "report": Command(
+        "vlmgym.evaluation.report.command",
+        "ReportConfig",
+        "report",
+        "Write report.html of a saved run: scores, curves and an episode viewer.",
+    ),
+    "rescore": Command(
+        "vlmgym.evaluation.rescore",
+        "RescoreConfig",
+        "rescore",
+        "Apply other reward settings to a saved run without playing; scores stay the same.",
+    ),
+    "compare": Command(
+        "vlmgym.evaluation.compare",
+        "CompareConfig",
+        "compare",
+        "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
+    ),
+    "export": Command(
+        "vlmgym.evaluation.export",
+        "ExportConfig",
+        "export",
+        "Export turns of a run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect.",
+    ),
+    "verify": Command(
+        "vlmgym.evaluation.verify",
+        "VerifyConfig",
+        "verify",
+        "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
+    ),
+    "leaderboard": Command(
+        "vlmgym.evaluation.leaderboard.command",
+        "LeaderboardConfig",
+        "leaderboard",
+        "Rank runs and submissions of a suite on one page, with profiles, after verifying their scores.",
+    ),
+    "submit": Command(
+        "vlmgym.evaluation.submission.pack",
+        "SubmitConfig",
+        "submit",
+        "Make a submission from a run of a suite, or check one.",
+    ),
+    "gallery": Command(
+        "vlmgym.cli.gallery.command",
+        "GalleryConfig",
+        "gallery",
+        "Render every game at every level into one page, with prompts and scored responses.",
+    ),
+    "data": Command(
+        "vlmgym.cli.data",
+        "DataConfig",
+        "data",
+        "Check the data of a task for bad rows, or download a dataset.",
+    ),
+    "games": Command(
+        "vlmgym.cli.games",
+        "GamesConfig",
+        "games",
+        "List the installed games and published settings, or show the rules and config fields of some.",
+    ),
+    "doctor": Command(
+        "vlmgym.cli.doctor",
+        "DoctorConfig",
+        "doctor",
+        "Print the versions that results depend on, the machine, and the extras with their missing packages.",
+    ),
 }
-
-SUMMARIES = {
-    "eval": "Evaluate a policy: play episodes and write records, curves, videos and a report.",
-    "play": "Play a game in a window and see the prompts a model would get.",
-    "bench": "Measure throughput for about half a minute and recommend a number of workers and environments.",
-    "bench-model": "Measure a model server with game images or a prompt: time to first token, tokens and requests/s.",
-    "report": "Write report.html of a saved run: scores, curves and an episode viewer.",
-    "rescore": "Apply other reward settings to a saved run without playing; scores stay the same.",
-    "compare": "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
-    "export": "Export turns of a run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect.",
-    "verify": "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
-    "leaderboard": "Rank runs and submissions of a suite on one page, with profiles, after verifying their scores.",
-    "submit": "Make a submission from a run of a suite, or check one.",
-    "gallery": "Render every game at every level into one page, with prompts and scored responses.",
-    "data": "Check the data of a task for bad rows, or download a dataset.",
-    "games": "List the installed games and published settings, or show the rules and config fields of some.",
-    "doctor": "Print the versions that results depend on, the machine, and the extras with their missing packages.",
-}
-"""First line of the help of each command, repeated here so that listing the commands imports no modules."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -78,7 +136,9 @@ def main(args: Sequence[str] | None = None) -> None:
             _run(*words)
             return
         commands: dict[str, Callable[..., Any]]
-        commands = {name: make_dataclass(name, (), namespace={"__doc__": text}) for name, text in SUMMARIES.items()}
+        commands = {
+            name: make_dataclass(name, (), namespace={"__doc__": command.summary}) for name, command in COMMANDS.items()
+        }
         about = "Visual game environments for vision-language models. vlmgym --version prints the version."
         tyro.extras.subcommand_cli_from_dict(commands, args=words, prog="vlmgym", description=about)
 
@@ -91,4 +151,4 @@ def _run(name: str, *args: str) -> None:
     words, options = list(args), getattr(module, command.options)
     if name == "eval":
         words, options = module.options_for(words)
-    getattr(module, command.action)(parse_options(options, words, f"vlmgym {name}"))
+    getattr(module, command.action)(parse_options(options, words, f"vlmgym {name}", command.summary))

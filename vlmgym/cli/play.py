@@ -16,7 +16,7 @@ SEEDS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class PlayConfig(GameOptions):
-    """Play a game in a window and see the prompts a model would get."""
+    """Options of `vlmgym play`."""
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")]
     """Id or name of the game, such as 2048."""

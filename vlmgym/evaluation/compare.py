@@ -36,7 +36,7 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(WorkerOptions):
-    """Compare two runs on the same seeds: paired differences with intervals, and a page with both."""
+    """Options of `vlmgym compare`."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
     """Folders of the runs; differences are first minus second."""

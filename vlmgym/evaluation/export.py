@@ -43,7 +43,7 @@ TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "s
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(WorkerOptions):
-    """Export turns of a run as SFT data, or its results for the Hugging Face Hub, Every Eval Ever or Inspect."""
+    """Options of `vlmgym export`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""

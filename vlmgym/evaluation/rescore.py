@@ -40,7 +40,7 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RescoreConfig:
-    """Apply other reward settings to a saved run without playing; scores stay the same."""
+    """Options of `vlmgym rescore`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""

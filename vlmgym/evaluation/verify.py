@@ -38,7 +38,7 @@ SHARED = ("policy", "reward", "max_turns")
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyConfig(WorkerOptions):
-    """Replay the responses of a saved run without its model, and check scores, states, metrics and summary."""
+    """Options of `vlmgym verify`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run, which is not changed."""

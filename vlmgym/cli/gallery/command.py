@@ -21,7 +21,7 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryConfig:
-    """Render every game at every level into one page, with prompts and scored responses."""
+    """Options of `vlmgym gallery`."""
 
     game: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")

@@ -28,7 +28,7 @@ from vlmgym.terminal import make_console
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardConfig(WorkerOptions):
-    """Rank runs and submissions of a suite on one page, with profiles, after verifying their scores."""
+    """Options of `vlmgym leaderboard`."""
 
     run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FOLDER ...")]
     """Folders of runs or submissions of the same suite."""

@@ -26,7 +26,7 @@ from vlmgym.workers.pool import ProcessPool
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(WorkerOptions):
-    """Write report.html of a saved run: scores, curves and an episode viewer."""
+    """Options of `vlmgym report`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Run folder."""

@@ -77,7 +77,7 @@ class PackConfig(WorkerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitConfig:
-    """Make a submission from a run of a suite, or check one."""
+    """Options of `vlmgym submit`."""
 
     config: Annotated[
         Annotated[PackConfig, tyro.conf.subcommand("pack")] | Annotated[CheckConfig, tyro.conf.subcommand("check")],
