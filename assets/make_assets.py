@@ -22,8 +22,8 @@ from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import THEMES
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import THEMES
 
 FOLDER = Path(__file__).parent
 THEME = THEMES["light"]

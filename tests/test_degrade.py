@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
-from vlmgym.sandbox.rendering.degrade import degrade
 
 
 @dataclass

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from vlmgym import game_ids, make_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
-from vlmgym.sandbox.rendering import board as board_module
-from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter
-from vlmgym.sandbox.rendering.canvas import Canvas
+from vlmgym.sandbox.drawing import board as board_module
+from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
+from vlmgym.sandbox.drawing.canvas import Canvas
 
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 

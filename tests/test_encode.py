@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 from vlmgym.sandbox.registry import make_game
-from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
 
 
 def decoded(file: bytes) -> np.ndarray:

@@ -18,7 +18,7 @@ MODULES = {
 
 LAYERS = (
     ("vlmgym.errors",), ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.statistics", "vlmgym.terminal"),
-    ("vlmgym.workers",), ("vlmgym.sandbox.rendering",), ("vlmgym.sandbox.datasets",), ("vlmgym.sandbox.core",),
+    ("vlmgym.workers",), ("vlmgym.sandbox.drawing",), ("vlmgym.sandbox.datasets",), ("vlmgym.sandbox.core",),
     ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
     ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.sandbox",),
     ("vlmgym.testing",), ("vlmgym.records",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),

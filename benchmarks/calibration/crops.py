@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.rendering.degrade import resize
+from vlmgym.sandbox.drawing.degrade import resize
 
 SIDE = 16
 """Side of a resized crop in pixels."""

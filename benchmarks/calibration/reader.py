@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.datasets.extra import library
-from vlmgym.sandbox.rendering.board import VARIANTS
+from vlmgym.sandbox.drawing.board import VARIANTS
 
 Seen = NDArray[np.float32]
 

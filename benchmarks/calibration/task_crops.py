@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from benchmarks.calibration.crops import shrink
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.task import Task
+from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.geospot.drawing import Viewport, project
 from vlmgym.sandbox.games.scenes.scene import RADII
-from vlmgym.sandbox.rendering.degrade import degrade
 
 OBJECT = 1.1 * RADII["large"] / 1000
 """Half the side of an object's crop, relative to the side of the unscaled image, so that large objects fit."""

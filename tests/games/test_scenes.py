@@ -14,6 +14,8 @@ from scipy import ndimage
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, UsageError
+from vlmgym.sandbox.drawing.degrade import crop_margin
+from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.games.scenes.description import (
     compare_descriptions,
     describe_scene,
@@ -33,8 +35,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     random_distractors,
 )
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.rendering.degrade import crop_margin
-from vlmgym.sandbox.rendering.palette import COLOURS
 
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
 seeds = st.integers(0, 2**32)

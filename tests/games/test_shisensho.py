@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.shisensho import dealing
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder
 from vlmgym.sandbox.games.tiles import EMPTY, paint_colour_shape
-from vlmgym.sandbox.rendering.canvas import Canvas
 
 KNOWN = {
     "o": EMPTY,

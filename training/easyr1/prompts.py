@@ -17,7 +17,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
-from vlmgym.sandbox.rendering.encode import encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 
 HUB_SECONDS = 10.0
 """Timeout for requests to the Hub, in seconds."""

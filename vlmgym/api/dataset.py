@@ -17,7 +17,7 @@ from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.rendering.encode import encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 
 if TYPE_CHECKING:
     import datasets

@@ -19,8 +19,8 @@ from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
+from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.registry import make_games
-from vlmgym.sandbox.rendering.encode import encode_png
 
 ImageForm = Literal["url", "pil", "bytes"]
 

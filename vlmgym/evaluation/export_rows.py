@@ -29,7 +29,7 @@ from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.sandbox.rendering.encode import encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 
 Format = Literal["sharegpt", "hf"]
 

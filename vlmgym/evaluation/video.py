@@ -19,8 +19,8 @@ from vlmgym.records.episode import EpisodeRecord, recorded_action, recorded_stat
 from vlmgym.records.files import temporary, writing
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.rendering.palette import OUTCOME_COLOURS
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
 
 _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)

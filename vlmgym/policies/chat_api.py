@@ -12,7 +12,7 @@ from vlmgym.errors import one_line, truncate
 from vlmgym.policies.base import Reply
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
-from vlmgym.sandbox.rendering.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 
 ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]

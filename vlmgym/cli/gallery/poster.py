@@ -11,8 +11,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from vlmgym.cli.gallery.items import AnyGame, GalleryItem, levels_of, middle_state
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
-from vlmgym.sandbox.rendering.canvas import Canvas, text_width
-from vlmgym.sandbox.rendering.palette import THEMES
+from vlmgym.sandbox.drawing.canvas import Canvas, text_width
+from vlmgym.sandbox.drawing.palette import THEMES
 
 THEME = THEMES["light"]
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56

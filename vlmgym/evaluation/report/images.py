@@ -15,7 +15,7 @@ from PIL import Image
 
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.rendering.encode import encode_jpeg
+from vlmgym.sandbox.drawing.encode import encode_jpeg
 
 LOSSLESS_BYTES_PER_PIXEL = 0.5
 """Tiles whose lossless WebP exceeds both this and 1 KiB (noise, photographs) are stored as JPEG."""

@@ -25,7 +25,7 @@ from vlmgym.records.files import writing
 from vlmgym.records.run import Summary
 from vlmgym.records.store import StoredEpisode, game_name
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.rendering.encode import encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.workers.pool import ProcessPool
 
 SCORER = "game_score"

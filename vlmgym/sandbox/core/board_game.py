@@ -16,9 +16,9 @@ from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
 from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
 from vlmgym.sandbox.core.perception import Part
-from vlmgym.sandbox.rendering.board import BoardGeometry, BoardPainter, Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import MIDDLE, ThemeName, blend
+from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import MIDDLE, ThemeName, blend
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""

@@ -1,4 +1,4 @@
-"""Config fields of degraded images, applied by `rendering.degrade`."""
+"""Config fields of degraded images, applied by `drawing.degrade`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow, DataRow, RowRef, SkippedRow, Table
 from vlmgym.sandbox.datasets.source import Source, map_columns, shuffled
-from vlmgym.sandbox.rendering.degrade import degrade
+from vlmgym.sandbox.drawing.degrade import degrade
 
 ANSWERED = "answered"
 MOST_SKIPPED = 100

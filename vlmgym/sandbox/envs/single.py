@@ -20,9 +20,9 @@ from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
+from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.window import Window
 from vlmgym.sandbox.registry import make_games
-from vlmgym.sandbox.rendering.encode import side_by_side
 
 LARGEST_SEED = 2**31
 """Exclusive upper bound of the episode seeds that the environment draws."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import blend
-from vlmgym.sandbox.rendering.shapes import turned
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.shapes import turned
 
 WALL: Colour = (92, 98, 114)
 PLAYER: Colour = (28, 100, 220)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.rendering.shapes import draw_shape
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.shapes import draw_shape
 
 EMPTY = "empty"
 """Name of a cell without a tile."""

@@ -7,9 +7,9 @@ from typing import Any
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.reward import Scored
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.rendering.palette import OUTCOME_COLOURS
-from vlmgym.sandbox.rendering.text import LINE_PITCH, fit, write_lines
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
+from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, write_lines
 
 PANEL_WIDTH = 620
 

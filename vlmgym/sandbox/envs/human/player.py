@@ -17,9 +17,9 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
+from vlmgym.sandbox.drawing.canvas import Colour
+from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.human.panel import PANEL_WIDTH, draw_panel
-from vlmgym.sandbox.rendering.canvas import Colour
-from vlmgym.sandbox.rendering.encode import side_by_side
 
 SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
 """Limits in pixels. An image whose longer side exceeds `LARGEST_SHOWN` is shrunk to it. Any other image is enlarged by

@@ -16,6 +16,7 @@ from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector.arguments import (
     check_room,
@@ -32,7 +33,6 @@ from vlmgym.sandbox.envs.vector.spaces import action_spaces, observation_space, 
 from vlmgym.sandbox.envs.vector.worker import StepBuffers, StepReply, WorkerSpec
 from vlmgym.sandbox.envs.vector.worker_group import Ids, WorkerGroup
 from vlmgym.sandbox.envs.vector.worker_handle import LocalWorker, RestartingWorker, WorkerHandle
-from vlmgym.sandbox.rendering.encode import side_by_side
 from vlmgym.workers.limits import Backend, check_num_workers, num_workers_for
 
 _FORBIDDEN = frozenset({"reset", "step", "play", "close", "restore", "set_attribute", "set_wrapper_attr", "keep_frame"})

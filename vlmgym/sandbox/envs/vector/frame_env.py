@@ -15,9 +15,9 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector.shared_memory import PrivateArray, SharedArray
-from vlmgym.sandbox.rendering.encode import side_by_side
 
 OUTCOME_NAMES = ("", *(outcome.value for outcome in Outcome))
 """Names of the values 0, 1, ... of `outcome` in `STEP_DTYPE`; 0 stands for a reset."""

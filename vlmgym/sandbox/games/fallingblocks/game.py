@@ -16,6 +16,8 @@ from vlmgym.sandbox.core.answer_text import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.fallingblocks.pieces import (
     FREE,
     Shape,
@@ -29,8 +31,6 @@ from vlmgym.sandbox.games.fallingblocks.pieces import (
     width_of,
 )
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 Placement = tuple[int, int]
 """Column of the left edge, zero-based, and number of clockwise quarter turns."""

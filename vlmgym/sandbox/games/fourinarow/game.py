@@ -12,9 +12,9 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.core.answer_text import unreadable, word_answer
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import is_int
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 PROMPT_V1 = """\
 The image shows a board of four in a row with {rows} rows and {columns} columns. Columns are numbered from {origin} at \

@@ -16,9 +16,9 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, w
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import MIDDLE, blend
 from vlmgym.sandbox.games.game2048.expectimax import search
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import MIDDLE, blend
 
 Line = tuple[int, ...]
 Board = tuple[Line, ...]

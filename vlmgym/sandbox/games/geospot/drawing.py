@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.gazetteer import Gazetteer
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.rendering.palette import blend
 
 NIGHT: Colour = (13, 19, 38)
 GRID: Colour = (44, 58, 92)

@@ -14,8 +14,8 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.jigsaw.pictures import PICTURES, draw_patch
-from vlmgym.sandbox.rendering.canvas import Canvas
 
 PROMPT_V1 = """\
 The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, blend
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, blend
 
 SHADES = tuple(COLOURS.values())
 WHITE: Colour = (255, 255, 255)

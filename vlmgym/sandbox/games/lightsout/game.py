@@ -13,9 +13,9 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.lightsout.solver import effects, fewest_presses
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 GLOW: Colour = (255, 214, 64)
 BRIGHT: Colour = (255, 240, 170)

@@ -14,9 +14,9 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_ce
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbour, neighbours
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.figures import WALL, paint_player
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 Openings = tuple[tuple[int, ...], ...]
 """Open sides of each cell, as a bit mask: 1 (up), 2 (right), 4 (down), 8 (left)."""

@@ -14,9 +14,9 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.minesweeper import solver
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 HIDDEN, MINE = ".", "*"
 _WORDS: Mapping[Hashable, str] = {HIDDEN: "hidden", MINE: "mine"}

@@ -14,10 +14,10 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, blend
+from vlmgym.sandbox.drawing.shapes import draw_shape
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, blend
-from vlmgym.sandbox.rendering.shapes import draw_shape
 
 NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
 """States of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""

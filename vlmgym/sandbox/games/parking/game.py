@@ -18,11 +18,11 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, neighbour
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.parking.lot import Lot, Move, Offsets, Vehicle, make_lot
 from vlmgym.sandbox.games.search import Planner
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import blend
 
 EMPTY = ("empty", "", False)
 RED: Colour = (206, 36, 40)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
+from vlmgym.sandbox.drawing.palette import COLOURS, blend
 from vlmgym.sandbox.games.rotation.figures import Figure
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.rendering.palette import COLOURS, blend
 
 BLACK: Colour = (30, 32, 40)
 WHITE: Colour = (255, 255, 255)

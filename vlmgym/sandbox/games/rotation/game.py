@@ -13,10 +13,10 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Part, Perception
 from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.rotation.drawing import BLACK, extent, faces, paint
 from vlmgym.sandbox.games.rotation.figures import Figure, canonical, grow, is_clear, mirrored, vary, views
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 PAGE: Colour = (250, 248, 243)
 FRAME: Colour = (187, 176, 164)

@@ -11,10 +11,10 @@ from pydantic import model_validator
 from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.drawing.palette import ThemeName
 from vlmgym.sandbox.games.scenes.placement import max_objects, place_objects
 from vlmgym.sandbox.games.scenes.scene import SIZES, Kind, Scene, SceneObject, Selector, Vocabulary
 from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
-from vlmgym.sandbox.rendering.palette import ThemeName
 
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline, widen
 from vlmgym.sandbox.games.scenes.scene import RADII, Scene, SceneObject, Size
-from vlmgym.sandbox.rendering.canvas import SUPERSAMPLE, Canvas, Colour
-from vlmgym.sandbox.rendering.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.rendering.shapes import Outline, turned, unit_outline, widen
 
 RIM = 9
 """Width of the gap around each object, in thousandths of the image's side.

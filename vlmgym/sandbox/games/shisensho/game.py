@@ -16,6 +16,8 @@ from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.board_game import BoardGame, with_cell
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import OWN_DATA, Step
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.shisensho.config import ShisenShoConfig
 from vlmgym.sandbox.games.shisensho.dealing import deal
 from vlmgym.sandbox.games.shisensho.image_tiles import (
@@ -39,8 +41,6 @@ from vlmgym.sandbox.games.shisensho.paths import (
 )
 from vlmgym.sandbox.games.shisensho.solver import best_move
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, EMPTY, SHAPE_NAMES, paint_colour_shape, tile_kinds
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas
 
 PROMPT_V1 = """\
 The image shows a Shisen-Sho board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \

@@ -20,10 +20,10 @@ from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.datasets.opening import open_table
 from vlmgym.sandbox.datasets.rows import BadRow, SkippedRow, Table, is_empty, text_of
 from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import THEMES, ThemeName
 from vlmgym.sandbox.games.shisensho.labelled_images import is_cifar10, open_cifar10, open_digits
 from vlmgym.sandbox.games.tiles import EMPTY
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import THEMES, ThemeName
 
 ImageTiles = Literal["digits", "cifar10", "folder"]
 Names = Sequence[Sequence[str]]

@@ -15,10 +15,10 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.games.sliding.solver import Search, Tiles, distance, gap_moves, goal_of
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
 
 EMPTY = "empty"
 INK: Colour = (255, 252, 246)

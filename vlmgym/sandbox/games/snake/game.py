@@ -14,10 +14,10 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, neighbour
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.snake.solver import Body, best_step, moved
-from vlmgym.sandbox.rendering.board import Cells
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import blend
 
 LENGTH = 3
 """Initial length of the snake."""

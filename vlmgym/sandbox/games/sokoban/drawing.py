@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.shapes import turned
 from vlmgym.sandbox.games.figures import BLACK, Tint, paint_player, paint_wall
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import blend
-from vlmgym.sandbox.rendering.shapes import turned
 
 BOX: Colour = (190, 120, 52)
 STORED: Colour = (44, 148, 72)

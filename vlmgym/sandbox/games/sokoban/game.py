@@ -14,11 +14,11 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_ce
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbour
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.search import Planner
 from vlmgym.sandbox.games.sokoban.drawing import paint_sokoban_cell
 from vlmgym.sandbox.games.sokoban.rooms import Room, make_room
 from vlmgym.sandbox.games.sokoban.solver import solve
-from vlmgym.sandbox.rendering.canvas import Canvas
 
 Board = tuple[str, ...]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.shapes import draw_shape, turned
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.shapes import draw_shape, turned
 
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 SUITS: Mapping[str, str] = {"s": "spades", "h": "hearts", "d": "diamonds", "c": "clubs"}

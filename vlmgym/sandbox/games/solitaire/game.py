@@ -12,10 +12,10 @@ from vlmgym.errors import GenerationError, IllegalAction, StateError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import THEMES
 from vlmgym.sandbox.games.solitaire.cards import DECK, RANKS, card_words, draw_card, ink_of, rank_of
 from vlmgym.sandbox.games.solitaire.solver import LongestPlan, fits, longest_plan
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import THEMES
 
 EMPTY = ""
 MAX_DEALS = 1000

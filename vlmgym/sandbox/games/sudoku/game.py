@@ -17,9 +17,9 @@ from vlmgym.sandbox.core.answer_text import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal, layout
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
 
 Entry = tuple[int, int, int]
 """Row and column, both zero-based, and number."""

@@ -16,6 +16,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.swap.rules import RUN, SwapRules, Tiles
 from vlmgym.sandbox.games.swap.solver import search
 from vlmgym.sandbox.games.tiles import (
@@ -26,7 +27,6 @@ from vlmgym.sandbox.games.tiles import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.rendering.canvas import Canvas
 
 Board = tuple[tuple[int, ...], ...]
 

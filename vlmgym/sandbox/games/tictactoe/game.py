@@ -8,10 +8,10 @@ from typing import ClassVar
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.core.board_game import Cell
 from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES
+from vlmgym.sandbox.drawing.shapes import turned
 from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES
-from vlmgym.sandbox.rendering.shapes import turned
 
 PROMPT_V1 = """\
 The image shows a tic-tac-toe board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \

@@ -15,10 +15,10 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 from vlmgym.sandbox.games.tracking.motion import RADIUS, Frame, can_follow, fits, make_paths
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour
-from vlmgym.sandbox.rendering.palette import COLOURS
 
 PAGE: Colour = (236, 231, 222)
 LINE: Colour = (150, 142, 134)

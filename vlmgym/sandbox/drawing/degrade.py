@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.rendering.canvas import Colour
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
 Pixels = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""

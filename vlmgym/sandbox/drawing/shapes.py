@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, Point
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 
 Outline = list[Point]
 

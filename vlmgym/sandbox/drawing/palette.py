@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vlmgym.sandbox.rendering.canvas import Colour
+from vlmgym.sandbox.drawing.canvas import Colour
 
 ThemeName = Literal["light", "dark"]
 

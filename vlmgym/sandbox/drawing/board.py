@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.rendering.canvas import Canvas
-from vlmgym.sandbox.rendering.degrade import add_noise
-from vlmgym.sandbox.rendering.palette import COLOURS, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.degrade import add_noise
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
 
 Cells = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vlmgym.sandbox.rendering.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 
 LINE_PITCH = 2.0
 """Line spacing relative to the cap height."""
