@@ -130,12 +130,12 @@ fi
 if [ $train = yes ]; then
     use_env .venv-train 11 $newest
     if begin "the training packages ($device)"; then
-        modules=(datasets torch torchvision transformers peft training.local.train)
+        modules=(datasets torch torchvision transformers peft vlmgym.training.train)
         install_build openai,tasks,train training/requirements/{gpu,cpu}.txt
         [ $extra != dev ] || install --no-deps --requirement training/requirements/dev.txt || failed "installing pytest"
         if install --no-deps --requirement training/requirements/easyr1.txt; then
             modules+=(verl.utils.dataset)
-            [ $device = cpu ] || modules+=(vllm verl.workers.fsdp_workers training.easyr1.{trainer,worker}) # need vLLM
+            [ $device = cpu ] || modules+=(vllm verl.workers.fsdp_workers vlmgym.training.easyr1.{trainer,worker}) # need vLLM
         else
             fingerprint="without EasyR1" # the next run tries again
             echo "EasyR1 could not be installed from GitHub: local training works, distributed training does not."

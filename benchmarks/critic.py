@@ -27,16 +27,16 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from training.core.advantages import Floats, discounted_returns, explained_variance, gae
-from training.core.states import start_rollouts
-from training.local.actor import Actor, roll_out
-from training.local.config import TrainConfig
-from training.local.encoding import EncodedPrompt, TrainSample
-from training.local.options import read_config
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
+from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.actor import Actor, roll_out
+from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
+from vlmgym.training.options import read_config
+from vlmgym.training.states import start_rollouts
 
 ARGS = (
     "--preset single_moves --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "

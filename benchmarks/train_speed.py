@@ -31,17 +31,17 @@ from rich.table import Table
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from training.core.states import start_rollouts
-from training.local.config import TrainConfig
-from training.local.options import read_config
-from training.local.processes import Processes
-from training.local.run import TrainingRun
-from training.local.trainer import Trainer
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.token_sampling import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.processes import Processes
+from vlmgym.training.options import read_config
+from vlmgym.training.run import TrainingRun
+from vlmgym.training.states import start_rollouts
+from vlmgym.training.trainer import Trainer
 
 LIMIT = 0.4
 """Goal: maximum time of a step with one process, relative to TRL."""
@@ -114,7 +114,7 @@ def peak_memory(args: list[str], processes: int, folder: Path) -> float:
     """Return the peak memory of a training run in GB, summed over its processes."""
     args = [*args, "--sft.steps", "20", "--sft.gate", "0", "--steps", "3", "--evaluation.episodes", "0"]
     args += ["--processes", str(processes), "--output-dir", str(folder)]
-    command = [sys.executable, "-m", "training.local.train", *args]
+    command = [sys.executable, "-m", "vlmgym", "train", *args]
     peaks: dict[int, int] = {}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
         while training.poll() is None:

@@ -158,7 +158,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny, randomly initialised Qwen3-VL."""
     out = tmp_path_factory.mktemp("checkpoint") / "tiny"
-    serving.run_python("-m", "training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
+    serving.run_python("-m", "vlmgym.training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
     return out
 
 

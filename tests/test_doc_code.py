@@ -24,6 +24,7 @@ from vlmgym.cli.main import COMMANDS, main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig
 from vlmgym.evaluation.suite import read_suite
+from vlmgym.training.options import read_config
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,7 +36,6 @@ LAMPS = (ROOT / "examples" / "lamps.py").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ARGUMENTS = {
     "bash": "training/scripts and setup.sh are tested by test_training_scripts.py and test_setup.py",
-    "training.local.train": "needs torch: tests/in_training/test_doc_commands.py",
     "benchmarks.critic": "needs torch: tests/in_training/test_doc_commands.py",
     "benchmarks.train_speed": "needs torch: tests/in_training/test_doc_commands.py",
 }
@@ -69,8 +69,9 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         monkeypatch.setattr(f"vlmgym.{function}", lambda given, *_: given)
     for command in COMMANDS.values():
-        if command.action != "run_eval":
+        if command.action not in ("run_eval", "train"):
             monkeypatch.setattr(f"{command.module}.{command.action}", lambda _: None)
+    monkeypatch.setattr("vlmgym.cli.train.train", read_config)
     monkeypatch.chdir(tmp_path)
     (curriculum, _) = blocks(ROOT / "docs" / "curricula.md", "toml")
     Path("my.toml").write_text(curriculum)
@@ -98,9 +99,11 @@ def check_command(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None
     for word in words:
         if re.match(r"(assets|benchmarks|docs|examples|tests|training|vlmgym/test)/[\w/.]+$", word):
             assert (ROOT / word).exists() or word == "docs/_build", word
-    if program == "vlmgym":
+    if program == "vlmgym" and "$EPISODES" not in args:
         main(args)
-    elif program == "python" and args[0] == "-m" and args[1].startswith(("benchmarks.", "training.", "tests.")):
+    elif program == "bash" and args[0] == "training/scripts/local_2048.sh":
+        main(["train", *args[1:]])
+    elif program == "python" and args[0] == "-m" and args[1].startswith(("benchmarks.", "tests.")):
         assert importlib.util.find_spec(args[1]), args[1]
         if args[1].startswith("benchmarks.") and args[1] not in ARGUMENTS:
             with pytest.raises(Parsed):

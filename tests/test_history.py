@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from training.core.states import MultiTurnConfig, start_rollouts
 from vlmgym import Episode, make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
@@ -17,6 +16,7 @@ from vlmgym.evaluation.verify import verify_run
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.states import MultiTurnConfig, start_rollouts
 
 FOG: dict[str, Any] = {"reasoning": 5, "size": 320}
 

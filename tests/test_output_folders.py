@@ -18,8 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import benchmarks.calibration.__main__ as calibration
-from training.core.records import begin_rollout_records, write_rollout_records
-from training.core.states import MultiTurnConfig
 from vlmgym import make_game
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.eval import evaluate_script
@@ -34,6 +32,8 @@ from vlmgym.records.files import LineLog, write_own_json
 from vlmgym.records.output_folder import MARKER, OutputFolder, new_folder
 from vlmgym.records.run_folder import ScriptFolder
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.records import begin_rollout_records, write_rollout_records
+from vlmgym.training.states import MultiTurnConfig
 
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--max-turns", "1", "--workers", "0"]
 

@@ -298,7 +298,12 @@ def test_training_on_gpus_needs_python_3_12_at_most(machine: Machine) -> None:
     assert machine.calls("--train")[0] == "uv venv >=3.11,<3.13"
 
 
-EASYR1_MODULES = ("vllm", "verl.workers.fsdp_workers", "training.easyr1.trainer", "training.easyr1.worker")
+EASYR1_MODULES = (
+    "vllm",
+    "verl.workers.fsdp_workers",
+    "vlmgym.training.easyr1.trainer",
+    "vlmgym.training.easyr1.worker",
+)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -314,7 +319,7 @@ def test_all_modules_of_training_are_imported(machine: Machine, gpu: bool) -> No
         "torch",
         "torchvision",
         "transformers",
-        "training.local.train",
+        "vlmgym.training.train",
         "verl.utils.dataset",
     } <= imported
     assert imported.issuperset(EASYR1_MODULES) == gpu

@@ -12,8 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in ("vlmgym", "training")
-    for path in (ROOT / package).rglob("*.py")
+    for path in (ROOT / "vlmgym").rglob("*.py")
 }
 
 LAYERS = (
@@ -22,8 +21,8 @@ LAYERS = (
     ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
     ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.sandbox",),
     ("vlmgym.testing",), ("vlmgym.records",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
-    ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.cli", "vlmgym.integrations"),
-    ("vlmgym.__main__", "vlmgym.test", "training"),
+    ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.cli.console",), ("vlmgym.training",),
+    ("vlmgym.cli", "vlmgym.integrations"), ("vlmgym.__main__", "vlmgym.test"),
 )  # fmt: skip
 """Layers from the bottom up. A module may import its own package and the layers below."""
 
@@ -34,7 +33,7 @@ INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integr
 """Adapters to other libraries, which may use only the public interface of vlmgym."""
 
 LOADERS = {
-    "training.easyr1.critics",  # classes of transformers
+    "vlmgym.training.easyr1.critics",  # classes of transformers
     "vlmgym.cli.main",  # commands
     "vlmgym.evaluation",  # names of the package, on first use
     "vlmgym.policies",  # policies
@@ -52,7 +51,7 @@ BY_NAME = {
 }  # fmt: skip
 """Names through which any module can be imported; only `LOADERS` may use them."""
 
-MODULE_NAME = re.compile(r"(?<![\w.])(?:vlmgym|training)(?:\.\w+)+")
+MODULE_NAME = re.compile(r"(?<![\w.])vlmgym(?:\.\w+)+")
 
 
 @cache
@@ -140,7 +139,7 @@ def test_imports_that_bypass_a_layer_are_found(source: str) -> None:
 
 def test_training_imports_no_internals_of_evaluation() -> None:
     for module in MODULES:
-        if module.startswith("training"):
+        if module.startswith("vlmgym.training"):
             internals = {name for name in imported_by(module) if name.startswith("vlmgym.evaluation.")}
             assert not internals, module
 

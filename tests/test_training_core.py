@@ -12,16 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from training.core.advantages import (
-    gae,
-    gae_over_tokens,
-    gae_over_turns,
-    grpo_advantages,
-    informative_fraction,
-    normalise_groups,
-)
-from training.core.expert import expert_response
-from training.core.states import MultiTurnConfig, blank, check_validation_size, start_rollouts
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
@@ -32,6 +22,16 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, all_action
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
+from vlmgym.training.advantages import (
+    gae,
+    gae_over_tokens,
+    gae_over_turns,
+    grpo_advantages,
+    informative_fraction,
+    normalise_groups,
+)
+from vlmgym.training.expert import expert_response
+from vlmgym.training.states import MultiTurnConfig, blank, check_validation_size, start_rollouts
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
 SIGN = RewardConfig(shaping="sign")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from training.core.result import FINAL_EPISODES, last_rewards, validation_summary, write_result
-from training.core.rewind import set_aside
 from vlmgym.cli.main import main
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.statistics import wilson
+from vlmgym.training.result import FINAL_EPISODES, last_rewards, validation_summary, write_result
+from vlmgym.training.rewind import set_aside
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from training.tiny_vlm import CLASSES, Kind, TinySize, make_tiny_vlm
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.registry import make_game
+from vlmgym.training.config import Kind, TinySize
+from vlmgym.training.tiny_vlm import CLASSES, make_tiny_vlm
 
 NEW_TOKENS = 8
 

@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 
-from training.core.plots import read_curve
-from training.local.actor import Actor
-from training.local.config import TrainConfig
-from training.local.options import read_config
-from training.local.validation import Images, ValidationResult, validate, validation_episodes
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.options import read_config
+from vlmgym.training.plots import read_curve
+from vlmgym.training.validation import Images, ValidationResult, validate, validation_episodes
 
 from .chance import without_looking
 from .novel import novel

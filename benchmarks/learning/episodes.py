@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.markdown import table, wrapped
-from training.core.advantages import Floats
-from training.core.plots import read_curve
-from training.local.validation import ValidationResult
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console
+from vlmgym.training.advantages import Floats
+from vlmgym.training.plots import read_curve
+from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval
 from .running import train

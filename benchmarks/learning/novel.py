@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from training.core.states import SFT_STREAM
-from training.local.options import read_config
 from vlmgym.errors import UsageError
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.training.options import read_config
+from vlmgym.training.states import SFT_STREAM
 
 
 def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: Sequence[str]) -> list[EpisodeRollout]:

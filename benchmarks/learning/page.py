@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.markdown import table, wrapped
-from training.local.validation import ValidationResult
 from vlmgym.records.output_folder import OutputFolder
+from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval
 from .tasks import Task

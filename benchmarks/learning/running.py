@@ -29,7 +29,7 @@ def train(folder: Path, *args: str) -> float:
 
     Args:
         folder: Folder of the run.
-        args: Options of `training.local.train`.
+        args: Options of `vlmgym train`.
 
     Raises:
         UsageError: The training failed, or the folder contains a run with other options.
@@ -40,7 +40,7 @@ def train(folder: Path, *args: str) -> float:
     if not duration.exists():
         start = time.perf_counter()
         known = ["--resume", str(folder)] if options.exists() else expected
-        command = [sys.executable, "-m", "training.local.train", *known]
+        command = [sys.executable, "-m", "vlmgym", "train", *known]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")

@@ -11,7 +11,7 @@ class Task:
     """A task with single answers and rewards of 0 or 1, so the mean reward is the share of rewarded answers.
 
     Attributes:
-        args: Options of `training.local.train`.
+        args: Options of `vlmgym train`.
         title: Title of the page.
         question: Description of the task and of the figures in the table.
         reward_label: Label of the reward axis.

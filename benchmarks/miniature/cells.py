@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.running import once, train
-from training.core.plots import read_curve
-from training.local.actor import Actor
-from training.local.options import read_config
-from training.local.validation import Images
 from vlmgym.errors import UsageError
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.options import read_config
+from vlmgym.training.plots import read_curve
+from vlmgym.training.validation import Images
 
 from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args
 from .play import play_games, play_policy

@@ -14,7 +14,7 @@ class Game:
 
     Attributes:
         title: Title in tables and figures.
-        args: Options of `training.local.train` for all of its runs.
+        args: Options of `vlmgym train` for all of its runs.
         rl_args: Further options of its RL runs.
         measures: Titles of table columns, by measure: score, turns, or played (legal turns). The first is plotted.
         goal: Target for the first measure, if any.

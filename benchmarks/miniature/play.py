@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from training.core.states import blank
-from training.local.actor import Actor
-from training.local.config import TrainConfig
-from training.local.validation import Images
 from vlmgym.evaluation import evaluate
 from vlmgym.policies.base import identity
 from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.states import blank
+from vlmgym.training.validation import Images
 
 
 def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images: Images) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import without_vllm
 
 if find_spec("verl") is not None:
     without_vllm.install()
@@ -18,7 +18,7 @@ KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 @pytest.fixture(scope="session", params=KINDS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    from training.tiny_vlm import make_tiny_vlm  # needs torch
+    from vlmgym.training.tiny_vlm import make_tiny_vlm  # needs torch
 
     make_tiny_vlm(request.param, folder)
     return folder
@@ -27,7 +27,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="session")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
-    from training.tiny_vlm import make_tiny_vlm  # needs torch
+    from vlmgym.training.tiny_vlm import make_tiny_vlm  # needs torch
 
     make_tiny_vlm("qwen3_vl", folder)
     return folder

@@ -1,7 +1,7 @@
 """Train tiny checkpoints on a CPU with EasyR1's trainer: python -m tests.easyr1_cpu.fit RUNS.json
 
-In RUNS.json, `runs` has the arguments of `python -m training.easyr1` for each run. `models` is null, or a folder for
-the models of `tests.easyr1_cpu.models`. All runs share a process and a Ray cluster, because importing EasyR1's
+In RUNS.json, `runs` has the arguments of `python -m vlmgym.training.easyr1` for each run. `models` is null, or a folder
+for the models of `tests.easyr1_cpu.models`. All runs share a process and a Ray cluster, because importing EasyR1's
 dependencies takes longer than everything else.
 """
 
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import without_vllm
 
 without_vllm.install()
 
@@ -20,9 +20,9 @@ import ray  # noqa: E402
 
 from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
-from training.easyr1.check import preflight  # noqa: E402
-from training.easyr1.config import read_config  # noqa: E402
-from training.easyr1.launch import build_trainer, start_ray  # noqa: E402
+from vlmgym.training.easyr1.check import preflight  # noqa: E402
+from vlmgym.training.easyr1.config import read_config  # noqa: E402
+from vlmgym.training.easyr1.launch import build_trainer, start_ray  # noqa: E402
 
 PRETENDED = 8
 """Number of GPUs and CPUs that Ray assumes."""
@@ -39,7 +39,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         object_store_memory=100 * 2**20,
         _system_config={"prestart_worker_first_driver": False},  # would start idle workers
         log_to_driver="RAY_LOG" in os.environ,
-        runtime_env={"worker_process_setup_hook": "training.easyr1.without_vllm.install"},
+        runtime_env={"worker_process_setup_hook": "vlmgym.training.easyr1.without_vllm.install"},
     )
     for run in runs:
         config = read_config(run)

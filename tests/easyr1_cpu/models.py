@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from training.tiny_vlm import TinySize, make_tiny_vlm
+from vlmgym.training.config import TinySize
+from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 MOVES = ("up", "right", "down", "left")
 OTHERS = ("tree", "house", "river", "cloud", "stone", "bread", "chair", "glass", "night")

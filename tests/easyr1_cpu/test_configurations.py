@@ -19,16 +19,16 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
-from training.easyr1 import critics, machine
-from training.easyr1.check import STREAM, check_checkpoint, preflight
-from training.easyr1.config import RunConfig, read_config
-from training.easyr1.launch import fetch_model
-from training.easyr1.prompt_stream import PromptStream
-from training.easyr1.prompts import load_processors
-from training.easyr1.section import Section
-from training.easyr1.trained import trained_record
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
+from vlmgym.training.easyr1 import critics, machine
+from vlmgym.training.easyr1.check import STREAM, check_checkpoint, preflight
+from vlmgym.training.easyr1.config import RunConfig, read_config
+from vlmgym.training.easyr1.launch import fetch_model
+from vlmgym.training.easyr1.prompt_stream import PromptStream
+from vlmgym.training.easyr1.prompts import load_processors
+from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.trained import trained_record
 
 SCRIPTS = {
     path.stem: tuple(path.read_text().split('easyr1.sh" ')[1].split()[:-1])

@@ -26,14 +26,14 @@ from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
-from training.easyr1 import check, critics
-from training.easyr1.batch import critic_batch
-from training.easyr1.config import read_config
-from training.easyr1.prompts import PromptEncoder, load_processors
-from training.easyr1.rollout_worker import Request
-from training.easyr1.worker import PatchedWorker
-from training.tiny_vlm import CLASSES
 from vlmgym.errors import UsageError
+from vlmgym.training.easyr1 import check, critics
+from vlmgym.training.easyr1.batch import critic_batch
+from vlmgym.training.easyr1.config import read_config
+from vlmgym.training.easyr1.prompts import PromptEncoder, load_processors
+from vlmgym.training.easyr1.rollout_worker import Request
+from vlmgym.training.easyr1.worker import PatchedWorker
+from vlmgym.training.tiny_vlm import CLASSES
 
 # Signatures -----------------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.easyr1_cpu.test_configurations import config_of
-from training.easyr1.check import preflight
-from training.easyr1.section import Section
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.errors import UsageError
+from vlmgym.training.easyr1.check import preflight
+from vlmgym.training.easyr1.section import Section
 
 
 @pytest.mark.parametrize("name", builtin_names())

@@ -15,15 +15,22 @@ from verl.protocol import DataProto
 from verl.trainer import core_algos, metrics, ray_trainer
 
 from tests.easyr1_cpu.rollout_workers import SECTION, worker_of
-from training.easyr1 import patches
-from training.easyr1.advantages import compute_advantages, episode_advantages
-from training.easyr1.batch import decode_replies, pad_and_shuffle, real_rows, response_ids, rows_multiple, turn_batch
-from training.easyr1.prompt_stream import PromptStream
-from training.easyr1.rollout_worker import RolloutWorker
-from training.easyr1.section import Section
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
+from vlmgym.training.easyr1 import patches
+from vlmgym.training.easyr1.advantages import compute_advantages, episode_advantages
+from vlmgym.training.easyr1.batch import (
+    decode_replies,
+    pad_and_shuffle,
+    real_rows,
+    response_ids,
+    rows_multiple,
+    turn_batch,
+)
+from vlmgym.training.easyr1.prompt_stream import PromptStream
+from vlmgym.training.easyr1.rollout_worker import RolloutWorker
+from vlmgym.training.easyr1.section import Section
 
 OPTIONS: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_values": dict}
 """Arguments of `compute_advantages` for batches without truncated episodes."""

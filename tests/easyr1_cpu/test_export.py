@@ -16,13 +16,13 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu import sharded
 from tests.easyr1_cpu.rollout_workers import ROOT, SECTION, a_prompt, encoder_of
-from training.easyr1.config import RunConfig
-from training.easyr1.export import export, whole_weights
-from training.easyr1.prompts import load_processors
-from training.easyr1.trained import trained_record
 from vlmgym.errors import UsageError
 from vlmgym.records.files import OutputError
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.training.easyr1.config import RunConfig
+from vlmgym.training.easyr1.export import export, whole_weights
+from vlmgym.training.easyr1.prompts import load_processors
+from vlmgym.training.easyr1.trained import trained_record
 
 
 def test_export(qwen3: Path, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT
 from tests.easyr1_cpu.test_configurations import write_cifar10
-from training.easyr1.check import preflight
-from training.easyr1.config import RunConfig, read_config
-from training.easyr1.section import Section
-from training.local.options import read_config as read_local_config
+from vlmgym.training.easyr1.check import preflight
+from vlmgym.training.easyr1.config import RunConfig, read_config
+from vlmgym.training.easyr1.section import Section
+from vlmgym.training.options import read_config as read_local_config
 
 GAMES = ("2048", "shisensho", "shisensho_cifar10", "swap", "mixed")
 

@@ -19,8 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A function that trains a variant, once per session, and returns the run's folder."""
-    from tests.in_training.runs import QUICK, VARIANTS
-    from training.local.train import main
+    from tests.in_training.runs import QUICK, VARIANTS, main
 
     folders: dict[str, Path] = {}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from training.local.train import main
+from vlmgym.cli.main import main as run_command
 from vlmgym.records.episode import EpisodeRecord
 
 HERE = Path(__file__).parent
@@ -40,6 +41,11 @@ VARIANTS = {
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--play.chat"),
 }
 """Options of each variant of training."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Run `vlmgym train`."""
+    run_command(["train", *args])
 
 
 def read(path: Path) -> Any:

@@ -20,15 +20,15 @@ from transformers import AutoModelForImageTextToText
 from tests.hub_server import serving_hub
 from tests.in_training.reference import IMAGE_TOKENS, Reference
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_prompts, make_samples
-from training.local.actor import Actor
-from training.local.encoding import Encoder, TrainSample
-from training.tiny_vlm import CLASSES, make_tiny_vlm
 from vlmgym.errors import UsageError
 from vlmgym.policies import token_sampling
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel
 from vlmgym.policies.token_sampling import SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.engine.encoding import Encoder, TrainSample
+from vlmgym.training.tiny_vlm import CLASSES, make_tiny_vlm
 
 LENGTHS = (5, 1, 9, 3)
 TEMPERATURE = 0.7
@@ -307,7 +307,8 @@ def test_saved_models_are_equal_in_hugging_face_and_vlmgym(actor: Actor, tmp_pat
 
 
 SAVED = (
-    "from pathlib import Path; from training.local.actor import Actor; from training.local.config import ModelConfig; "
+    "from pathlib import Path; from vlmgym.training.engine.actor import Actor; "
+    "from vlmgym.training.config import ModelConfig; "
     "Actor('owner/model', ModelConfig(device='cpu')).save(Path('{out}'))"
 )
 

@@ -17,19 +17,19 @@ import torch
 
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
 from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
-from training.core.records import make_trained_record
-from training.core.states import MultiTurnConfig
-from training.local.checkpoint import last_checkpoint, save_checkpoint
-from training.local.encoding import TrainSample
-from training.local.errors import TrainingError
-from training.local.evaluation import TrainedPolicy
-from training.local.sft import sft_loss
-from training.local.train import memory_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.records.files import OutputError
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.engine.checkpoint import last_checkpoint, save_checkpoint
+from vlmgym.training.engine.encoding import TrainSample
+from vlmgym.training.errors import TrainingError
+from vlmgym.training.evaluation import TrainedPolicy
+from vlmgym.training.records import make_trained_record
+from vlmgym.training.sft import sft_loss
+from vlmgym.training.states import MultiTurnConfig
+from vlmgym.training.train import memory_errors
 
 FULL_GPU = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from training.local.actor import Actor
-from training.local.options import read_config
-from training.local.train import main
-from training.local.validation import validate, validation_episodes
+from tests.in_training.runs import main
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.options import read_config
+from vlmgym.training.validation import validate, validation_episodes
 
 HERE = Path(__file__).parent
 ARGS = ["--preset", str(HERE / "learning.args"), "--seed", "1"]

@@ -16,14 +16,12 @@ from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_samples
-from training.core.advantages import discounted_returns
-from training.local.actor import Actor
-from training.local.config import PpoConfig, SftConfig, UpdateConfig
-from training.local.encoding import EncodedPrompt, Encoder, TrainSample
-from training.local.errors import DivergedError
-from training.local.sft import fine_tune, sft_loss
-from training.local.trainer import compute_ppo_targets
-from training.local.update import (
+from vlmgym.training.advantages import discounted_returns
+from vlmgym.training.config import PpoConfig, SftConfig, UpdateConfig
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
+from vlmgym.training.errors import DivergedError
+from vlmgym.training.loss import (
     MIN_FILL,
     MIN_FILL_SHARED,
     kl_estimate,
@@ -34,6 +32,8 @@ from training.local.update import (
     update,
     value_loss,
 )
+from vlmgym.training.sft import fine_tune, sft_loss
+from vlmgym.training.trainer import compute_ppo_targets
 
 LENGTHS = (7, 2, 12, 4, 1)
 TEMPERATURE, MAX_TOKENS = 0.8, 16

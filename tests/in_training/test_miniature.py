@@ -18,13 +18,13 @@ from benchmarks.miniature.page import write_page
 from benchmarks.miniature.play import play_games
 from tests.in_training.runs import QUICK, SMALL
 from tests.in_training.tiny import make_actor
-from training.local.actor import Actor
-from training.local.options import read_config
-from training.tiny_tokenizer import train_tokenizer
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.options import read_config
+from vlmgym.training.tiny_tokenizer import train_tokenizer
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "learning" / "whole_games"

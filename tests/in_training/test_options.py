@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.local.encoding import Encoder
-from training.local.options import read_config
-from training.local.train import main
-from training.tiny_vlm import make_tiny_vlm
+from tests.in_training.runs import main
 from vlmgym.errors import UsageError
+from vlmgym.training.engine.encoding import Encoder
+from vlmgym.training.options import read_config
+from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 TRAINING = Path(__file__).parents[2] / "training"
 

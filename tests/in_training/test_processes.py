@@ -16,11 +16,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, rollouts
-from training.local import config
-from training.local.options import read_config
-from training.local.train import main
+from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, rollouts
 from vlmgym.records.episode import EpisodeRecord
+from vlmgym.training import config
+from vlmgym.training.options import read_config
 
 
 def evaluated_responses(run: Path) -> list[list[str]]:
@@ -80,7 +79,7 @@ def test_weights_without_gradients_do_not_decay(model: Path, tmp_path: Path) -> 
 def test_a_killed_process_or_an_interrupt_ends_all(model: Path, tmp_path: Path, victim: str, message: str) -> None:
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--evaluation.states", "0", "--steps", "100000"]
-    command = [sys.executable, "-m", "training.local.train", *args, "--processes", "2", "--output-dir", str(run)]
+    command = [sys.executable, "-m", "vlmgym", "train", *args, "--processes", "2", "--output-dir", str(run)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE.parents[1]) as process:
         deadline = time.monotonic() + 300
         while not (run / "curve.jsonl").exists() or not curve(run):

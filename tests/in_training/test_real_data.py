@@ -21,8 +21,7 @@ import pytest
 
 from tests.colours import encoded
 from tests.hub_server import Hub, serving_hub
-from tests.in_training.runs import HERE, NO_EPISODES, QUICK, read
-from training.local.train import main
+from tests.in_training.runs import HERE, NO_EPISODES, QUICK, main, read
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "real_data.md").read_text()

@@ -17,11 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, read, rollouts
-from training.local.run import TrainingRun
-from training.local.train import main
+from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, read, rollouts
 from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
+from vlmgym.training.run import TrainingRun
 
 Run = Callable[[str], Path]
 
@@ -51,7 +50,7 @@ def test_killed_runs_resume(model: Path, tmp_path: Path) -> None:
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, *SFT, "--update.kl-coef", "0.1"]
     args += ["--steps", "4", "--checkpoint-interval", "2"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    command = [sys.executable, "-m", "training.local.train", *args, "--output-dir", str(killed)]
+    command = [sys.executable, "-m", "vlmgym", "train", *args, "--output-dir", str(killed)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE.parents[1])
     deadline = time.monotonic() + 300
     while not (killed / "curve.jsonl").exists() or len(curve(killed)) < 3:

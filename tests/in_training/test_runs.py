@@ -17,21 +17,8 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, read, rollouts
+from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, main, read, rollouts
 from tests.in_training.tiny import GAME, TOLERANCE, make_actor, make_samples
-from training.core.states import SFT_STREAM, start_rollouts
-from training.local.actor import roll_out
-from training.local.checkpoint import last_checkpoint
-from training.local.config import TrainConfig
-from training.local.encoding import Encoder
-from training.local.evaluation import evaluate_model
-from training.local.options import read_config
-from training.local.run import TrainingRun
-from training.local.sft import Demonstrations
-from training.local.train import main
-from training.local.trainer import Trainer
-from training.local.update import infer
-from training.local.validation import ValidationResult, check_gate, validation_episodes
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
@@ -40,6 +27,18 @@ from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import all_actions
 from vlmgym.terminal import make_console
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.actor import roll_out
+from vlmgym.training.engine.checkpoint import last_checkpoint
+from vlmgym.training.engine.encoding import Encoder
+from vlmgym.training.evaluation import evaluate_model
+from vlmgym.training.loss import infer
+from vlmgym.training.options import read_config
+from vlmgym.training.run import TrainingRun
+from vlmgym.training.sft import Demonstrations
+from vlmgym.training.states import SFT_STREAM, start_rollouts
+from vlmgym.training.trainer import Trainer
+from vlmgym.training.validation import ValidationResult, check_gate, validation_episodes
 
 CHANCE: Any = importlib.import_module("benchmarks.learning.chance")
 NOVEL: Any = importlib.import_module("benchmarks.learning.novel")

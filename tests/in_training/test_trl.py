@@ -19,10 +19,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 from tests.in_training.tiny import make_checkpoint, make_move_model
-from training.tiny_vlm import Kind
 from vlmgym import Episode, RewardConfig, StateConfig, make_dataset, reward_fn, to_hf_dataset
 from vlmgym.errors import UsageError
 from vlmgym.integrations.trl import GameEnvironment, episode_limits
+from vlmgym.training.config import Kind
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_with_trl.py"

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.local.actor import Actor
-from training.local.config import ModelConfig, SftConfig
-from training.local.encoding import TrainSample
-from training.local.sft import fine_tune
-from training.tiny_vlm import Kind, TinySize, make_tiny_vlm
 from vlmgym import make_game
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.training.config import Kind, ModelConfig, SftConfig, TinySize
+from vlmgym.training.engine.actor import Actor
+from vlmgym.training.engine.encoding import TrainSample
+from vlmgym.training.sft import fine_tune
+from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 GAME: Any = make_game("2048", rows=3, columns=3, goal=16, size=96)
 TOLERANCE = 1e-5

@@ -16,12 +16,12 @@ os.environ["RAY_AUTH_MODE"] = "disabled"
 
 import ray
 
-from training.easyr1.rollout_worker import EpisodeResult
-from training.easyr1.section import Section
-from training.easyr1.worker_pool import RolloutWorkerPool
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError, WorkerError
 from vlmgym.policies.base import Reply
+from vlmgym.training.easyr1.rollout_worker import EpisodeResult
+from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.worker_pool import RolloutWorkerPool
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -55,5 +55,4 @@ for name in "${names[@]}"; do
     [ -e "${files[${#files[@]} - 1]}" ] || fail "training/configs/$name.yaml does not exist"
 done
 [ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-exec "$root/.venv-train/bin/python" -m training.easyr1 "${files[@]}" "${settings[@]}" "$@"
+exec "$root/.venv-train/bin/python" -m vlmgym.training.easyr1 "${files[@]}" "${settings[@]}" "$@"

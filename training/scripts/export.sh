@@ -5,5 +5,4 @@
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
 [ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-exec "$root/.venv-train/bin/python" -m training.easyr1.export "$@"
+exec "$root/.venv-train/bin/python" -m vlmgym.training.easyr1.export "$@"

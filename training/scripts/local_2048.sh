@@ -9,4 +9,4 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 [ -e .venv-train/.vlmgym-setup ] || bash setup.sh --train
-exec .venv-train/bin/python -m training.local.train "$@"
+exec .venv-train/bin/python -m vlmgym train "$@"

@@ -38,6 +38,12 @@ COMMANDS = {
         "run_eval",
         "Evaluate a policy: play episodes and write records, curves, videos and a report.",
     ),
+    "train": Command(
+        "vlmgym.cli.train",
+        "TrainConfig",
+        "train",
+        "Train a Qwen-VL on games by GRPO or PPO, on one machine.",
+    ),
     "play": Command(
         "vlmgym.cli.play",
         "PlayConfig",
@@ -148,6 +154,9 @@ def _run(name: str, *args: str) -> None:
         raise UsageError(f"unknown command {name!r}; the commands are {', '.join(COMMANDS)}")
     command = COMMANDS[name]
     module = import_module(command.module)
+    if name == "train":  # reads the preset before the options
+        module.train(args)
+        return
     words, options = list(args), getattr(module, command.options)
     if name == "eval":
         words, options = module.options_for(words)

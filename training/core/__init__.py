@@ -1,1 +1,0 @@
-"""Code shared by all trainers: training states, expert responses, advantages, records and results."""

@@ -1,0 +1,19 @@
+"""`vlmgym train`: train a Qwen-VL on games."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vlmgym.errors import importing
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.options import read_config
+
+__all__ = ["TrainConfig", "train"]
+
+
+def train(args: Sequence[str]) -> None:
+    """Train with the options of a command line."""
+    config = read_config(args)
+    with importing("vlmgym train", "train"):
+        from vlmgym.training.train import run_training
+    run_training(config, args)

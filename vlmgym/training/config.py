@@ -1,0 +1,394 @@
+"""Configuration of a training run. Field docstrings are the command-line help."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.policies.base import identity
+from vlmgym.rollout.states import StateConfig
+from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.options import GameOptions
+from vlmgym.training.expert import Expert
+from vlmgym.training.states import MultiTurnConfig, blank
+from vlmgym.workers.limits import available_cores
+
+DEFAULT_GAMES = ("2048",)
+"""Games played if neither games nor a curriculum are given."""
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+"""Supported model types in transformers; others, such as mixtures of experts, have other layers."""
+HEAD_SIZE = 32
+"""Head size of tiny models: the minimum of vLLM's attention on the CPU."""
+MIN_IMAGE_TOKENS = 4
+"""Minimum number of tokens per image of a tiny model; smaller images are enlarged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of all options; invalid values raise `UsageError`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, data: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise UsageError(describe_validation_error(error)) from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinySize:
+    """Size of a tiny model. The defaults give 0.3 million parameters."""
+
+    hidden: int = 64
+    """Width of the language model, a multiple of 32."""
+    layers: int = 3
+    """Layers of the language model."""
+    vision_hidden: int = 32
+    """Width of the vision encoder, a multiple of 32."""
+    vision_layers: int = 2
+    """Layers of the vision encoder."""
+    vocabulary: int = 1024
+    """Maximum vocabulary size; the texts of the games need about 700 tokens."""
+    words: int = 0
+    """Number of frequent words that become single tokens, including any leading space and trailing punctuation.
+    A frequent number is then one token instead of one per digit."""
+    tied: bool = True
+    """Tie input and output embeddings. An untrained model with tied embeddings repeats the last token."""
+    context: int = 4096
+    """Maximum number of tokens in prompt and response together."""
+    image_tokens: int = 256
+    """Maximum number of tokens per image; larger images are shrunk. A token covers 28x28 pixels, 32x32 in Qwen3-VL."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "vision_hidden"):
+            if getattr(self, name) < HEAD_SIZE or getattr(self, name) % HEAD_SIZE:
+                raise UsageError(f"{name} must be a multiple of {HEAD_SIZE}, got {getattr(self, name)}")
+        for name in ("layers", "vision_layers", "context"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.image_tokens < MIN_IMAGE_TOKENS:
+            raise UsageError(f"image_tokens must be at least {MIN_IMAGE_TOKENS}, got {self.image_tokens}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Options):
+    """Model, precision and memory options."""
+
+    model: str | None = None
+    """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. None creates a tiny, randomly initialised Qwen3-VL."""
+    device: str | None = None
+    """Device, for instance cpu or cuda:1. None means a GPU if available."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Data type of weights and activations."""
+    lora: NonNegativeInt = 0
+    """Rank of LoRA adapters on all linear layers of the language model. 0 trains all weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: slower, but needs less memory."""
+    threads: PositiveInt = 1
+    """CPU threads of torch per process. 1 is fastest for a tiny model."""
+
+    def __post_init__(self) -> None:
+        if self.dtype == "bfloat16" and not self.lora:
+            raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
+
+    @property
+    def used_device(self) -> str:
+        """Device to train on."""
+        if self.device is not None:
+            return self.device
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(Options):
+    """Sampling options."""
+
+    max_tokens: PositiveInt = 512
+    """Maximum response length in tokens."""
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature, also applied to the log-probabilities in the loss."""
+    batch_size: PositiveInt = 64
+    """Maximum generation batch size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig(Options):
+    """Supervised fine-tuning before reinforcement learning (cold start)."""
+
+    steps: NonNegativeInt = 0
+    """Maximum number of batches. 0 skips supervised fine-tuning."""
+    batch_size: PositiveInt = 32
+    """Responses per batch, each to a new state."""
+    lr: PositiveFloat = 3e-3
+    """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
+    accuracy: Fraction = 0.4
+    """Fraction of demonstrations with the expert's answer.
+    The others have random answers, so the right answers have to be learned from rewards."""
+    expert: Expert = "greedy"
+    """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
+    random_turns: NonNegativeInt = 0
+    """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
+    Random turns show the model prompts with feedback on invalid turns.
+    With --play.max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
+    target: NonNegativeFloat = 0.99
+    """Stop once both perception accuracy and format compliance of generated responses reach this value.
+    Above 1, take all steps."""
+    check_interval: PositiveInt = 100
+    """Steps between checks of --sft.target. The last step is always checked."""
+    gate: Fraction = 0.5
+    """Minimum perception accuracy and format compliance to start reinforcement learning.
+    With less, rewards would give no signal to learn from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrpoConfig(Options):
+    """Group relative policy optimisation (Shao et al. 2024, https://arxiv.org/abs/2402.03300)."""
+
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Episodes per initial state."""
+    epochs: PositiveInt = 1
+    """Passes over the responses of a step."""
+    minibatches: PositiveInt = 1
+    """Updates per pass. With a single update per step, nothing is clipped."""
+    scale_rewards: bool = True
+    """Divide advantages by the standard deviation of the group's returns.
+    For Dr. GRPO, turn this off and set --update.loss-over constant."""
+    gamma: Fraction = 1.0
+    """Discount factor per turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoConfig(Options):
+    """Proximal policy optimisation with a value head (Schulman et al. 2017, https://arxiv.org/abs/1707.06347)."""
+
+    lr: NonNegativeFloat | None = None
+    """Peak learning rate of the model. None means --update.lr."""
+    epochs: PositiveInt = 4
+    """Passes over the responses of a step."""
+    minibatches: PositiveInt = 4
+    """Updates per pass."""
+    gamma: Fraction = 0.99
+    """Discount factor per turn."""
+    lam: Fraction = 0.95
+    """GAE lambda over turns."""
+    gae_over: Literal["turns", "tokens"] = "turns"
+    """Unit of a GAE step.
+    turns: the critic values the state before each response, and all tokens of the response share its advantage.
+    tokens: the critic values each token; --ppo.token-gamma and --ppo.token-lam apply within a response."""
+    token_gamma: Fraction = 1.0
+    """Discount factor per token, for --ppo.gae-over tokens."""
+    token_lam: Fraction = 1.0
+    """GAE lambda over tokens, for --ppo.gae-over tokens."""
+    clip: NonNegativeFloat = 0.2
+    """Clip range of the probability ratio."""
+    entropy_coef: NonNegativeFloat = 0.01
+    """Coefficient of the entropy bonus."""
+    value_coef: NonNegativeFloat = 0.5
+    """Coefficient of the value loss."""
+    value_clip: NonNegativeFloat = 0.2
+    """Clip range of value updates, in units of the reward. 0 turns clipping off."""
+    value_lr: NonNegativeFloat = 1e-2
+    """Learning rate of the value head."""
+    whiten: bool = True
+    """Normalise advantages to mean 0 and standard deviation 1 over the tokens of a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig(Options):
+    """Optimiser and loss."""
+
+    lr: NonNegativeFloat = 1e-6
+    """Peak learning rate."""
+    warmup_steps: NonNegativeInt = 10
+    """Steps of linear warm-up."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Betas of AdamW."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay of AdamW."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Maximum gradient norm."""
+    clip_low: NonNegativeFloat = 0.2
+    """Lower clip range of GRPO's probability ratio. Clipping only matters with several updates per step."""
+    clip_high: NonNegativeFloat = 0.28
+    """Upper clip range of GRPO's probability ratio.
+    If it is above clip_low, rare tokens keep their probability (DAPO, https://arxiv.org/abs/2503.14476)."""
+    entropy_coef: NonNegativeFloat = 0.0
+    """Coefficient of GRPO's entropy bonus."""
+    kl_coef: NonNegativeFloat = 0.0
+    """Coefficient of the KL divergence from the model before reinforcement learning."""
+    kl_target: PositiveFloat | None = None
+    """Adapt --update.kl-coef so that the KL divergence stays near this many nats per token. None keeps it constant.
+    See Ziegler et al. 2019, https://arxiv.org/abs/1909.08593."""
+    loss_over: Literal["tokens", "responses", "constant"] = "tokens"
+    """Averaging of the loss.
+    tokens: over all tokens.
+    responses: over the tokens of each response, then over responses.
+    constant: the sum over tokens, divided by responses x --rollout.max-tokens (Dr. GRPO)."""
+    max_loss: PositiveFloat = 1e3
+    """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""
+    micro_batch_size: PositiveInt = 64
+    """Maximum number of responses per forward and backward pass. Lower numbers need less memory."""
+
+    def __post_init__(self) -> None:
+        if self.kl_target is not None and not self.kl_coef:
+            raise UsageError("kl_target needs an initial --update.kl-coef above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Options):
+    """Evaluation before and after training, on states and episodes drawn separately from training."""
+
+    states: NonNegativeInt = 256
+    """Number of validation states. The model responds once to each."""
+    episodes: NonNegativeInt = 16
+    """Number of whole episodes per game. Records, curves and a report are written."""
+    max_turns: PositiveInt = 50
+    """Maximum number of turns per whole episode."""
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature. 0 is greedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(GameOptions, Options):
+    """Train a Qwen-VL on games by GRPO or PPO, on one machine."""
+
+    preset: str | None = None
+    """Preset to start from, which other options override: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a file
+    of options. None means tiny, or 1x24gb with --model."""
+    algorithm: Literal["grpo", "ppo"] = "grpo"
+    """Reinforcement learning algorithm."""
+    games: tuple[str, ...] | None = None
+    """Games or tasks, sampled with equal weights. None means 2048."""
+    curriculum: Path | None = None
+    """Curriculum to use instead of --games: a TOML file, or a name such as geospot-mixtrain (docs/curricula.md)."""
+    steps: NonNegativeInt = 100
+    """Steps of reinforcement learning."""
+    batch_size: PositiveInt = 64
+    """Episodes per step. Each initial state has one episode with PPO, and --grpo.group-size episodes with GRPO."""
+    processes: PositiveInt | None = None
+    """Number of processes on a CPU that share the SFT batches, states and updates, each with a copy of the model.
+    None means 2 on a CPU with at least two cores and two states per step, otherwise 1."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of states, tokens and minibatches, and of a tiny model's weights."""
+    output_dir: Path | None = None
+    """Output folder. None means a new folder in logs/."""
+    resume: Path | None = None
+    """Run to resume: its folder, to start from the last checkpoint, or the checkpoint RUN/checkpoints/step_....
+    The run keeps its options. Later steps are moved to a separate folder."""
+    checkpoint_interval: PositiveInt = 50
+    """Steps between checkpoints."""
+    keep_checkpoints: PositiveInt = 2
+    """Number of checkpoints to keep."""
+    save_merged: bool = False
+    """With --lora, also save the merged model in each checkpoint. The final model is always merged."""
+    record_interval: NonNegativeInt = 1
+    """Steps between recorded rollouts. 0 records none."""
+    wandb: str | None = None
+    """Weights & Biases project to log to. TensorBoard files are always written."""
+    check: bool = False
+    """Report problems and the schedule of the curriculum, without training."""
+    blank: bool = False
+    """Train on grey images: a control for what can be learned without vision."""
+    model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
+    tiny: TinySize = field(default_factory=TinySize)
+    play: MultiTurnConfig = field(default_factory=MultiTurnConfig)
+    states: StateConfig = field(default_factory=StateConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
+    grpo: GrpoConfig = field(default_factory=GrpoConfig)
+    ppo: PpoConfig = field(default_factory=PpoConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.group_size:
+            raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
+        if (minibatches := self.method.minibatches) > self.batch_size:
+            raise UsageError(
+                f"{self.algorithm}.minibatches must be at most batch_size {self.batch_size}, got {minibatches}"
+            )
+        if self.processes is not None and self.processes > 1:
+            if self.processes > self.prompts:
+                limit = f"{self.prompts}, the number of states of a step"
+                raise UsageError(f"processes must be at most {limit}, got {self.processes}")
+            if not self._on_cpu:
+                raise UsageError(f"processes above 1 need the CPU, not {self.model.used_device}: add --device cpu")
+        if self.rollout.temperature == 0:
+            raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
+        if self.blank and self.play.has_descriptions:
+            raise UsageError("--blank hides the images, but descriptions reveal them: remove --play.observation")
+        if self.games is not None and self.curriculum is not None:
+            raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
+        if self.algorithm == "ppo":
+            for name, ppo in (("entropy_coef", "entropy-coef"), ("clip_low", "clip"), ("clip_high", "clip")):
+                if getattr(self.update, name) != getattr(UpdateConfig, name):
+                    option = f"--update.{name.replace('_', '-')}"
+                    raise UsageError(f"{option} only applies to GRPO: use --ppo.{ppo} with PPO")
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.model.used_device.partition(":")[0] == "cpu"
+
+    @property
+    def num_processes(self) -> int:
+        """Number of processes, given or chosen for this machine."""
+        if self.processes is not None:
+            return self.processes
+        return min(2, available_cores(), self.prompts) if self._on_cpu else 1
+
+    @property
+    def method(self) -> GrpoConfig | PpoConfig:
+        """Options of the chosen algorithm."""
+        return self.grpo if self.algorithm == "grpo" else self.ppo
+
+    @property
+    def group_size(self) -> int:
+        """Episodes per initial state."""
+        return self.grpo.group_size if self.algorithm == "grpo" else 1
+
+    @property
+    def prompts(self) -> int:
+        """Initial states per step."""
+        return self.batch_size // self.group_size
+
+    @property
+    def transform(self) -> Transform:
+        """Transform applied to each image before the model sees it."""
+        return blank if self.blank else identity
+
+    def make_curriculum(self) -> Curriculum:
+        """Create the games and their stages; raise `UsageError` if a game does not exist or options do not fit it."""
+        if self.curriculum is None:
+            curriculum = Curriculum.of([self.make_game(game) for game in self.games or DEFAULT_GAMES])
+        else:
+            curriculum = Curriculum.read(self.curriculum, self.data_settings())
+        for game in curriculum.games:
+            self.play.check(game)
+        return curriculum

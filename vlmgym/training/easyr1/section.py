@@ -1,0 +1,80 @@
+"""The `vlmgym` section of a configuration: games, rollouts and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
+from vlmgym.curriculum.file import with_data
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.rollout.states import StateConfig
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.states import MultiTurnConfig
+
+
+class _Part(BaseModel):
+    # YAML parses the curriculum name 2048 as a number.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+
+class Validation(_Part):
+    """Validation on whole episodes of each game at its last stage, with validation seeds; temperature 0 is greedy."""
+
+    episodes: int = Field(16, ge=0)
+    max_turns: int = Field(50, ge=1)
+    temperature: float = Field(0.0, ge=0)
+
+
+class Section(_Part):
+    """The `vlmgym:` section of a configuration.
+
+    Attributes:
+        games: Games with difficulty and stages, as in a curriculum file.
+        curriculum: Curriculum file or name, instead of `games`.
+        overrides: Data settings of all tasks: `data`, `split`, `columns`, `urls` and so on (docs/data.md).
+        play: Maximum number of turns (1 for single responses) and contents of prompts.
+        states: Distribution of initial states.
+        reward: Reward weights and shaping.
+        validation: Validation episodes.
+        step_weight: Weight of GiGPO's step-level advantage (omega); 0 for episode-level advantages only.
+        rollout_workers: Number of rollout workers; 0 plays in the trainer process.
+    """
+
+    games: tuple[EntryFile, ...] = ()
+    curriculum: str | None = None
+    overrides: dict[str, Any] = {}
+    play: MultiTurnConfig = MultiTurnConfig()
+    states: StateConfig = StateConfig()
+    reward: RewardConfig = RewardConfig()
+    validation: Validation = Validation()
+    step_weight: float = Field(1.0, ge=0)
+    rollout_workers: int = Field(8, ge=0, le=1024)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Section:
+        if bool(self.games) == (self.curriculum is not None):
+            raise ValueError("games or curriculum must be set, but not both")
+        return self
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Section:
+        """Read the section of a configuration; raise `UsageError` if a field is invalid."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise UsageError(f"vlmgym: {describe_validation_error(error)}") from None
+
+    def make_curriculum(self) -> Curriculum:
+        """Build the curriculum; raise `UsageError` if a game or file does not exist, or prompts do not fit a game."""
+        if self.curriculum is not None:
+            curriculum = Curriculum.read(Path(self.curriculum), self.overrides)
+        else:
+            file = with_data(CurriculumFile(entries=self.games), self.overrides)
+            curriculum = Curriculum.from_file(file, "vlmgym.games")
+        for game in curriculum.games:
+            self.play.check(game)
+        return curriculum

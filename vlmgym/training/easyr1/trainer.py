@@ -1,0 +1,240 @@
+"""EasyR1's trainer on live games, for single responses or whole episodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import GenerationConfig
+from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
+from verl.trainer.ray_trainer import RayPPOTrainer
+from verl.utils.checkpoint import CHECKPOINT_TRACKER
+
+from vlmgym.curriculum import Curriculum
+from vlmgym.records.episode import PolicyRecord
+from vlmgym.records.files import replace_file, writing
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.training.easyr1.batch import (
+    critic_batch,
+    decode_replies,
+    pad_and_shuffle,
+    prompt_batch,
+    response_ids,
+    rows_multiple,
+    turn_batch,
+)
+from vlmgym.training.easyr1.prompt_stream import PromptStream
+from vlmgym.training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, StepResult
+from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.trained import trained_record
+from vlmgym.training.easyr1.worker_pool import RolloutWorkerPool
+from vlmgym.training.records import begin_rollout_records, write_rollout_records
+from vlmgym.training.result import last_rewards, validation_summary, write_result
+from vlmgym.training.rewind import set_aside
+from vlmgym.training.states import advance
+
+
+class VlmgymTrainer(RayPPOTrainer):
+    """EasyR1's `RayPPOTrainer` with rollouts and validation on live games.
+
+    Batches already contain rewards (`token_level_scores`), so EasyR1 calls no reward function.
+    """
+
+    train_dataloader: PromptStream
+
+    def __init__(
+        self, *, section: Section, curriculum: Curriculum, workers: RolloutWorkerPool, **arguments: Any
+    ) -> None:
+        """Create the trainer; see `RayPPOTrainer` for further arguments."""
+        validates = section.validation.episodes > 0
+        super().__init__(**arguments, reward_fn=None, val_reward_fn=workers if validates else None)
+        self.section, self.curriculum, self.workers = section, curriculum, workers
+        self.folder = Path(self.config.trainer.save_checkpoint_path)
+        self.rollouts = self.folder / "rollouts"
+        self.bootstrap_requests: list[tuple[EpisodeId, Request]] = []
+        self.end_tokens = read_end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
+
+    def fit(self) -> None:
+        """Train and write `result.json`; see `RayPPOTrainer.fit`."""
+        start = time.perf_counter()
+        if self.config.trainer.load_checkpoint_path is not None:
+            self._rewind(Path(self.config.trainer.load_checkpoint_path))
+        self._begin_records()
+        super().fit()
+        if not self.config.trainer.val_only:
+            self._write_result(time.perf_counter() - start)
+
+    def _rewind(self, checkpoint: Path) -> None:
+        """If resuming from an earlier checkpoint of this run, set aside everything written after it."""
+        if checkpoint.absolute().parent != self.folder.absolute():
+            return
+        step = int(checkpoint.name.removeprefix("global_step_"))
+        if (aside := set_aside(self.folder, step)) is None:
+            return
+        print(f"resuming after step {step}; later steps were moved to {aside}")
+        tracker = self.folder / CHECKPOINT_TRACKER
+        if tracker.exists():
+            shutil.copy2(tracker, aside / tracker.name)
+        last = {"last_global_step": step, "last_actor_path": str(checkpoint.absolute() / "actor")}
+        last |= {"best_global_step": step, "best_val_reward_score": -1.0}  # -1 is EasyR1's initial value
+        replace_file(tracker, json.dumps(last, indent=2).encode())
+        if "tensorboard" in self.config.trainer.logger:
+            from torch.utils.tensorboard import SummaryWriter
+
+            SummaryWriter(os.environ["TENSORBOARD_DIR"], purge_step=step + 1).close()
+
+    def _write_result(self, seconds: float) -> None:
+        step = self.global_step
+        write_result(
+            self.folder,
+            rewards=last_rewards(self.rollouts, step),
+            steps=step,
+            episodes=self.train_dataloader.next_prompt_id * self.config.worker.rollout.n,
+            before=validation_summary(self.rollouts, 0),
+            after=validation_summary(self.rollouts, step),
+            seconds=seconds,
+            paths={
+                "checkpoint": self.folder / f"global_step_{step}",
+                "metrics": self.folder / "curve.jsonl",
+                "rollouts": self.rollouts,
+            },
+        )
+
+    def _make_batch_data(self, metrics: dict[str, Any]) -> DataProto:
+        """Play the episodes of a step and return their turns as a batch; add to `metrics`."""
+        stream, group_size = self.train_dataloader, self.config.worker.rollout.n
+        prompt_ids: range = next(self.data_iterator)
+        turns: list[DataProto] = []
+        results: list[StepResult] = []
+        requests = self.workers.start(stream.picks(prompt_ids), group_size)
+        for prompts, generated, found in self._play(requests, group_size, {}):
+            turns.append(turn_batch(prompts, group_size, generated, found))
+            results += found
+        if self.use_critic and self.section.play.max_turns > 1:  # single responses are not truncated episodes
+            self.bootstrap_requests = self.workers.bootstrap_requests()
+        episodes = self.workers.finish(group_size)
+        success = ((episode.prompt_id, episode.pick, episode.success) for episode in episodes)
+        stream.progress = advance(self.curriculum, stream.progress, success)
+        self._write(f"step_{self.global_step:06d}", episodes)
+        batch = DataProto.concat(turns)
+        metrics.update(response_metrics("reward", results))
+        metrics.update(episode_metrics("episode", episodes))
+        metrics["episode/rows"] = len(batch)
+        for entry in stream.progress.entries:
+            metrics[f"curriculum/{entry.game}"] = entry.stage + 1
+        gpus = self.actor_rollout_ref_wg.world_size
+        batch = pad_and_shuffle(batch, rows_multiple(self.config.worker, gpus, self.use_critic), prompt_ids.start)
+        batch.meta_info = self._image_limits()
+        return batch
+
+    def bootstrap_values(self) -> dict[EpisodeId, float]:
+        """Estimate the bootstrap values of this step's truncated episodes.
+
+        Called while advantages are computed, when vLLM sleeps and the GPUs are free for the critic.
+        """
+        if not self.bootstrap_requests:
+            return {}
+        batch = critic_batch([request for _, request in self.bootstrap_requests], self._image_limits())
+        multiple = self.config.worker.critic.micro_batch_size_per_device_for_experience * self.critic_wg.world_size
+        padded, added = pad_dataproto_to_divisor(batch, multiple)
+        values = unpad_dataproto(self.critic_wg.compute_values(padded), added).batch["values"][:, 0].tolist()
+        return {episode_id: value for (episode_id, _), value in zip(self.bootstrap_requests, values)}
+
+    def _validate(self) -> dict[str, Any]:
+        """Play whole episodes on validation seeds and return their metrics."""
+        validation = self.section.validation
+        requests = self.workers.start_validation(range(validation.episodes * len(self.curriculum.entries)))
+        self.actor_rollout_ref_wg.prepare_rollout_engine()
+        turns = [found for *_, found in self._play(requests, 1, {"temperature": validation.temperature})]
+        self.actor_rollout_ref_wg.release_rollout_engine()
+        episodes = self.workers.finish(None)
+        self._write(f"validation_{self.global_step:06d}", episodes)
+        results = [result for found in turns for result in found]
+        metrics = {**response_metrics("val", results), **episode_metrics("val", episodes)}
+        self.val_reward_score = metrics["val/score"]
+        return metrics
+
+    def _save_checkpoint(self) -> None:
+        """Write the training record, then the checkpoint, so that no complete checkpoint lacks the record."""
+        folder = self.folder / f"global_step_{self.global_step}"
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        progress, template = self.train_dataloader.progress, self.tokenizer.chat_template
+        trained_record(self.config, self.section, self.curriculum, progress, self.global_step, template).write(folder)
+        super()._save_checkpoint()
+
+    def _play(
+        self, requests: list[Request], group_size: int, sampling: dict[str, Any]
+    ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
+        """Play all episodes to the end; yield the requests, responses and results of each turn.
+
+        `sampling` overrides training's sampling parameters.
+        """
+        while requests:
+            responses = group_size if requests[0].sample_idx is None else 1
+            generated = self._generate(requests, responses, sampling)
+            replies = decode_replies(generated, self.tokenizer, self.end_tokens)
+            results = self.workers.play(list(zip(response_ids(requests, group_size), replies)))
+            yield requests, generated, results
+            requests = [result.next for result in results if result.next is not None]
+
+    def _generate(self, requests: Sequence[Request], responses: int, sampling: dict[str, Any]) -> DataProto:
+        prompts = prompt_batch(requests, {**self._image_limits(), "n": responses, **sampling})
+        padded, added = pad_dataproto_to_divisor(prompts, self.actor_rollout_ref_wg.world_size)
+        return unpad_dataproto(self.actor_rollout_ref_wg.generate_sequences(padded), added * responses)
+
+    def _image_limits(self) -> dict[str, Any]:
+        data = self.config.data
+        return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
+
+    def _write(self, name: str, episodes: Sequence[EpisodeResult]) -> None:
+        write_rollout_records(self.rollouts, name, (episode.record.model_dump_json() for episode in episodes))
+
+    def _begin_records(self) -> None:
+        """Write the metadata that `vlmgym report` needs."""
+        section = self.section
+        policy = PolicyRecord(name="easyr1", options={"model": self.config.worker.actor.model.model_path})
+        episodes = self.training_steps * self.train_dataloader.batch_size * self.config.worker.rollout.n
+        begin_rollout_records(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
+
+
+def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, float]:
+    """Compute the mean of each reward part and the fraction of each outcome over responses."""
+    metrics = {}
+    for part in ("total", "game", "format", "perception", "perception_exact"):
+        found = [getattr(result.turn.reward, part) for result in results]
+        if values := [value for value in found if value is not None]:
+            metrics[f"{prefix}/{part}"] = float(np.mean(values))
+    for outcome in Outcome:
+        metrics[f"{prefix}/{outcome.value}"] = float(np.mean([result.turn.outcome == outcome for result in results]))
+    return metrics
+
+
+def episode_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
+    """Compute mean score, mean number of turns and fraction of terminated episodes, overall and per game."""
+    records = [episode.record for episode in episodes]
+    games = sorted({record.game.id for record in records})
+    metrics = {}
+    for name in ["", *games] if len(games) > 1 else [""]:
+        chosen = [record for record in records if name in ("", record.game.id)]
+        start = f"{prefix}/{name}/" if name else f"{prefix}/"
+        metrics[f"{start}score"] = float(np.mean([record.score or 0.0 for record in chosen]))
+        metrics[f"{start}turns"] = float(np.mean([len(record.turns) for record in chosen]))
+        metrics[f"{start}ended"] = float(np.mean([record.terminated for record in chosen]))
+    return metrics
+
+
+def read_end_tokens(model: str, tokenizer: Any) -> list[int]:
+    """Return the end-of-response tokens of a model."""
+    try:
+        end = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        end = None
+    end = tokenizer.eos_token_id if end is None else end
+    return list(end) if isinstance(end, (list, tuple)) else [end]

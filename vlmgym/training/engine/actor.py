@@ -1,0 +1,367 @@
+"""The trained model: rolls out episodes, computes log-probabilities and values, saves and loads weights."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import threading
+import time
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+from vlmgym.errors import UsageError
+from vlmgym.policies.base import Reply
+from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
+from vlmgym.training.engine.decoding import Decoder
+from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
+from vlmgym.training.engine.lora import add_lora, load_adapters, save_merged
+from vlmgym.training.engine.saving import saving
+
+MODEL, ADAPTER = "model", "adapter"
+"""Subfolders for a full checkpoint and for adapters."""
+T = TypeVar("T")
+_TOKEN_STREAM = 0x746F6B656E73
+"""Gives token sampling its own random stream, separate from state sampling."""
+_LOADING = threading.Lock()
+"""Held while a model loads: when two threads load models simultaneously, transformers mistakes some weights for
+missing and initialises them at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbs:
+    """Model outputs for a batch of responses. All tensors have shape (responses, tokens of the longest response).
+
+    Attributes:
+        logprobs: Log-probability of each token at the sampling temperature, 0 for padding.
+        entropy: Entropy of each token's distribution in nats, 0 for padding.
+        mask: True for response tokens, False for padding.
+        values: The critic's value estimate before each token; None without a critic.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+    mask: torch.Tensor
+    values: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefill:
+    """Results of a forward pass over distinct prompts, with mask and positions copied for each response.
+
+    Attributes:
+        hidden: Hidden states of the last layer, shape (prompts, longest prompt, width).
+        ids: Prompt tokens, padded on the left, shape (prompts, longest prompt).
+        index: Index of each response's prompt, shape (responses,).
+        cache: Attention keys and values of the prompts.
+        mask: Attention mask of each response's prompt, shape (responses, longest prompt).
+        positions: Position id of each response's first token, shape (responses, 1).
+    """
+
+    hidden: torch.Tensor
+    ids: torch.Tensor
+    index: torch.Tensor
+    cache: Any
+    mask: torch.Tensor
+    positions: torch.Tensor
+
+
+class Actor(nn.Module):
+    """The Qwen-VL in training.
+
+    For PPO, a value head reads a token's hidden state in the last layer, concatenated with the mean hidden state of the
+    image tokens.
+    """
+
+    def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
+        """Load a checkpoint; raise `UsageError` unless it is a dense Qwen-VL and the device exists."""
+        super().__init__()
+        self.encoder = Encoder(checkpoint)
+        try:
+            kind = AutoConfig.from_pretrained(checkpoint).model_type
+            if kind not in get_args(Kind):
+                kinds = ", ".join(get_args(Kind))
+                raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {kinds}")
+            with _LOADING:
+                model = AutoModelForImageTextToText.from_pretrained(
+                    checkpoint,
+                    dtype=getattr(torch, config.dtype),
+                    attn_implementation="sdpa",  # takes boolean masks
+                )
+        except (OSError, ValueError, ImportError) as error:
+            raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
+        self.shares_prompts = not config.gradient_checkpointing
+        """With gradient checkpointing, layers in training mode keep no cache for samples to share."""
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.suppressed = image_token_ids(model.config)
+        """Image tokens, which are never sampled."""
+        ends = model.generation_config.eos_token_id
+        self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
+        """Tokens that end a response, as when a server runs the checkpoint."""
+        text_config = model.config.get_text_config()
+        self.context: int = text_config.max_position_embeddings
+        self.adapters = add_lora(model, config.lora) if config.lora else None
+        self.model = model
+        self.critic = nn.Linear(2 * text_config.hidden_size, 1) if critic else None
+        if self.critic is not None:
+            nn.init.zeros_(self.critic.weight)
+            nn.init.zeros_(self.critic.bias)
+        self._scale = text_config.hidden_size**-0.5
+        """Makes the scale of values independent of the model width."""
+        self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
+        bias = torch.zeros(text_config.vocab_size, dtype=model.dtype)
+        bias[self.suppressed] = -1e30
+        self.register_buffer("token_bias", bias, persistent=False)
+        """Added to logits to rule out image tokens; finite, because -inf would make the entropy NaN."""
+        # Patches do not overlap, so the convolution equals a linear layer, which is several times faster on a CPU.
+        patches = model.model.visual.patch_embed
+        patches.forward = types.MethodType(_embed_patches, patches)
+        model.train()  # gradient checkpointing needs training mode
+        try:
+            self.to(config.used_device)
+        except (RuntimeError, AssertionError) as error:
+            if "out of memory" in str(error):
+                raise
+            raise UsageError(f"cannot move the model to the device {config.used_device}: {error_text(error)}") from None
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        device: torch.device = self.model.device
+        return device
+
+    def reply(self, prompt: EncodedPrompt, response: Sequence[int]) -> Reply:
+        """Decode a response into a `Reply`, with token counts and finish reason."""
+        return Reply(
+            self.encoder.text(response),
+            prompt_tokens=len(prompt.ids),
+            completion_tokens=len(response),
+            finish_reason="stop" if response[-1] in self.ends else "length",
+        )
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prompts: Sequence[EncodedPrompt],
+        index: Sequence[int],
+        seeds: Sequence[int],
+        max_tokens: int,
+        temperature: float,
+    ) -> list[list[int]]:
+        """Generate responses as token ids; temperature 0 decodes greedily.
+
+        A response includes its end token, unless it was cut off. Each prompt is prefilled once; `index` has the index
+        of each response's prompt. `seeds` has a seed per response, so that sampling does not depend on the rest of the
+        batch. Raises `UsageError` if a prompt exceeds the context.
+        """
+        length = max(len(prompt.ids) for prompt in prompts)
+        if length >= self.context:
+            raise UsageError(f"a prompt of {length:,} tokens does not fit the model's context of {self.context:,}")
+        self.model.eval()
+        prefill = self._prefill(prompts, index)
+        limits = [min(max_tokens, self.context - len(prompts[number].ids)) for number in index]
+        decoder = Decoder(
+            self.model.model.language_model, prefill.cache, prefill.index, prefill.mask, prefill.positions, max(limits)
+        )
+        hidden = prefill.hidden[prefill.index, -1]
+        sampler = SeededSampler(seeds, temperature) if temperature else None
+        responses: list[list[int]] = [[] for _ in index]
+        active = list(range(len(index)))
+        while True:
+            logits = self._logits(hidden)
+            tokens = logits.argmax(-1) if sampler is None else sampler.draw(logits)
+            for number, token in zip(active, tokens.tolist()):
+                responses[number].append(token)
+            finished = [
+                row
+                for row, number in enumerate(active)
+                if responses[number][-1] in self.ends or len(responses[number]) == limits[number]
+            ]
+            if len(finished) == len(active):
+                break
+            if finished:
+                order = decoder.drop(finished)
+                active = [active[row] for row in order]
+                tokens = tokens[order]
+                sampler = None if sampler is None else sampler.select(order)
+            hidden = decoder.forward(tokens)
+        self.model.train()
+        return responses
+
+    def compute_logprobs(
+        self, samples: Sequence[TrainSample], temperature: float = 1.0, *, entropy_grad: bool = False
+    ) -> LogProbs:
+        """Compute log-probabilities, entropies and values of responses, with gradients.
+
+        Samples with the same prompt object share its forward pass, except with gradient checkpointing. With
+        `entropy_grad`, the entropy has gradients too, which needs more memory.
+        """
+        tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
+        prompts, index = deduplicate([sample.prompt for sample in samples])
+        if len(prompts) < len(samples) and self.shares_prompts:
+            hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
+        else:
+            hidden, image = self._forward_whole(samples, tokens.shape[1])
+        distributions = self._logits(hidden).div_(temperature).log_softmax(-1)
+        mask = mask.bool()
+        logprobs = distributions.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+            entropy = -(distributions.exp() * distributions).sum(-1)
+        values = None
+        if self.critic is not None:
+            # Until the response describes the image, hidden states say little about it, hence the image mean.
+            features = torch.cat([hidden, image.expand_as(hidden)], dim=-1).to(self.critic.weight.dtype)
+            values = self.critic(self._scale * features).squeeze(-1).float()
+        return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
+
+    def _prefill(self, prompts: Sequence[EncodedPrompt], index: Sequence[int]) -> _Prefill:
+        batch = self._inputs(prompts)
+        out = self.model.model(**batch, use_cache=True)
+        rows = torch.tensor(index, device=self.device)
+        positions = torch.tensor([[prompts[number].next_position] for number in index], device=self.device)
+        mask = batch["attention_mask"][rows]
+        return _Prefill(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
+
+    def _forward_cached(
+        self, prefill: _Prefill, tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Continue prefilled prompts with responses.
+
+        Returns:
+            The hidden state that predicts each token, shape (responses, longest response, width), and the mean hidden
+            state of each prompt's image tokens, shape (responses, 1, width).
+        """
+        hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
+        if steps:
+            prefill.cache.batch_select_indices(prefill.index)
+            positions = prefill.positions + torch.arange(steps, device=self.device)
+            causal = torch.ones(steps, steps, dtype=torch.bool, device=self.device).tril().expand(len(mask), 1, -1, -1)
+            visible = torch.cat([prefill.mask.bool()[:, None, None].expand(-1, -1, steps, -1), causal], dim=-1)
+            rest = self.model.model.language_model(
+                input_ids=tokens[:, :-1],
+                attention_mask=visible,
+                position_ids=positions.expand(3, *positions.shape),
+                past_key_values=prefill.cache,
+                use_cache=True,
+            )
+            hidden = torch.cat([hidden, rest.last_hidden_state], dim=1)
+        return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
+
+    def _forward_whole(self, samples: Sequence[TrainSample], steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run prompts and responses through the model in one pass; same return values as `_forward_cached`."""
+        batch = self._inputs([sample.prompt for sample in samples], [sample.response for sample in samples])
+        hidden = self.model.model(**batch, use_cache=False).last_hidden_state
+        rows, length, width = hidden.shape
+        starts = torch.tensor([length * row + len(sample.prompt.ids) - 1 for row, sample in enumerate(samples)])
+        index = (starts[:, None] + torch.arange(steps)).clamp(max=rows * length - 1)  # beyond a response: any row
+        before = hidden.view(-1, width).index_select(0, index.flatten().to(self.device)).view(rows, steps, width)
+        return before, self._image_mean(hidden, batch["input_ids"])
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Compute logits in float32, with image tokens ruled out."""
+        return F.linear(hidden, self.model.lm_head.weight, self.token_bias).float()
+
+    def _image_mean(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Average the hidden states of each prompt's image tokens, shape (prompts, 1, width)."""
+        images = (ids == self.encoder.image_token).unsqueeze(-1)
+        return (hidden * images).sum(dim=1, keepdim=True) / images.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def save(self, folder: Path) -> None:
+        """Save a Hugging Face checkpoint, with adapters merged; raise `OutputError` if it cannot be written."""
+        with saving(folder):
+            if self.adapters is None:
+                self.model.save_pretrained(folder)
+            else:
+                save_merged(self.model, folder)
+            for file in self.encoder.files:
+                shutil.copy(file, folder / file.name)
+
+    def save_trained(self, folder: Path) -> None:
+        """Save the trained weights: the adapters if any, else the full model; raise `OutputError` on failure."""
+        if self.adapters is None:
+            self.save(folder / MODEL)
+        else:
+            with saving(folder):
+                self.adapters.save_pretrained(folder / ADAPTER)
+
+    def load_trained(self, folder: Path) -> None:
+        """Load what `save_trained` wrote; raise OSError, ValueError, RuntimeError or SafetensorError on failure."""
+        if self.adapters is None:
+            saved = AutoModelForImageTextToText.from_pretrained(folder / MODEL, dtype=self.model.dtype)
+            self.model.load_state_dict(saved.state_dict())
+        else:
+            load_adapters(self.adapters, folder / ADAPTER)
+
+    def _inputs(
+        self, prompts: Sequence[EncodedPrompt], responses: Sequence[Sequence[int]] | None = None
+    ) -> dict[str, Any]:
+        batch = self.encoder.collate(prompts, responses, self.device, self.model.dtype)
+        if not self._takes_types:
+            del batch["mm_token_type_ids"]
+        return batch
+
+
+def roll_out(
+    actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutConfig, seed: Sequence[int]
+) -> tuple[list[list[TrainSample]], float]:
+    """Roll out all episodes in parallel until each one ends.
+
+    The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
+
+    Returns:
+        For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
+    """
+    samples: list[list[TrainSample]] = [[] for _ in episodes]
+    seconds_scoring = 0.0
+    while running := [number for number, episode in enumerate(episodes) if not episode.done]:
+        for first in range(0, len(running), config.batch_size):
+            batch = running[first : first + config.batch_size]
+            # Episodes of a group start with the same observation.
+            observations, index = deduplicate([episodes[number].observation for number in batch])
+            prompts = [actor.encoder.encode(each.messages, each.images) for each in observations]
+            seeds = [token_seed(seed, episodes[number]) for number in batch]
+            responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
+            start = time.perf_counter()
+            for number, prompt_index, response in zip(batch, index, responses):
+                prompt = prompts[prompt_index]
+                episodes[number].respond(actor.reply(prompt, response))
+                samples[number].append(TrainSample(prompt, response))
+            seconds_scoring += time.perf_counter() - start
+    return samples, seconds_scoring
+
+
+def token_seed(seed: Sequence[int], episode: EpisodeRollout) -> int:
+    """Derive the sampling seed of an episode's next response."""
+    entropy = [_TOKEN_STREAM, *seed, episode.prompt_id, episode.sample_idx, len(episode.turns)]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
+    """Deduplicate by object identity; return the unique items in first-seen order, and each item's index among them."""
+    known: dict[int, int] = {}
+    unique: list[T] = []
+    for item in items:
+        if id(item) not in known:
+            known[id(item)] = len(unique)
+            unique.append(item)
+    return unique, [known[id(item)] for item in items]
+
+
+def _embed_patches(embedding: Any, patches: torch.Tensor) -> torch.Tensor:
+    """Embed patches with a linear layer; this replaces the `forward` method of transformers' patch embedding.
+
+    `patches` has shape (patches, values per patch).
+    """
+    return F.linear(patches.to(embedding.proj.weight.dtype), embedding.proj.weight.flatten(1), embedding.proj.bias)

@@ -1,0 +1,88 @@
+"""Checkpoints: the model or its adapters, and the state from which training resumes exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+
+from vlmgym.curriculum import Progress
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.policies.checkpoint import error_text
+from vlmgym.records.files import replace_file
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.training.engine.actor import MODEL, Actor
+from vlmgym.training.engine.saving import saving
+
+STATE = "trainer.pt"
+"""Name of the checkpoint file with the trainer's state."""
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    actor: Actor,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    extra: dict[str, Any],
+    trained: TrainedRecord,
+    *,
+    merged: bool = False,
+) -> Path:
+    """Write a checkpoint and return its folder.
+
+    The folder contains `model`; with LoRA, it contains `adapter` instead and, if `merged`, also `model`. `extra` is
+    further state of the trainer: numbers and lists. `trained` is written to the folder and to `model`.
+    """
+    checkpoint = folder.absolute() / f"step_{step:06d}"
+    with OutputFolder(folder).building(checkpoint) as part:
+        actor.save_trained(part)
+        if merged and actor.adapters is not None:
+            actor.save(part / MODEL)
+        critic = None if actor.critic is None else actor.critic.state_dict()
+        state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
+        with saving(checkpoint):
+            torch.save(state, part / STATE)
+        replace_file(part / "progress.json", progress.model_dump_json().encode())
+        trained.write(part)
+        if (part / MODEL).is_dir():
+            trained.write(part / MODEL)
+    return checkpoint
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the latest checkpoint in a folder, or None."""
+    return max(folder.glob("step_*"), default=None)
+
+
+def drop_old_checkpoints(folder: Path, keep: int) -> None:
+    """Remove all checkpoints in a folder except the latest `keep`."""
+    OutputFolder(folder).remove(*sorted(folder.absolute().glob("step_*"))[:-keep])
+
+
+def load_checkpoint(
+    checkpoint: Path, actor: Actor, optimizer: torch.optim.Optimizer
+) -> tuple[int, Progress, dict[str, Any]]:
+    """Load a checkpoint into model and optimiser; return the number of steps, the curriculum's progress and `extra`.
+
+    Raises:
+        UsageError: The checkpoint is damaged or does not fit the model.
+    """
+    try:
+        state = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)  # runs no pickled code
+        actor.load_trained(checkpoint)
+        critic = state.pop("critic")
+        if actor.critic is not None:
+            actor.critic.load_state_dict(critic)
+        optimizer.load_state_dict(state.pop("optimizer"))
+        progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
+    except ValidationError as error:
+        raise UsageError(f"cannot read {checkpoint}/progress.json: {describe_validation_error(error)}") from None
+    except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UsageError(f"cannot read the checkpoint {checkpoint}: {error_text(error)}") from None
+    return int(state.pop("step")), progress, state

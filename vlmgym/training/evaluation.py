@@ -1,0 +1,153 @@
+"""Evaluation before and after training: single responses to validation states, and whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import VlmgymError
+from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder
+from vlmgym.policies.base import PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import BatchPolicy
+from vlmgym.records.run import RunSummary
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
+from vlmgym.sandbox.core.game import Game
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.result import score_summary
+from vlmgym.training.states import blank, check_validation_size
+from vlmgym.training.trainer import Trainer
+from vlmgym.training.validation import validate, validation_episodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedPolicyOptions(PolicyOptions):
+    """Options of `TrainedPolicy`, which are written to records; `step` counts steps of reinforcement learning."""
+
+    step: int
+    temperature: float
+    max_tokens: int
+    batch_size: int
+    blank: bool
+
+
+class TrainedPolicy(BatchPolicy):
+    """The model in training as a policy; responds to all pending prompts as one batch."""
+
+    name = "training"
+    counts_tokens = True
+    options: TrainedPolicyOptions
+
+    def __init__(self, trainer: Trainer, options: TrainedPolicyOptions) -> None:
+        super().__init__(options)
+        self.max_batch_size = options.batch_size
+        self._trainer = trainer
+        if options.blank:
+            self.transform = blank
+
+    async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
+        """Generate a response to each prompt."""
+        actor, options = self._trainer.actor, self.options
+        encoded = [actor.encoder.encode(prompt.conversation, shown) for shown, prompt in zip(images, prompts)]
+        seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
+        responses = self._trainer.generate(encoded, seeds, options.max_tokens, options.temperature)
+        return [actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]
+
+
+def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
+    """Raise `UsageError` if a game has too few questions for validation or its data cannot be opened."""
+    games, fraction = last_games(curriculum), config.states.validation_fraction
+    check_validation_size(games, fraction, config.evaluation.states, "--evaluation.states")
+    check_validation_size(games, fraction, config.evaluation.episodes, "--evaluation.episodes")
+
+
+def last_games(curriculum: Curriculum) -> list[Game[Any, Any]]:
+    """List the distinct last-stage games of all curriculum entries."""
+    return list(dict.fromkeys(entry.stages[-1].game for entry in curriculum.entries))
+
+
+def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str, Any]:
+    """Evaluate the model on validation states and whole episodes, using each game's last curriculum stage.
+
+    Returns:
+        Data for `result.json`: `states` has the fields of `ValidationResult`; `episodes` has the mean score, its 95%
+        interval and the number of episodes, keyed by game. A part is missing if its option is 0.
+    """
+    config, curriculum, found = trainer.config, trainer.curriculum, dict[str, Any]()
+    if config.evaluation.states:
+        last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
+        states = validation_episodes(config, last, last.begin(), config.evaluation.states)
+        result = validate(trainer.actor, config, states, "blank" if config.blank else "true")
+        found["states"] = asdict(result)
+        console.print(f"{folder.name}: {result.summary()}", soft_wrap=True)
+    if config.evaluation.episodes:
+        found["episodes"] = {}
+        for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
+            run_folder = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+            summary = evaluate_episodes(trainer, [*games.values()], run_folder, console)
+            for name, game in games.items():
+                one = summary.games[game.id]
+                found["episodes"][name] = {"score": one.score_mean, "score_ci": one.score_ci, "episodes": one.episodes}
+    return found
+
+
+def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
+    """Score random play on the same episodes as `evaluate_model`, and return scores in the form of its `episodes`."""
+    count, turns = config.evaluation.episodes, config.evaluation.max_turns
+    found = {}
+    for games in split_by_id(last_games(curriculum)):
+        for name, game in games.items():
+            records = evaluate(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+            found[name] = score_summary(records)
+    return found
+
+
+def describe_scores(scores: Mapping[str, Any]) -> str:
+    """Format mean scores and 95% intervals of games as one line."""
+    parts = []
+    for game, one in scores.items():
+        interval = "" if one["score_ci"] is None else " ({:.4g} to {:.4g})".format(*one["score_ci"])
+        parts.append(f"{game} {one['score']:.4g}{interval}")
+    return ", ".join(parts)
+
+
+def split_by_id(games: Sequence[Game[Any, Any]]) -> list[dict[str, Game[Any, Any]]]:
+    """Distribute games over evaluation runs, because the games of a run must have different ids.
+
+    Returns:
+        Each run's games, keyed by their names in `result.json`: the id, numbered if an earlier game has the same id.
+    """
+    runs: list[dict[str, Game[Any, Any]]] = []
+    for game in games:
+        number = sum(game.id == other.id for run in runs for other in run.values())
+        if number == len(runs):
+            runs.append({})
+        runs[number][f"{game.id} ({number + 1})" if number else game.id] = game
+    return runs
+
+
+def evaluate_episodes(trainer: Trainer, games: Sequence[Game[Any, Any]], folder: Path, console: Console) -> RunSummary:
+    """Play whole episodes and write a run folder with records, curves and a report; raise `VlmgymError` on failure."""
+    config = trainer.config
+    eval_config = EvalConfig(
+        episodes=config.evaluation.episodes,
+        max_turns=config.evaluation.max_turns,
+        seed=FIRST_VALIDATION_SEED,
+        workers=0,
+        **asdict(config.play.prompts),
+        reward=config.reward,
+        videos=0,
+    )
+    options = TrainedPolicyOptions(
+        step=trainer.step,
+        temperature=config.evaluation.temperature,
+        max_tokens=config.rollout.max_tokens,
+        batch_size=config.rollout.batch_size,
+        blank=config.blank,
+    )
+    return evaluate_to_folder(folder, games, TrainedPolicy(trainer, options), eval_config, console)

@@ -1,0 +1,197 @@
+"""The folder of a training run, with its options, base model, rollouts, checkpoints and results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic_core import to_jsonable_python
+
+from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import resolve_checkpoint
+from vlmgym.records.episode import GameRecord, PolicyRecord
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import changes
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import sample_state
+from vlmgym.training.config import DEFAULT_GAMES, TrainConfig
+from vlmgym.training.engine.checkpoint import STATE
+from vlmgym.training.expert import expert_response
+from vlmgym.training.options import drop_options, read_config
+from vlmgym.training.records import write_rollout_records
+from vlmgym.training.result import RESULT
+from vlmgym.training.tiny_vlm import make_tiny_vlm
+
+TOKENIZER_STATES = 300
+"""Number of states whose prompts and responses train the tokenizer of a tiny model."""
+_TOKENIZER_SEED = 2**40
+OPERATIONAL = (
+    *("resume", "output_dir", "preset", "steps", "checkpoint_interval", "keep_checkpoints", "save_merged"),
+    *("record_interval", "wandb", "check"),
+)
+"""Options that may change when a run is resumed."""
+RESOURCES = (
+    *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
+    *("rollout.batch_size", "processes"),
+)
+"""Memory and speed options, which may also change when a run is resumed. They affect only floating-point rounding,
+which can change sampled tokens, especially on another kind of device."""
+GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
+"""Options that select games. When a run is resumed, the games are compared instead of these options."""
+
+
+class TrainingRun:
+    """The folder of a training run."""
+
+    def __init__(self, folder: Path) -> None:
+        """Set the paths of all files without creating any."""
+        self.output = OutputFolder(folder)
+        self.folder = folder = self.output.folder
+        self.options = folder / "options.json"
+        self.config = folder / "config.json"
+        self.tiny = folder / "tiny"
+        self.sft = folder / "sft"
+        self.sft_curve = folder / "sft_curve.jsonl"
+        self.checkpoints = folder / "checkpoints"
+        self.rollouts = folder / "rollouts"
+        self.before = folder / "evaluation" / "before"
+        self.after = folder / "evaluation" / "after"
+        self.before_result = folder / "before.json"
+        self.model = folder / "model"
+        self.result = folder / RESULT
+        self.wandb = folder / "wandb_id"
+        self.checkpoint: Path | None = None
+        """Checkpoint given by --resume; None to use the last one."""
+        self._created_tiny = False
+        self._resume_args: list[str] = []
+
+    @classmethod
+    def new(cls, config: TrainConfig) -> TrainingRun:
+        """Choose the folder of a new run; raise `UsageError` if it contains a run or fails `check`."""
+        run = cls(config.output_dir or _new_folder(config))
+        run.check(config)
+        if run.options in run.output.owned():
+            raise UsageError(f"{run.folder} contains a training run: --resume it, or choose another --output-dir")
+        return run
+
+    def begin(self, config: TrainConfig, args: Sequence[str]) -> None:
+        """Create the folder of a new run and write its options."""
+        self.output.write(self.config, json.dumps(resolve_config(config), indent=1).encode())
+        self.output.write(self.options, json.dumps(list(args), indent=1).encode())
+
+    @classmethod
+    def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
+        """Reopen a run, given its folder or one of its checkpoints; `args` are added to the options of the run.
+
+        Raises `UsageError` if the run is missing, or if something that affects results has changed: an option, or the
+        contents of a preset, curriculum or game file.
+        """
+        step = re.fullmatch(r"step_(\d+)", resume.name)
+        named = step is not None and resume.absolute().parent.name == "checkpoints"
+        folder = resume.absolute().parents[1] if named else resume
+        run = cls(folder)
+        if step is not None and named:
+            run.checkpoint = run.checkpoints / f"step_{int(step[1]):06d}"
+            if not (run.checkpoint / STATE).is_file():
+                names = ", ".join(sorted(path.name for path in run.checkpoints.glob("step_*"))) or "none"
+                raise UsageError(f"{resume} is not a checkpoint; the checkpoints of this run are: {names}")
+        try:
+            options = json.loads(run.options.read_text(encoding="utf-8"))
+            resolved = json.loads(run.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            names = f"{run.options.name} or {run.config.name}"
+            raise UsageError(f"{folder} contains no training run: cannot read {names}") from None
+        if not (isinstance(options, list) and all(isinstance(arg, str) for arg in options)):
+            raise UsageError(f"{run.options} must be a list of options")
+        config = read_config([*options, *args])
+        found = changes(resolved, resolve_config(config))
+        if different := [str(change) for change in found if change.path not in RESOURCES]:
+            raise UsageError(f"cannot resume {folder} with other options: {'; '.join(different)}")
+        run.check(config)
+        run._resume_args = drop_options(args, "--resume")
+        return run, config
+
+    def check(self, config: TrainConfig) -> None:
+        """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write.
+
+        Also raise it if a folder of the run is not empty, and has no list of files that vlmgym wrote.
+        """
+        self.output.check_own()
+        files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
+        self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
+        for folder in (self.model, self.tiny) if config.model.model is None else (self.model,):
+            self.output.check_all_of(folder)
+            self.output.check(folder.with_name(f".{folder.name}.part"))
+        for folder in (self.sft, self.checkpoints, self.rollouts, self.before, self.after):
+            output = OutputFolder(folder)
+            output.check_own()
+            output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
+
+    def withdraw(self) -> None:
+        """If the run has no results yet, delete its options and a new tiny model, so that the folder accepts others."""
+        if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
+            tiny = [self.tiny] if self._created_tiny else []
+            self.output.remove(self.options, self.config, self.wandb, *tiny)
+
+    def keep_resume_options(self) -> None:
+        """Append the options given on resuming to `options.json`."""
+        if args := self._resume_args:
+            options: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
+            if options[-len(args) :] != args:
+                self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
+
+    def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
+        """Return the checkpoint to start from, by default a tiny model; raise `UsageError` if it does not exist."""
+        if config.model.model is not None:
+            return resolve_checkpoint(config.model.model, "training")
+        if not self.tiny.exists():
+            texts = _tokenizer_texts(config, curriculum)
+            with self.output.building(self.tiny) as part:
+                make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=texts)
+            self._created_tiny = True
+        return self.tiny
+
+    def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:
+        """Write the rollouts of a step; `step` counts from 0."""
+
+        def to_json(episode: EpisodeRollout) -> str:
+            index = episode.prompt_id * group_size + episode.sample_idx
+            return episode.record(policy, seed=index, index=index).model_dump_json()
+
+        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", map(to_json, episodes))
+
+
+def resolve_config(config: TrainConfig) -> dict[str, Any]:
+    """Collect options, and the games of all curriculum stages, as JSON data, to detect changes when resuming a run."""
+    curriculum = config.make_curriculum()
+    options: dict[str, Any] = to_jsonable_python(config)
+    stages = curriculum.to_data()
+    return {
+        **{name: value for name, value in options.items() if name not in (*OPERATIONAL, *GAME_OPTIONS)},
+        "games": [GameRecord.of(game).model_dump(mode="json") for game in curriculum.games],
+        "curriculum": stages,
+    }
+
+
+def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:
+    """Yield prompts and responses of the games, as in demonstrations."""
+    progress, accuracy = curriculum.begin(), config.sft.accuracy if config.sft.steps else 0.0
+    for index in range(TOKENIZER_STATES):
+        game = curriculum.pick(progress, _TOKENIZER_SEED, index).game
+        state: Any = game.from_json(sample_state(game, _TOKENIZER_SEED, index, config.states, config.reward).state)
+        yield game.instructions(state)
+        yield expert_response(game, state, config.sft.expert, accuracy, config.reward, np.random.default_rng(index))
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    games = config.curriculum.stem if config.curriculum is not None else "+".join(config.games or DEFAULT_GAMES)
+    name = f"{config.algorithm}-{games}-{datetime.now():%Y%m%d-%H%M%S}"
+    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(folder for folder in folders if not folder.exists())

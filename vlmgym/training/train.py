@@ -1,0 +1,207 @@
+"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO or PPO, evaluated before and after.
+
+    vlmgym train --preset tiny --algorithm grpo
+
+States, tokens and minibatches are pure functions of the config and its seed, so a run resumed from a checkpoint gives
+the same results as one that was never interrupted. `trainer.py` implements the training steps.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from vlmgym.curriculum.timetable import describe
+from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import resolve_checkpoint
+from vlmgym.records.loggers import check_loggers
+from vlmgym.terminal import make_console
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.curves import Curves, wandb_run
+from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
+from vlmgym.training.engine.processes import Processes
+from vlmgym.training.errors import DivergedError, SftError, TrainingError
+from vlmgym.training.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
+from vlmgym.training.progress import SftProgress, StepProgress
+from vlmgym.training.records import begin_rollout_records
+from vlmgym.training.result import write_result
+from vlmgym.training.rewind import set_aside
+from vlmgym.training.run import TrainingRun
+from vlmgym.training.sft import check_games
+from vlmgym.training.trainer import Trainer
+from vlmgym.training.validation import ValidationResult
+
+OUT_OF_MEMORY = (
+    "out of memory: lower --update.micro-batch-size, --rollout.batch-size or --processes, or add "
+    "--gradient-checkpointing, also with --resume; or start again with a lower --rollout.max-tokens or --size, or with "
+    "--lora 64 and --dtype bfloat16"
+)
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""Parts of the RuntimeError messages when torch runs out of memory on a CPU, on a GPU and in cuBLAS."""
+
+
+def run_training(config: TrainConfig, args: Sequence[str]) -> None:
+    """Train, or only check the options; `args` is the command line that `config` was read from."""
+    if config.resume is not None:
+        if config.output_dir is not None:
+            raise UsageError("a resumed run stays in its folder: remove --output-dir")
+        run, config = TrainingRun.reopen(config.resume, args)
+    else:
+        run = TrainingRun.new(config)
+    check_loggers(wandb=config.wandb)
+    curriculum = config.make_curriculum()
+    check_evaluation(config, curriculum)
+    check_games(config, curriculum)
+    if config.model.model is not None:
+        resolve_checkpoint(config.model.model, "training")
+    console = make_console()
+    if config.check:
+        schedule = describe(curriculum, config.prompts, config.steps, config.play.max_turns)
+        for line in (*schedule, "no problems found"):
+            console.print(line, soft_wrap=True)
+        return
+    if config.resume is None:
+        run.begin(config, args)
+    console.print(f"run     {run.folder}", soft_wrap=True)
+    try:
+        with (
+            run.output.reserved(),
+            withdrawing_unused_options(config, run),
+            wandb_run(config.wandb, run) as wandb,
+            memory_errors(),
+        ):
+            result = train(config, run, make_console(stderr=True), wandb)
+    except (TrainingError, KeyboardInterrupt) as error:
+        last = last_checkpoint(run.checkpoints) or last_checkpoint(run.sft)
+        if isinstance(error, DivergedError):  # resuming would repeat it
+            hint = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
+        else:
+            start = "continues from the last checkpoint" if last else "starts again, as there is no checkpoint yet"
+            hint = f"--resume {run.folder} {start}"
+        error.args = (f"{str(error) or 'interrupted'}; {hint}",)
+        raise
+    for name, validation in result["validation"].items():
+        if "states" in validation:
+            console.print(f"{name:7} {ValidationResult(**validation['states']).summary()}", soft_wrap=True)
+    if config.evaluation.episodes:
+        count, turns = config.evaluation.episodes, config.evaluation.max_turns
+        console.print(f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True)
+        console.print(f"  random play  {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
+        for name, validation in result["validation"].items():
+            label = f"{name} {config.algorithm.upper()}"
+            console.print(f"  {label:12} {describe_scores(validation['episodes'])}", soft_wrap=True)
+    for name, path in result["paths"].items():
+        console.print(f"{name:11}{path}", soft_wrap=True)
+
+
+def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = None) -> dict[str, Any]:
+    """Train from the start, or resume from a checkpoint; return the contents of `result.json`.
+
+    Raises `SftError` if supervised fine-tuning misses its gate, and `TrainingError` if training cannot continue; the
+    last checkpoint remains valid then.
+    """
+    start = time.perf_counter()
+    processes = Processes(size=config.num_processes)
+    trainer = Trainer(config, run, processes=processes)
+    run.keep_resume_options()
+    with processes.running(partial(Trainer, config, run, trainer.curriculum)):
+        fine_tune(trainer, console)
+        before = evaluate_before(trainer, console)
+        if (checkpoint := run.checkpoint or last_checkpoint(run.checkpoints)) is not None:
+            trainer.load(checkpoint)
+            console.print(f"resuming after step {trainer.step}")
+            if run.checkpoint is not None and (aside := set_aside(run.folder, trainer.step)) is not None:
+                console.print(f"later steps were moved to {aside}", soft_wrap=True)
+        policy, episodes = trainer.policy_record(), config.steps * config.batch_size
+        begin_rollout_records(run.rollouts, trainer.curriculum, policy, config.play, config.reward, episodes)
+        with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
+            progress.show(trainer.step, {})
+            while trainer.step < config.steps:
+                row = trainer.take_step()
+                curves.add(row)
+                progress.show(trainer.step, row)
+                if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
+                    trainer.save(run.checkpoints)
+                    drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
+        with run.output.building(run.model) as part:
+            trainer.actor.save(part)
+            trainer.trained_record().write(part)
+        after = evaluate_model(trainer, run.after, console)
+    return write_result(
+        run.folder,
+        rewards=trainer.rewards,
+        steps=trainer.step,
+        episodes=trainer.step * config.batch_size,
+        before=before,
+        after=after,
+        seconds=time.perf_counter() - start,
+        paths={
+            "model": run.model,
+            "checkpoint": last_checkpoint(run.checkpoints) or run.checkpoints,
+            "metrics": run.folder / "curve.jsonl",
+            "curve": run.folder / "curve.png",
+            "rollouts": run.rollouts,
+            "report": run.after / "report.html",
+        },
+    )
+
+
+def fine_tune(trainer: Trainer, console: Console) -> None:
+    """Run supervised fine-tuning, or load its checkpoint if it is already done.
+
+    Then keep a copy of the model as the reference model if there is a KL penalty.
+    """
+    run, config = trainer.run, trainer.config
+    if (checkpoint := last_checkpoint(run.sft)) is not None:
+        trainer.load(checkpoint)
+    elif config.sft.steps:
+        with SftProgress(console, config.sft.steps) as progress:
+            summary = trainer.fine_tune(progress)
+        trainer.save(run.sft)
+        console.print(summary, soft_wrap=True)
+    trainer.keep_reference()
+
+
+def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
+    """Evaluate the model before reinforcement learning, or read the result if the run already has one."""
+    run = trainer.run
+    try:
+        result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # missing or truncated
+        result = evaluate_model(trainer, run.before, console)
+        run.output.write(run.before_result, json.dumps(result).encode())
+    return result
+
+
+@contextmanager
+def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
+    """Delete the stored options if training with them fails before any result, so that the folder accepts others."""
+    try:
+        yield
+    except (SftError, DivergedError):
+        run.withdraw()
+        raise
+    except UsageError:
+        if config.resume is None:
+            run.withdraw()
+        raise
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn out-of-memory errors into a `TrainingError` that suggests options to change."""
+    try:
+        yield
+    except (torch.cuda.OutOfMemoryError, MemoryError):
+        raise TrainingError(OUT_OF_MEMORY) from None
+    except RuntimeError as error:
+        if any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES):
+            raise TrainingError(OUT_OF_MEMORY) from None
+        raise

@@ -1,0 +1,135 @@
+"""Single-response validation: mean reward, perception and format over one response to each validation state.
+
+Validation states are drawn separately from training states. Questions of a finite dataset that are used for validation
+are never trained on; a generated state may by chance also occur in training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.policies.base import identity
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import VALIDATION_STREAM
+from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.task import Task
+from vlmgym.statistics import confidence_interval
+from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.actor import Actor, roll_out
+from vlmgym.training.states import GATE_STREAM, blank, start_rollouts
+
+Images = Literal["true", "blank", "shuffled"]
+"""Images shown to the model: the true ones, grey ones, or the images of another state."""
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Means over one response to each validation state.
+
+    Attributes:
+        responses: Number of responses.
+        reward: Mean total reward.
+        reward_ci: 95% confidence interval of `reward`: Wilson's if rewards are 0 or 1 for failure and success, else
+            Student's t; None if undefined.
+        perception: Perception accuracy; None for games without a ground truth.
+        format: Format compliance, the fraction of responses in the exact format.
+    """
+
+    responses: int
+    reward: float
+    reward_ci: tuple[float, float] | None
+    perception: float | None
+    format: float
+
+    @property
+    def worst_skill(self) -> float:
+        """Perception accuracy or format compliance, whichever is lower."""
+        return self.format if self.perception is None else min(self.format, self.perception)
+
+    def summary(self, states: str = "validation states") -> str:
+        """Describe the result in one line."""
+        interval = "" if self.reward_ci is None else f" ({self.reward_ci[0]:.3f} to {self.reward_ci[1]:.3f})"
+        perception = "" if self.perception is None else f", {self.perception:.0%} perception accuracy"
+        return (
+            f"reward {self.reward:.3f}{interval} over {self.responses} {states}{perception}, "
+            f"{self.format:.0%} format compliance"
+        )
+
+
+def validation_episodes(
+    config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> list[EpisodeRollout]:
+    """Start single-turn episodes at validation states, which are not used to train or to decide when to stop."""
+    return _single_turns(config, curriculum, progress, VALIDATION_STREAM, count, validation=True)
+
+
+def validate(
+    actor: Actor,
+    config: TrainConfig,
+    episodes: Sequence[EpisodeRollout],
+    images: Images = "true",
+    temperature: float | None = None,
+) -> ValidationResult:
+    """Generate one response to each validation state and play it; this modifies `episodes`."""
+    shown = [episode.observation.images for episode in episodes]
+    if images == "blank":
+        shown = [[*map(blank, each)] for each in shown]
+    elif images == "shuffled":
+        shown = [*shown[1:], *shown[:1]]
+    for episode, each in zip(episodes, shown):
+        episode.observation = episode.observation._replace(images=each)
+    return _respond(actor, config, episodes, VALIDATION_STREAM, temperature)
+
+
+def check_gate(
+    actor: Actor, config: TrainConfig, curriculum: Curriculum, progress: Progress, count: int
+) -> ValidationResult:
+    """Measure the model on states other than the validation states, to decide if supervised fine-tuning has succeeded.
+
+    These states are also drawn separately from training states. In a finite dataset, however, they are training
+    questions, because all others are held out for validation.
+    """
+    episodes = _single_turns(config, curriculum, progress, GATE_STREAM, count, transform=config.transform)
+    return _respond(actor, config, episodes, GATE_STREAM, None)
+
+
+def _single_turns(
+    config: TrainConfig,
+    curriculum: Curriculum,
+    progress: Progress,
+    stream: int,
+    count: int,
+    *,
+    transform: Transform = identity,
+    validation: bool = False,
+) -> list[EpisodeRollout]:
+    seed = config.seed + stream
+    picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
+    play = replace(config.play, max_turns=1)
+    return list(
+        start_rollouts(picks, seed, 1, play, config.states, config.reward, transform=transform, validation=validation)
+    )
+
+
+def _respond(
+    actor: Actor, config: TrainConfig, episodes: Sequence[EpisodeRollout], stream: int, temperature: float | None
+) -> ValidationResult:
+    temperature = config.evaluation.temperature if temperature is None else temperature
+    roll_out(actor, episodes, replace(config.rollout, temperature=temperature), (config.seed, stream))
+    found = [turn.reward for episode in episodes for turn in episode.turns]
+    rewards = [reward.total for reward in found]
+    perception = [reward.perception for reward in found if reward.perception is not None]
+    # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
+    proportions = config.reward.shaping == "sign" or all(isinstance(each.config.game, Task) for each in episodes)
+    return ValidationResult(
+        responses=len(found),
+        reward=float(np.mean(rewards)),
+        reward_ci=confidence_interval(rewards, unit_interval=proportions),
+        perception=float(np.mean(perception)) if perception else None,
+        format=float(np.mean([reward.format for reward in found])),
+    )
