@@ -150,7 +150,7 @@ def test_answers_are_read_as_in_the_game() -> None:
 
 
 def test_questions_use_levels_and_restore_from_records() -> None:
-    game = make_game("qa/jigsaw", perception=5, reasoning=1, kinds=["count"])
+    game = make_game("qa/jigsaw", perception=5, reasoning=1, kinds=["cell"])
     assert isinstance(game, Questions)
     assert (game.game.config.rows, game.game.config.rotation) == (2, 30)
     record: Any = GameRecord.of(cast(Any, game))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+from annotated_types import Ge, Le
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import IllegalAction, StateError, UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.questions import QuestionsConfig
 from vlmgym.sandbox.registry import game_class
 
 BOARD_GAMES = [game_id for game_id in game_ids() if issubclass(game_class(game_id), BoardGame)]
@@ -57,3 +62,56 @@ def test_an_action_of_another_type_is_illegal(game_id: str) -> None:
     for action in ("x", None, [0] * size, (0.0,) * size, (True,) * size, (0,) * (size + 1), 1.0):
         with pytest.raises(IllegalAction, match="is not an action"):
             game.step(state, action, np.random.default_rng(0))
+
+
+def values(field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Draw values from the range of a config field."""
+    bounds = {type(bound): getattr(bound, "ge", getattr(bound, "le", None)) for bound in field.metadata}
+    low, high, kind = bounds.get(Ge), bounds.get(Le), field.annotation
+    if kind is bool:
+        return st.booleans()
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
+        return st.lists(st.sampled_from(get_args(get_args(kind)[0])), min_size=1, unique=True).map(tuple)
+    if low is not None and high is not None:
+        return st.integers(low, high) if kind is int else st.floats(low, high)
+    return st.just(field.default)
+
+
+@pytest.mark.parametrize("game_id", [*game_ids(), *(f"qa/{name}" for name in ("swap", "lightsout", "sokoban"))])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_accepted_config_starts_on_every_seed(game_id: str, data: st.DataObject) -> None:
+    fields = game_class(game_id).Config.model_fields if "/" not in game_id else QuestionsConfig.model_fields
+    ranges = {name: values(field) for name, field in fields.items() if name not in ("game", "tiles", "size")}
+    chosen = data.draw(st.lists(st.sampled_from(sorted(ranges)), max_size=5, unique=True))
+    level = st.integers(1, 5)
+    try:
+        game = make_game(
+            game_id, data.draw(level), data.draw(level), size=2048, **{name: data.draw(ranges[name]) for name in chosen}
+        )
+    except UsageError:
+        return
+    game.start(np.random.default_rng(data.draw(st.integers(0, 2**32))))
+
+
+@pytest.mark.parametrize(
+    ("game", "config", "reason"),
+    [
+        ("parking", {"rows": 4, "columns": 4, "vehicles": 14}, "14 vehicles do not fit on 4 x 4 cells; at most 6 do"),
+        ("sokoban", {"rows": 5, "columns": 5, "boxes": 4}, "4 boxes need at least 28 cells within the outer walls"),
+        (
+            "minesweeper",
+            {"rows": 24, "columns": 24, "mines": 200},
+            "at most 115 fit with compared=2",
+        ),
+        ("sudoku", {"search": True, "clues": 30}, "puzzles of 9 x 9 cells that need a search have at most 28 clues"),
+        ("sudoku", {"search": True, "rows": 4, "columns": 4, "clues": 0}, "need a search have 6 x 6 or 9 x 9 cells"),
+        ("tracking", {"choices": 6, "speed": 300}, "6 balls can be followed at a speed of at most 240, got 300"),
+        ("qa/lightsout", {"kinds": ("count",)}, "no question of the kinds count fits lightsout; the kinds are cell"),
+    ],
+)
+def test_configs_that_cannot_start_are_rejected(game: str, config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        make_game(game, **config)

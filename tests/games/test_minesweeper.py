@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.minesweeper import solver
 from vlmgym.sandbox.games.minesweeper.game import MinesweeperState
 from vlmgym.sandbox.games.minesweeper.solver import cells_of, deduce, neighbours
 
@@ -108,9 +106,3 @@ def test_no_level_needs_a_guess(level: int) -> None:
             assert game.explain(episode.state, action).endswith("safe.")
             episode.act(action)
         assert episode.score == pytest.approx(1)
-
-
-def test_boards_that_cannot_be_dealt_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "MAX_DEALS", 3)
-    with pytest.raises(GenerationError, match="choose fewer mines or compared=0"):
-        make_game("minesweeper", rows=20, columns=20, mines=120).start(np.random.default_rng(0))

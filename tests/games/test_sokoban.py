@@ -48,7 +48,7 @@ def test_moves_and_pushes(row: str, after: str, reward: float) -> None:
 )
 def test_blocked_moves(row: str, reason: str) -> None:
     wall = "#" * len(row)
-    game, state = state_of(wall, row, f"#$ .{'#' * (len(row) - 4)}", wall, wall)
+    game, state = state_of(wall, row, f"#$ .{'#' * (len(row) - 4)}", wall, wall, wall)
     with pytest.raises(IllegalAction, match=f"the player cannot move right: {reason}"):
         game.step(state, RIGHT, RNG)
     assert RIGHT not in game.legal_actions(state)

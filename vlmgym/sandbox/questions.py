@@ -105,6 +105,10 @@ class Questions(LineTask[QuestionState]):
         if isinstance(self.game, Task):
             raise UsageError(f"{self.game.name} asks questions itself: choose a game with several turns")
         vars(self)["name"] = PREFIX + self.game.name
+        try:
+            self.generate(np.random.default_rng(0))
+        except GenerationError as error:
+            raise UsageError(f"{error}; the kinds are {', '.join(KINDS)}") from None
 
     @property
     def id(self) -> str:

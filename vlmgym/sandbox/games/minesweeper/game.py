@@ -63,9 +63,14 @@ class MinesweeperConfig(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        if self.mines > (most := self.rows * self.columns - 10):
+        cells = self.rows * self.columns
+        most = cells - 10
+        if self.compared:  # with more mines, few boards can be solved without guessing
+            most = min(most, max(6, cells * (15 if self.compared == 1 else 20) // 100))
+        if self.mines > most:
+            guess = f" with compared={self.compared}; compared=0 allows {cells - 10}" if most < cells - 10 else ""
             raise ValueError(
-                f"{self.mines} mines are too many for {self.rows} x {self.columns} cells; at most {most} fit"
+                f"{self.mines} mines are too many for {self.rows} x {self.columns} cells; at most {most} fit{guess}"
             )
 
 

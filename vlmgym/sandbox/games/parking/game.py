@@ -61,6 +61,12 @@ class ParkingConfig(BoardConfig):
         "reasoning", [1, 3, 4, 12, 50], "Number of random lots to generate; the most blocked one is used.", ge=1, le=50
     )
 
+    def model_post_init(self, context: object) -> None:
+        if self.vehicles > (most := self.rows * self.columns * 3 // 8):
+            raise ValueError(
+                f"{self.vehicles} vehicles do not fit on {self.rows} x {self.columns} cells; at most {most} do"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class ParkingState:

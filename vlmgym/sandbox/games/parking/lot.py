@@ -20,7 +20,7 @@ Move = tuple[int, int]
 """Vehicle number and direction: 0 up, 1 right, 2 down, 3 left."""
 
 MAX_LOTS = 1000
-"""Maximum number of attempts per call of `make_lot`; each lot takes 2 to 8 on average, depending on the level."""
+"""Maximum number of attempts per lot; each takes 2 to 8 on average, depending on the level."""
 MAX_PLACES = 20
 """Maximum number of attempts to place vehicles, as a multiple of the number of vehicles."""
 WALK = 40
@@ -103,7 +103,7 @@ class Lot:
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
     """Make `lots` random lots, by random moves from solved lots; return the most blocked one and its offsets."""
     found: list[tuple[int, Lot, Offsets]] = []
-    for _ in range(MAX_LOTS):
+    for _ in range(MAX_LOTS * lots):
         placed = _place(rows, columns, vehicles, rng)
         if placed is None:
             continue
@@ -115,7 +115,7 @@ def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.G
             _, lot, offsets = max(found, key=lambda entry: entry[0])
             return lot, offsets
     raise GenerationError(
-        f"parking: no {rows} x {columns} lot with {vehicles} vehicles was found in {MAX_LOTS} attempts"
+        f"parking: no {rows} x {columns} lot with {vehicles} vehicles was found in {MAX_LOTS * lots} attempts"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.named_actions import STEPS
 
-MAX_ROOMS = 2000
+MAX_ROOMS = 5000
 """Maximum number of attempts to make a room; rooms take 1 to 7 on average, depending on the level."""
 FLOOR = 0.55
 """Fraction of the cells within the outer walls that are floor."""

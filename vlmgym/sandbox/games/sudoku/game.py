@@ -46,6 +46,10 @@ _SPELLINGS = [
 ]
 
 
+SEARCH_CLUES = {6: 10, 9: 28}
+"""Maximum number of clues of puzzles that need a search, by side; with more, hardly any puzzle does."""
+
+
 class SudokuConfig(BoardConfig):
     """Configuration of Sudoku."""
 
@@ -66,6 +70,9 @@ class SudokuConfig(BoardConfig):
             raise ValueError(f"a Sudoku has 4 x 4, 6 x 6 or 9 x 9 cells, not {self.rows} x {self.columns}")
         if self.clues >= self.rows * self.columns:
             raise ValueError(f"{self.clues} clues leave no cell of {self.rows} x {self.columns} empty")
+        if self.search and self.clues > (most := SEARCH_CLUES.get(self.rows, -1)):
+            needs = f"at most {most} clues" if most >= 0 else "6 x 6 or 9 x 9 cells"
+            raise ValueError(f"puzzles of {self.rows} x {self.columns} cells that need a search have {needs}")
 
 
 @dataclass(frozen=True, slots=True)

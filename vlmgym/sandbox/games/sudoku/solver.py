@@ -14,7 +14,7 @@ import numpy as np
 
 from vlmgym.errors import GenerationError
 
-MAX_DEALS = 50
+MAX_DEALS = 1000
 """Maximum number of attempts to deal a puzzle that needs a search; level 5 takes 5 on average."""
 
 

@@ -62,6 +62,10 @@ class TrackingConfig(TaskConfig):
         "reasoning", [False, False, True, True, True], "Half of the questions ask how many balls have changed sides."
     )
 
+    def model_post_init(self, context: object) -> None:
+        if self.speed > (most := max(200, 480 - 40 * self.choices)):
+            raise ValueError(f"{self.choices} balls can be followed at a speed of at most {most}, got {self.speed}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingState(ChoiceState):

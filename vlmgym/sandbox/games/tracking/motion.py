@@ -26,7 +26,7 @@ SLOWEST = 0.7
 
 Because CLEARER x SLOWEST > 1, the ball nearest to any previous position is always the ball that was there.
 """
-TRIES, RESTARTS = 200, 200
+TRIES, RESTARTS = 200, 2000
 
 
 def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) -> tuple[Frame, ...]:
