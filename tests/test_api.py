@@ -172,6 +172,9 @@ def test_questions_of_validation_are_never_trained_on(tmp_path: Path) -> None:
     assert train.isdisjoint(validation)
 
 
+COMPLETION = "reward_fn takes a completion of text or of one message with text, got"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -184,7 +187,12 @@ def test_questions_of_validation_are_never_trained_on(tmp_path: Path) -> None:
         (lambda: make_dataset("2048", 1, states={"moves": (2, 1)}), "moves must be a minimum and a maximum"),
         (lambda: Episode(make_game("2048"), size=64), "levels and config fields cannot be combined with a Game"),
         (lambda: make_dataset([], 1), "games must not be empty"),
-        (lambda: reward_fn([""], [[{}, {}]], [""]), "reward_fn takes completions of one message, got 2 messages"),
+        (lambda: reward_fn([""], [None], [""]), f"{COMPLETION} None"),
+        (lambda: reward_fn([""], [[{}, {}]], [""]), f"{COMPLETION} [{{}}, {{}}]"),
+        (lambda: reward_fn([""], [[{"role": "assistant", "tool_calls": []}]], [""]), COMPLETION),
+        (lambda: reward_fn([""], [[{"content": None}]], [""]), COMPLETION),
+        (lambda: reward_fn([""], ["a", "b"], [""]), "reward_fn takes a snapshot for each completion, got 2 and 1"),
+        (lambda: reward_fn([""], ["a"], [None]), "snapshot must be a str"),  # type: ignore[list-item]
     ],
 )
 def test_bad_input_ends_in_one_sentence(call: Callable[[], object], message: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,8 +30,16 @@ class PolicyError(VlmgymError):
     """A policy failed, timed out, or did not return one response per prompt; the run ends."""
 
 
-class InfrastructureError(VlmgymError):
-    """A request to a model failed after all retries; the episode ends with an error and gets no score."""
+class EpisodeError(VlmgymError):
+    """An episode cannot continue: it ends as an error, without a score, and others go on. A resumed run retries it."""
+
+
+class InfrastructureError(EpisodeError):
+    """A request to a model failed after all retries."""
+
+
+class GameError(EpisodeError):
+    """A game raised an exception that is not an outcome; the message names game, seed and turn."""
 
 
 class WorkerError(VlmgymError):
@@ -66,6 +75,24 @@ def first_line(error: Exception) -> str:
     """Return the first line of an error's message, or its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def describe_exception(error: BaseException, own_files: Collection[str] = ()) -> str:
+    """Describe an exception of a user's code in one line: type, message, and the file and line that raised it.
+
+    Frames in `own_files` are not named.
+    """
+    try:
+        message = one_line(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
+    except Exception:
+        message = "its message cannot be formatted"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in own_files and "importlib" not in frame.filename
+    ]
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {message}{location}"
 
 
 def short_repr(value: object) -> str:

@@ -316,16 +316,23 @@ def reward_fn(
         columns: Unused.
 
     Raises:
-        UsageError: A completion does not have exactly one message, or a string is not a snapshot.
+        UsageError: A completion is neither text nor one message with text, a string is not a snapshot, or there is not
+            one snapshot per completion.
         EpisodeEnded: An episode has ended.
     """
-    return [score(state, _response(completion)).total for state, completion in zip(snapshot, completions, strict=True)]
+    if len(completions) != len(snapshot):
+        raise UsageError(f"reward_fn takes a snapshot for each completion, got {len(completions)} and {len(snapshot)}")
+    return [score(state, _response(completion)).total for state, completion in zip(snapshot, completions)]
 
 
-def _response(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    if isinstance(completion, str):
-        return completion
-    if len(completion) != 1:
-        raise UsageError(f"reward_fn takes completions of one message, got {len(completion)} messages")
-    content = completion[0]["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+def _response(completion: object) -> str:
+    match completion:
+        case str() as text:
+            return text
+        case [{"content": str() as text}]:
+            return text
+        case [{"content": [*parts]}]:
+            texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+            if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
+                return "".join(map(str, texts))
+    raise UsageError(f"reward_fn takes a completion of text or of one message with text, got {short_repr(completion)}")

@@ -17,7 +17,7 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import list_fields
 from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError
+from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.report import write_report
@@ -119,7 +119,8 @@ def run_evaluation(
     check_run(policy, played, config)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     for game in games:
-        Episode(game, config.seed)  # opens the game's data before the folder is created
+        with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
+            Episode(game, config.seed)
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
     console, progress_console = make_console(), make_console(stderr=True)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 
+from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.suite import suite_summary
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
-from vlmgym.records.files import writing
+from vlmgym.records.files import OutputError, writing
 from vlmgym.records.run import RunSummary, game_run_document
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
+from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.workers.pool import ProcessPool
 
 
@@ -74,8 +77,6 @@ def write_curves(run: StoredRun) -> None:
 
 def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
     """Encode the missing videos of the first `count` results of each game, at `fps` turns per second."""
-    from vlmgym.evaluation.video import write_stored_video
-
     wanted = [
         (run.folder.video(game_name(game), episode.index), episode, fps)
         for game, results in _results(run).items()
@@ -88,7 +89,24 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
     run.folder.owner(first).claim(first, *others)
     with writing(first.parent):
         first.parent.mkdir(parents=True, exist_ok=True)
-    call_in_order(workers, write_stored_video, missing, lambda _: None, label="Encoding videos ...", console=console)
+
+    def report(error: str | None) -> None:
+        if error is not None:
+            console.print(f"no video: {error}", soft_wrap=True)
+
+    call_in_order(workers, _write_video, missing, report, label="Encoding videos ...", console=console)
+
+
+def _write_video(path: Path, episode: StoredEpisode, fps: int) -> str | None:
+    """Write a video; return the error of a game that cannot draw it."""
+    from vlmgym.evaluation.video import write_stored_video
+
+    try:
+        with game_errors(episode.game, episode.seed, None, UsageError, OutputError):
+            write_stored_video(path, episode, fps)
+    except GameError as error:
+        return str(error)
+    return None
 
 
 def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:

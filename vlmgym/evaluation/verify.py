@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import CurriculumFile
-from vlmgym.errors import EpisodeEnded, UsageError, VlmgymError, describe_validation_error, short_repr
+from vlmgym.errors import EpisodeEnded, GameError, UsageError, VlmgymError, describe_validation_error, short_repr
 from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.suite import PrivateSalt, behaviour_hash, read_suite
@@ -144,7 +144,7 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
         episode = stored.read()
         totals = GameTally.of(episode)
         differences = _differences(episode, run)
-    except UsageError as error:
+    except (UsageError, GameError) as error:
         text = str(error)
         return Replay(0, [text if stored.location in text else f"{stored.location}: {text}"], totals)
     return Replay(len(episode.turns), [f"{stored.location}: {difference}" for difference in differences], totals)

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import PolicyError, UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
 from vlmgym.sandbox.core.game import ActionT, Game
 from vlmgym.sandbox.core.response_format import answer_only
+
+NO_MOVE = "no oracle move"
+"""Why an episode ended if the oracle gave up. The limits of each oracle are on the page of its game."""
 
 
 class RandomPolicy(StatePolicy):
@@ -51,10 +54,10 @@ class OraclePolicy(StatePolicy):
             raise UsageError(f"{game.name} has no oracle: choose another --policy")
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
-        """Return the full response for the best action."""
+        """Return the full response for the best action; raise `EpisodeError` if the oracle finds none."""
         action = game.best_action(state)
         if action is None:
-            raise PolicyError(f"the oracle of {game.name} finds no action in the state {game.to_json(state)}")
+            raise EpisodeError(NO_MOVE)
         return game.respond(state, action)
 
 

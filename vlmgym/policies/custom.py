@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import sys
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 
 from vlmgym import checks
 from vlmgym.checks import check_timeout
-from vlmgym.errors import PolicyError, UsageError, one_line
+from vlmgym.errors import PolicyError, UsageError, describe_exception
 from vlmgym.policies import base, daemon_thread
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
@@ -69,7 +68,7 @@ class CustomPolicy(BatchPolicy):
         try:
             returned = call.result()
         except Exception as error:
-            raise PolicyError(f"{self.name} raised {_describe(error)}") from error
+            raise PolicyError(f"{self.name} raised {describe_exception(error, _OWN_FILES)}") from error
         latency = time.perf_counter() - start
         return [
             reply if reply.latency is not None else replace(reply, latency=latency)
@@ -104,7 +103,7 @@ def load_function(spec: str) -> CustomFunction:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included
-        raise UsageError(f"cannot load {source!r}: {_describe(error)}") from error
+        raise UsageError(f"cannot load {source!r}: {describe_exception(error, _OWN_FILES)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UsageError(f"{source!r} has no function {attribute!r}")
@@ -136,15 +135,3 @@ def _load_file(path: Path) -> Any:
         del sys.modules[spec.name]
         raise
     return module
-
-
-def _describe(error: BaseException) -> str:
-    """Describe an error in user code in one line: type, message and ` (file, line n)`."""
-    try:
-        message = one_line(str(error))
-    except Exception:
-        message = "its message cannot be formatted"
-    frames = traceback.extract_tb(error.__traceback__)
-    user = [frame for frame in frames if frame.filename not in _OWN_FILES and "importlib" not in frame.filename]
-    location = f" ({user[-1].filename}, line {user[-1].lineno})" if user else ""
-    return f"{type(error).__name__}: {message}{location}"

@@ -16,7 +16,16 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from vlmgym import __version__
 from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line, short_repr
@@ -51,6 +60,9 @@ def _utc(text: str) -> str:
         raise ValueError(f"must be a UTC time in seconds such as 2026-01-31T12:00:00+00:00, got {short_repr(text)}")
     return text
 
+
+METRICS: TypeAdapter[dict[str, Number | str]] = TypeAdapter(dict[str, Number | str])
+"""Metrics of an episode."""
 
 Timestamp = Annotated[str, AfterValidator(_utc)]
 """Time in the format of `now`."""
@@ -173,7 +185,7 @@ class PolicyRecord(_Record):
 
 Status = Literal["ended", "turn limit", "stopped", "error"]
 """How an episode ended: by the game, at the turn limit, because the run stopped, or with an error
-(`InfrastructureError`). Stopped and failed episodes have no score, and continue when the run is resumed."""
+(`EpisodeError`). Stopped and failed episodes have no score, and continue when the run is resumed."""
 
 
 class EpisodeRecord(_Record):
@@ -193,7 +205,7 @@ class EpisodeRecord(_Record):
         stage: Stage of the curriculum, if any.
         started: Start time, UTC, ISO 8601.
         turns: All turns.
-        final_state: State after the last turn.
+        final_state: State after the last turn; None if the episode could not start.
         status: How the episode ended.
         end_reason: Why the game ended or the run stopped, `turn limit`, or the error message.
         score: Sum of the game rewards; None without a result.
@@ -282,7 +294,9 @@ class DifficultyRecord(_Record):
 
 
 def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
-    """Restore the state before each turn, and the final state."""
+    """Restore the state before each turn, and the final state; empty if the episode could not start."""
+    if episode.final_state is None and episode.status == "error" and not episode.turns:
+        return []
     if game.replayed:
         return [*_replayed_states(game, episode)]
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]

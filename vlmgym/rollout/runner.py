@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
 from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
@@ -31,7 +31,8 @@ TURNS_PER_CALL = 10
 """Turns that a worker plays with a `StatePolicy` before it reports progress."""
 
 MAX_CONSECUTIVE_ERRORS = 10
-"""Number of failed episodes in a row, without a response in between, after which the run stops."""
+"""Number of episodes that end with an `InfrastructureError` in a row, without a response in between, after which the
+run stops."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,8 @@ class _Running:
     """An episode that is being played."""
 
     job: Job
-    state: EpisodeState
     turns: list[TurnRecord]
+    state: EpisodeState | None = None
     started: str = field(default_factory=now)
 
 
@@ -243,24 +244,25 @@ class _Runner:
                     await self.policy.end_run()
 
     async def _play(self, job: Job) -> None:
-        earlier = job.earlier.turns if job.earlier is not None else ()
-        turns, state = await self.workers.call(resume_episode, job.config, job.seed, earlier)
-        running = self.running[job.key] = _Running(job, state, turns)
-        self._report_running()
+        running = _Running(job, [] if job.earlier is None else [*job.earlier.turns])
         try:
-            while running.state.observation.end is None:
+            running.turns, state = await self.workers.call(resume_episode, job.config, job.seed, running.turns)
+            running.state, self.running[job.key] = state, running
+            self._report_running()
+            while state.observation.end is None:
                 if (reason := self._should_stop()) is not None:
                     return self._end(running, ("stopped", reason))
-                await self._advance(running)
-        except InfrastructureError as error:
-            self._count_error(str(error))
+                state = running.state = await self._advance(running, state)
+        except EpisodeError as error:
+            if isinstance(error, InfrastructureError):
+                self._count_error(str(error))
             return self._end(running, ("error", str(error)))
         return self._end(running)
 
-    async def _advance(self, running: _Running) -> None:
-        config, state = running.job.config, running.state
+    async def _advance(self, running: _Running, state: EpisodeState) -> EpisodeState:
+        config = running.job.config
         if isinstance(self.policy, StatePolicy):
-            turns, running.state = await self.workers.call(play_turns, config, state, self.policy, TURNS_PER_CALL)
+            turns, state = await self.workers.call(play_turns, config, state, self.policy, TURNS_PER_CALL)
         elif isinstance(self.policy, ModelPolicy):
             snapshot, images = state.snapshot, state.observation.images
             messages = state.observation.messages
@@ -271,15 +273,20 @@ class _Runner:
                 reply = replace(reply, latency=time.perf_counter() - began)
             self.consecutive_errors = 0
             cost = self.usage.price(reply, self.policy.name)
-            turn, running.state = await self.workers.call(play_reply, config, state.without_images(), reply, cost)
-            turns = [turn]
-            self.usage.add(turn)
+            turns, state = await self.workers.call(play_reply, config, state.without_images(), reply, cost)
+            for turn in turns:
+                self.usage.add(turn)
         running.turns += turns
         self.hooks.on_turns(turns)
+        return state
 
     def _end(self, running: _Running, failed: tuple[Status, str] | None = None) -> None:
         """Record an episode that will not continue in this session."""
         job = running.job
+        if running.state is None and job.earlier is not None and failed is not None:
+            status, reason = failed
+            changed = {"attempt": job.earlier.attempt + 1, "status": status, "end_reason": reason}
+            return self._report(job, job.earlier.model_copy(update=changed))
         record = episode_record(
             job.config,
             running.state,
@@ -292,7 +299,10 @@ class _Runner:
             stage=job.stage,
             failed=failed,
         )
-        del self.running[job.key]
+        return self._report(job, record)
+
+    def _report(self, job: Job, record: EpisodeRecord) -> None:
+        self.running.pop(job.key, None)
         self.hooks.on_episode(record)
         self.schedule.finish(record)
         self._report_running()

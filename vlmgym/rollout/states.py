@@ -120,9 +120,10 @@ def sample_state(
     for attempt in range(MAX_ATTEMPTS if config.informative else 1):
         rng = np.random.default_rng([_STREAM, seed, index, attempt])
         episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)
-        _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
-        if not config.informative or _is_informative(game, episode.state, reward):
-            return episode.snapshot()
+        with episode.game_errors(UsageError):
+            _advance(episode, int(rng.integers(config.moves[0], config.moves[1] + 1)), config.mover)
+            if not config.informative or _is_informative(game, episode.state, reward):
+                return episode.snapshot()
     raise GenerationError(
         f"no informative state of {game.name} among {MAX_ATTEMPTS}: in each, all actions earn the same reward"
     )

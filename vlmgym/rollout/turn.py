@@ -6,9 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
-from vlmgym.records.episode import EpisodeRecord, GameRecord, PolicyRecord, RewardRecord, Status, TurnRecord, versions
-from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.records.episode import (
+    METRICS,
+    EpisodeRecord,
+    GameRecord,
+    PolicyRecord,
+    RewardRecord,
+    Status,
+    TurnRecord,
+    versions,
+)
+from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, turn_images, turn_messages
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
@@ -47,13 +57,13 @@ class Observation(NamedTuple):
         images: Transformed images; empty without a transform and after the end.
         messages: Messages of the prompt; empty after the end.
         end: Why the episode has ended, or None.
-        terminated: Whether the game itself, not the turn limit, ended the episode.
+        status: How it has ended: by the game, at the turn limit, or with an error of the game; None if it has not.
     """
 
     images: list[Any]
     messages: tuple[Message, ...] = ()
     end: str | None = None
-    terminated: bool = False
+    status: Status | None = None
 
     @property
     def prompt(self) -> str:
@@ -82,6 +92,10 @@ class EpisodeState(NamedTuple):
     def without_images(self) -> EpisodeState:
         """Return a copy without images, which the worker that plays the turn does not need."""
         return self._replace(observation=self.observation._replace(images=[]))
+
+    def failed(self, error: EpisodeError) -> EpisodeState:
+        """Return a copy that an error has ended."""
+        return self._replace(observation=Observation([], end=str(error), status="error"))
 
 
 class LiveEpisode:
@@ -116,55 +130,65 @@ class LiveEpisode:
     @property
     def truncated(self) -> bool:
         """True if the turn limit, not the game, ended the episode."""
-        return self.done and not self.observation.terminated
+        return self.observation.status == TURN_LIMIT
 
     def state(self) -> EpisodeState:
         """Snapshot the episode."""
         return EpisodeState(self.episode.snapshot(), self.past, self.observation)
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
-        """Take a turn with a reply, and return the turn's record."""
+        """Take a turn with a reply, and return the turn's record.
+
+        Raises:
+            EpisodeEnded: The episode has ended.
+            GameError: The game failed. If it only failed to show the next state, `turns` includes this turn.
+        """
         before, observation = self.episode.state, self.observation
-        scored = self.step(reply.text)
-        perception = scored.perception
-        turn = TurnRecord(
-            turn=self.episode.turn,
-            state=self.config.game.to_record(before),
-            system=observation.system,
-            prompt=observation.prompt,
-            response=reply.text,
-            outcome=scored.outcome,
-            action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
-            feedback=scored.feedback,
-            reward=RewardRecord(
-                total=scored.total,
-                game=scored.game,
-                format=scored.format,
-                perception=None if perception is None else perception.partial,
-                perception_exact=None if perception is None else perception.exact,
-            ),
-            info=dict(scored.info),
-            cost=cost,
-            latency=reply.latency,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            finish_reason=reply.finish_reason,
-            reasoning=reply.reasoning,
-            requests=reply.requests,
-            model=reply.model,
-        )
+        with self.episode.game_errors():
+            scored = self.episode.respond(reply.text)
+            perception = scored.perception
+            turn = TurnRecord(
+                turn=self.episode.turn,
+                state=self.config.game.to_record(before),
+                system=observation.system,
+                prompt=observation.prompt,
+                response=reply.text,
+                outcome=scored.outcome,
+                action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
+                feedback=scored.feedback,
+                reward=RewardRecord(
+                    total=scored.total,
+                    game=scored.game,
+                    format=scored.format,
+                    perception=None if perception is None else perception.partial,
+                    perception_exact=None if perception is None else perception.exact,
+                ),
+                info=dict(scored.info),
+                cost=cost,
+                latency=reply.latency,
+                prompt_tokens=reply.prompt_tokens,
+                completion_tokens=reply.completion_tokens,
+                finish_reason=reply.finish_reason,
+                reasoning=reply.reasoning,
+                requests=reply.requests,
+                model=reply.model,
+            )
         self.turns.append(turn)
+        self._advance(before, reply.text, scored)
         return turn
 
     def step(self, response: str) -> Scored[Any, Any]:
-        """Take a turn with a response, without recording it."""
+        """Take a turn with a response, without recording it; raises the same errors as `respond`."""
         before = self.episode.state
         scored = self.episode.respond(response)
+        self._advance(before, response, scored)
+        return scored
+
+    def _advance(self, before: Any, response: str, scored: Scored[Any, Any]) -> None:
         prompt = self.observation.prompt if self.config.prompts.chat else ""
         latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback, prompt)
         self.past = tuple(self.config.prompts.window((*self.past, latest)))
         self.observation = self._observe(self.config.max_turns)
-        return scored
 
     def observation_after_limit(self) -> Observation:
         """Return the observation of one more turn, for an episode that the turn limit ended."""
@@ -172,17 +196,18 @@ class LiveEpisode:
 
     def _observe(self, max_turns: int) -> Observation:
         config, episode = self.config, self.episode
-        if (end := episode.ended) is not None:
-            return Observation([], end=end, terminated=True)
-        if episode.turn >= max_turns:
-            return Observation([], end=TURN_LIMIT)
-        messages = turn_messages(
-            config.game, episode.state, episode.turn + 1, episode.feedback, self.past, config.prompts
-        )
-        if config.transform is None:
-            return Observation([], messages)
-        images = turn_images(config.game, episode.state, self.past, config.prompts)
-        return Observation([*map(config.transform, images)], messages)
+        with episode.game_errors():
+            if (end := episode.ended) is not None:
+                return Observation([], end=end, status="ended")
+            if episode.turn >= max_turns:
+                return Observation([], end=TURN_LIMIT, status=TURN_LIMIT)
+            messages = turn_messages(
+                config.game, episode.state, episode.turn + 1, episode.feedback, self.past, config.prompts
+            )
+            if config.transform is None:
+                return Observation([], messages)
+            images = turn_images(config.game, episode.state, self.past, config.prompts)
+            return Observation([*map(config.transform, images)], messages)
 
 
 def resume_episode(
@@ -192,21 +217,30 @@ def resume_episode(
 
     If the replay differs from the record (for instance in another version of the game), the episode starts over:
     returns no turns and the initial state.
+
+    Raises:
+        GameError: The game cannot start with this seed, or fails in an earlier turn than before.
     """
-    live = LiveEpisode(replace(config, transform=None), seed)
+    try:
+        live = LiveEpisode(replace(config, transform=None), seed)
+    except UsageError as error:  # for instance a bad row of the user's data
+        raise GameError(f"{config.game.id}, seed {seed}: {error}") from error
     for turn in turns:
         replayed = live.respond(recorded_reply(turn), turn.cost)
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], LiveEpisode(config, seed).state()
-    return live.turns, LiveEpisode(config, live.episode.snapshot(), live.past).state()
+    try:
+        return live.turns, LiveEpisode(config, live.episode.snapshot(), live.past).state()
+    except GameError as error:
+        return live.turns, live.state().failed(error)
 
 
 def play_reply(
     config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
-) -> tuple[TurnRecord, EpisodeState]:
-    """Take a turn with a model's reply; return the turn's record and the state after it."""
+) -> tuple[list[TurnRecord], EpisodeState]:
+    """Take a turn with a model's reply; return the turn's record, if the game took it, and the state after it."""
     live = LiveEpisode(config, *state)
-    return live.respond(reply, cost), live.state()
+    return _play(live, state, lambda: live.respond(reply, cost))
 
 
 def play_turns(
@@ -215,14 +249,28 @@ def play_turns(
     """Play up to `limit` turns with a state policy; return their records and the state after the last one."""
     live = LiveEpisode(config, *state)
     episode = live.episode
-    while not live.done and len(live.turns) < limit:
-        live.respond(Reply(policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))))
-    return live.turns, live.state()
+
+    def play() -> None:
+        while not live.done and len(live.turns) < limit:
+            with episode.game_errors(PolicyError):
+                text = policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))
+            live.respond(Reply(text))
+
+    return _play(live, state, play)
+
+
+def _play(live: LiveEpisode, state: EpisodeState, play: Callable[[], object]) -> tuple[list[TurnRecord], EpisodeState]:
+    """Play turns from a state; an error of the game or the policy ends the episode in the state that it has reached."""
+    try:
+        play()
+        return live.turns, live.state()
+    except EpisodeError as error:
+        return live.turns, (live.state() if live.turns else state).failed(error)
 
 
 def episode_record(
     config: EpisodeConfig,
-    state: EpisodeState,
+    state: EpisodeState | None,
     turns: Sequence[TurnRecord],
     *,
     policy: PolicyRecord,
@@ -233,11 +281,25 @@ def episode_record(
     stage: str | None = None,
     failed: tuple[Status, str] | None = None,
 ) -> EpisodeRecord:
-    """Make the record of an episode; `failed` gives status and reason if the episode has no result."""
-    game, observation = config.game, state.observation
-    final = game.from_json(state.snapshot.state)
-    status: Status
-    status, end_reason = failed or ("ended" if observation.terminated else TURN_LIMIT, observation.end or "")
+    """Make the record of an episode.
+
+    Args:
+        state: The episode after its last turn; None if it could not start.
+        failed: Status and reason if the episode has no result.
+    """
+    game, final, end, status = config.game, None, "", None
+    if state is not None:
+        final, end, status = game.from_json(state.snapshot.state), state.observation.end or "", state.observation.status
+    if failed is not None:
+        status, end = failed
+    metrics: dict[str, float | str] = {}
+    try:
+        with game_errors(game.id, seed, None):
+            if final is not None:
+                metrics = METRICS.validate_python(dict(game.metrics(final, [turn.info for turn in turns])))
+    except GameError as error:
+        status, end = ("error", str(error)) if status in ("ended", TURN_LIMIT) else (status, end)
+    assert status is not None
     return EpisodeRecord(
         versions=versions(),
         game=GameRecord.of(game),
@@ -251,9 +313,9 @@ def episode_record(
         stage=stage,
         started=started,
         turns=tuple(turns),
-        final_state=game.to_data(final),
+        final_state=None if final is None else game.to_data(final),
         status=status,
-        end_reason=end_reason,
-        score=None if failed else state.snapshot.score,
-        metrics=dict(game.metrics(final, [turn.info for turn in turns])),
+        end_reason=end,
+        score=state.snapshot.score if state is not None and status in ("ended", TURN_LIMIT) else None,
+        metrics=metrics,
     )

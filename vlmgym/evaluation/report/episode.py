@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.report.document import marked, safe_json, shown
 from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
 from vlmgym.records.store import StoredEpisode
+from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid
 from vlmgym.sandbox.core.response_format import parse_response
@@ -44,7 +45,13 @@ def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
     episode = stored.read()
     rewards = None if episode.score is None else EpisodeRewards.of(episode)
     with stored.named():
-        return EpisodePage(_row(episode), rewards, safe_json(_episode_data(episode, with_images)))
+        game = _installed_game(episode.game)
+        try:
+            with game_errors(episode.game.id, episode.seed, None, UsageError):
+                data = _episode_data(episode, game, with_images)
+        except GameError:  # a game that failed in the run may fail again
+            data = _episode_data(episode, None, False)
+    return EpisodePage(_row(episode), rewards, safe_json(data))
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
@@ -63,9 +70,8 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
     }
 
 
-def _episode_data(episode: EpisodeRecord, with_images: bool) -> dict[str, Any]:
+def _episode_data(episode: EpisodeRecord, game: Game[Any, Any] | None, with_images: bool) -> dict[str, Any]:
     """Build the viewer data of an episode; prompts and descriptions are indices into the distinct `texts`."""
-    game = _installed_game(episode.game)
     texts = _Texts()
     states = [] if game is None else recorded_states(game, episode)
     truths = [None if game is None else game.describe(state) for state in states]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
 
 from vlmgym.checks import as_int, check_instance, check_int
-from vlmgym.errors import StateError
+from vlmgym.errors import EpisodeEnded, EpisodeError, GameError, StateError, UsageError, VlmgymError, describe_exception
 from vlmgym.sandbox.core.game import ActionT, Game, StateT
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, score_action, score_response
 
@@ -34,10 +36,24 @@ class Snapshot(BaseModel):
     """Why the last turn was invalid, or empty."""
 
 
+@contextmanager
+def game_errors(game_id: str, seed: int, turn: int | None, *passed: type[Exception]) -> Iterator[None]:
+    """Convert exceptions of a game's code, except `passed` ones, to a `GameError`; `turn` is None outside of a turn."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (EpisodeError, EpisodeEnded, *passed)):
+            raise
+        when = f"{game_id}, seed {seed}" if turn is None else f"{game_id}, seed {seed}, turn {turn}"
+        reason = str(error) if isinstance(error, VlmgymError) else describe_exception(error)
+        raise GameError(f"{when}: {reason}") from error
+
+
 class Episode(Generic[StateT, ActionT]):
     """A running episode: state, random generator, turn and outcome counts.
 
-    It never resets itself: taking a turn after the end raises `EpisodeEnded`.
+    It never resets itself: taking a turn after the end raises `EpisodeEnded`. Unexpected exceptions of the game become
+    a `GameError`.
     """
 
     def __init__(
@@ -48,7 +64,12 @@ class Episode(Generic[StateT, ActionT]):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        """Start an episode. `seed` is random by default; pass `rng` to replace the generator created from the seed."""
+        """Start an episode. `seed` is random by default; pass `rng` to replace the generator created from the seed.
+
+        Raises:
+            UsageError: An argument is invalid, or the game's data cannot be read.
+            GameError: The game cannot start with this seed.
+        """
         check_instance("game", game, Game)
         seed = as_int(seed)
         check_int("seed", seed, 0, optional=True)
@@ -56,7 +77,8 @@ class Episode(Generic[StateT, ActionT]):
         self.reward = reward
         self.seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]
         self.rng = np.random.default_rng(self.seed) if rng is None else rng
-        self.state: StateT = game.start_at(self.seed, self.rng)
+        with game_errors(game.id, self.seed, None, UsageError):
+            self.state: StateT = game.start_at(self.seed, self.rng)
         self.turn = 0
         self.score = 0.0
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
@@ -69,11 +91,17 @@ class Episode(Generic[StateT, ActionT]):
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
         """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
-        return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
+        with self.game_errors():
+            return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:
         """Take a turn with a native action; raise `EpisodeEnded` after the end."""
-        return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
+        with self.game_errors():
+            return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
+
+    def game_errors(self, *passed: type[Exception]) -> AbstractContextManager[None]:
+        """Convert exceptions of the game's code in the next turn, except `passed` ones, to a `GameError`."""
+        return game_errors(self.game.id, self.seed, self.turn + 1, *passed)
 
     def _record(self, scored: Scored[StateT, ActionT]) -> Scored[StateT, ActionT]:
         self.state = scored.next_state

@@ -6,12 +6,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from numbers import Real
 from typing import Annotated, Any, Generic, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, UsageError, describe_validation_error
+from vlmgym.errors import (
+    EpisodeEnded,
+    IllegalAction,
+    ParseError,
+    UsageError,
+    VlmgymError,
+    describe_validation_error,
+    short_repr,
+)
 from vlmgym.sandbox.core.game import ActionT, Game, StateT
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import parse_response
@@ -127,8 +136,18 @@ def score_action(
         step = game.step(state, action, rng)
     except IllegalAction as error:
         return _not_played(game, state, rng, Outcome.ILLEGAL, action, str(error), form, seen, config)
-    total = weigh(config, Outcome.PLAYED, step.reward, form, seen)
+    total = _total(config, Outcome.PLAYED, step.reward, form, seen)
     return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
+
+
+def _total(config: RewardConfig, outcome: Outcome, reward: object, form: float, seen: Perception | None) -> float:
+    """Check the rewards of a turn, and combine them with `weigh`."""
+    if not isinstance(reward, Real) or not math.isfinite(reward):
+        raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
+    total = weigh(config, outcome, float(reward), form, seen)
+    if not math.isfinite(total):
+        raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {seen}")
+    return total
 
 
 def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
@@ -164,5 +183,5 @@ def _not_played(
     if (reason := game.ended(state)) is not None:
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
     step = game.on_invalid(state, rng)
-    total = weigh(config, outcome, step.reward, form, seen)
+    total = _total(config, outcome, step.reward, form, seen)
     return Scored(total, step.reward, form, seen, outcome, action, step.state, step.terminated, feedback, step.info)
