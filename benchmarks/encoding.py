@@ -14,12 +14,10 @@ import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pygame
@@ -114,14 +112,6 @@ def with_opencv(name: str, image: ImageArray, *options: int) -> bytes:
     return cv2.imencode(name, cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1].tobytes()
 
 
-def with_av(image: ImageArray) -> bytes:
-    codec = av.CodecContext.create("png", "w")
-    codec.height, codec.width, _ = image.shape
-    codec.pix_fmt, codec.time_base = "rgb24", Fraction(1)
-    packets = [*codec.encode(av.VideoFrame.from_ndarray(image, "rgb24")), *codec.encode(None)]
-    return b"".join(map(bytes, packets))
-
-
 def with_vips(image: ImageArray, level: int) -> bytes:
     height, width, _ = image.shape
     loaded = pyvips.Image.new_from_memory(image.tobytes(), width, height, 3, "uchar")
@@ -148,7 +138,6 @@ CANDIDATES: dict[str, Encode] = {
     "Pillow, palette, level 1": partial(palette_with_pillow, level=1),
     "Pillow, palette, level 6": partial(palette_with_pillow, level=6),
     "pygame": partial(with_pygame, "board.png"),
-    "PyAV": with_av,
     "OpenCV, level 1": lambda p: with_opencv(".png", p, cv2.IMWRITE_PNG_COMPRESSION, 1),
     "OpenCV, level 1, unfiltered": lambda p: with_opencv(
         ".png", p, cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE

@@ -228,7 +228,7 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
     [
         (
             "import vlmgym; vlmgym.make_game('2048')",
-            {"torch", "ray", "vllm", "openai", "transformers", "matplotlib", "av", "scipy.stats", "pygame"},
+            {"torch", "ray", "vllm", "openai", "transformers", "matplotlib", "cv2", "imageio", "scipy.stats", "pygame"},
         ),
         (
             "import vlmgym.cli.eval; from vlmgym.policies import options_type; options_type('openai')",
@@ -241,7 +241,7 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
         ),
         (
             "import vlmgym.cli.eval, vlmgym.cli.games; from vlmgym.sandbox.registry import load_games; load_games()",
-            {"pygame", "av", "matplotlib"},
+            {"pygame", "cv2", "imageio", "matplotlib"},
         ),
     ],
 )

@@ -1,22 +1,18 @@
-"""Videos of recorded episodes: H.264, yuv420p, with a caption strip for each turn.
-
-PyAV is used directly because imageio's plugin cannot set preset, quality and threads, and is slower (docs/log.md).
-"""
+"""Videos of recorded episodes: H.264, yuv420p, with a caption strip for each turn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import av
+import imageio.v3 as imageio
 import numpy as np
 
 from vlmgym.records.episode import EpisodeRecord, recorded_action, recorded_states
-from vlmgym.records.files import temporary, writing
+from vlmgym.records.files import replace_file
 from vlmgym.records.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
@@ -26,8 +22,17 @@ _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)
 _FAINT: Colour = (150, 154, 166)
 
-ENCODER = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "x264-params": "partitions=i4x4"}
-"""x264 options; docs/log.md compares alternatives."""
+ENCODER = {
+    "preset": "ultrafast",
+    "tune": "zerolatency",
+    "crf": "20",
+    "x264-params": "partitions=i4x4",
+    "threads": "1",
+    "filter_threads": "1",
+    "sws_flags": "bilinear",
+    "movflags": "+faststart",
+}
+"""Options of ffmpeg; docs/log.md compares alternatives."""
 LAST_FRAME_SECONDS = 1.0
 """Duration of the final state."""
 
@@ -37,23 +42,20 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
 
     The final state is shown for `LAST_FRAME_SECONDS`.
     """
-    part = temporary(path)
-    with writing(path):
-        try:
-            with av.open(str(part), "w", options={"movflags": "+faststart"}) as container:
-                stream: Any = None
-                for image in _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps))):
-                    if stream is None:
-                        stream = container.add_stream("libx264", rate=fps, options=ENCODER)
-                        stream.height, stream.width = image.shape[:2]
-                        stream.pix_fmt = "yuv420p"
-                        stream.time_base = Fraction(1, fps)
-                        stream.thread_count = 1
-                    container.mux(stream.encode(av.VideoFrame.from_numpy_buffer(image, format="rgb24")))
-                container.mux(stream.encode())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+    frames: Any = _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps)))  # imageio's types lack iterators
+    video = imageio.imwrite(
+        "<bytes>",
+        frames,
+        is_batch=True,
+        plugin="FFMPEG",
+        extension=".mp4",
+        fps=fps,
+        codec="libx264",
+        quality=None,
+        macro_block_size=None,
+        output_params=[part for name, value in ENCODER.items() for part in (f"-{name}", value)],
+    )
+    replace_file(path, video)
 
 
 def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
