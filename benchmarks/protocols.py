@@ -36,8 +36,8 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.games.shisensho.boards import best_move
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.shisensho.solver import best_move
 from vlmgym.sandbox.registry import BUILT_IN
 from vlmgym.statistics import mean_and_stderr
 from vlmgym.terminal import make_console

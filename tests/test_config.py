@@ -14,7 +14,7 @@ from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig, config_field, parse_config_fields, setting
 from vlmgym.sandbox.core.prompt import turn_prompt
-from vlmgym.sandbox.games.game2048.game import Config2048
+from vlmgym.sandbox.games.game2048 import Config2048
 from vlmgym.sandbox.questions import QuestionsConfig
 from vlmgym.sandbox.registry import game_class
 

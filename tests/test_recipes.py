@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.test_training_scripts import assert_rejected, run
 from tests.training import ROOT
-from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
+from vlmgym.sandbox.games.shisensho.images import BATCHES, FOLDER, RECORD
 
 GAMES = {"2048": "2048", "shisensho_cifar10": "shisensho_cifar10", "swap": "swap", "all": "mixed"}
 """Configuration name for some of the games that the recipes accept."""

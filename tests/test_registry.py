@@ -13,7 +13,7 @@ import pytest
 from vlmgym import game_ids, make_game, register_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox import registry
-from vlmgym.sandbox.games.game2048.game import Game2048
+from vlmgym.sandbox.games.game2048 import Game2048
 from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 
@@ -94,7 +94,7 @@ def test_duplicates_and_invalid_names(registered: None) -> None:
 
 MODULE = """
 import vlmgym
-from vlmgym.sandbox.games.game2048.game import Game2048
+from vlmgym.sandbox.games.game2048 import Game2048
 
 class Tiny(Game2048):
     name = "tiny"
@@ -178,7 +178,7 @@ def test_games_of_packages_are_imported_on_demand(installed: Path) -> None:
         "import gymnasium\n"
         "print('vlmgym/tiny-v2' in gymnasium.registry)\n",
     )
-    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048.game", "True"]
+    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True"]
 
 
 def test_invalid_entry_points(installed: Path) -> None:

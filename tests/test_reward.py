@@ -15,7 +15,7 @@ from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.sandbox.core.named_actions import DIRECTIONS
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
-from vlmgym.sandbox.games.game2048.game import Game2048, State2048
+from vlmgym.sandbox.games.game2048 import Game2048, State2048
 
 PAIR = State2048(((2, 2, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)))
 STUCK = State2048(((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2)))

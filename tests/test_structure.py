@@ -41,7 +41,7 @@ LOADERS = {
     "vlmgym.policies.openai_client",  # the client's HTTP library
     "vlmgym.records.loggers",  # TensorBoard and wandb
     "vlmgym.sandbox.datasets.extra",  # the extras' libraries
-    "vlmgym.sandbox.games.gym.family",  # packages with environments
+    "vlmgym.sandbox.games.gym.envs",  # packages with environments
     "vlmgym.sandbox.registry",  # games
 }
 """Modules that import others by name or location."""

@@ -21,7 +21,7 @@ from vlmgym.evaluation.suite import FOLDER, behaviour_hash, format_estimate, mea
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
-from vlmgym.sandbox.games.swap.game import Swap
+from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()

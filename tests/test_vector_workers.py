@@ -14,7 +14,7 @@ import pytest
 from tests.processes import gone, worker_process
 from vlmgym.errors import GenerationError, UsageError, WorkerError
 from vlmgym.sandbox.envs.single import Response
-from vlmgym.sandbox.games.game2048.game import Config2048, Game2048
+from vlmgym.sandbox.games.game2048 import Config2048, Game2048
 
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 

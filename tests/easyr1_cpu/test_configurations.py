@@ -20,7 +20,7 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, FOLDER, RECORD
+from vlmgym.sandbox.games.shisensho.images import BATCHES, FOLDER, RECORD
 from vlmgym.training.easyr1 import critics, machine
 from vlmgym.training.easyr1.check import STREAM, check_checkpoint, preflight
 from vlmgym.training.easyr1.config import RunConfig, read_config

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.named_actions import DIRECTIONS
-from vlmgym.sandbox.games.game2048.game import Board, Game2048, State2048, slide
+from vlmgym.sandbox.games.game2048 import Board, Game2048, State2048, slide
 
 EMPTY: Board = ((0,) * 4,) * 4
 STUCK: Board = ((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.game2048 import expectimax
-from vlmgym.sandbox.games.game2048.game import Board, State2048, slide
+from vlmgym.sandbox.games import game2048
+from vlmgym.sandbox.games.game2048 import Board, State2048, slide
 
 SMALL_BUDGET = 20_000
 
@@ -22,7 +22,7 @@ def boards(draw: st.DrawFn) -> Board:
     return tuple(tuple(1 << e if e else 0 for e in row) for row in grid)
 
 
-def exponents_of(*several: Board) -> expectimax.Boards:
+def exponents_of(*several: Board) -> game2048.Boards:
     boards = [[[max(0, tile.bit_length() - 1) for tile in row] for row in board] for board in several]
     return np.stack([np.array(board, np.uint8) for board in boards], axis=-1)
 
@@ -40,7 +40,7 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
         if after == board:
             values.append(-1.0)
         elif depth == 1:
-            values.append(float(expectimax.heuristic_values(exponents_of(after))[0]))
+            values.append(float(game2048.heuristic_values(exponents_of(after))[0]))
         else:
             empty = [(r, c) for r, row in enumerate(after) for c, tile in enumerate(row) if tile == 0]
             mean = 0.0
@@ -54,7 +54,7 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
 
 @given(boards())
 def test_slide_all_matches_slide(board: Board) -> None:
-    moved = expectimax.slide_all(exponents_of(board, board[::-1]))
+    moved = game2048.slide_all(exponents_of(board, board[::-1]))
     for action in range(4):
         np.testing.assert_array_equal(moved[:, :, action, 0], exponents_of(slide(board, action)[0])[:, :, 0])
         np.testing.assert_array_equal(moved[:, :, action, 1], exponents_of(slide(board[::-1], action)[0])[:, :, 0])
@@ -65,7 +65,7 @@ def test_slide_all_matches_slide(board: Board) -> None:
 def test_values_match_the_reference(exponents: list[int], four: float) -> None:
     tiles = [1 << e if e else 0 for e in exponents]
     board = tuple(tuple(tiles[i : i + 3]) for i in (0, 3, 6))
-    found = expectimax.search(board, four, budget=1000)
+    found = game2048.search(board, four, budget=1000)
     assert found.values == pytest.approx(reference_values(board, four, max(1, found.depth)), rel=1e-12)
     assert found.action == (None if max(found.values) < 0 else found.values.index(max(found.values)))
 
@@ -75,7 +75,7 @@ def test_values_match_the_reference(exponents: list[int], four: float) -> None:
 def test_action_is_legal_or_none_at_the_end(board: Board) -> None:
     game, state = make_game("2048", rows=len(board), columns=len(board[0])), State2048(board)
     legal = game.legal_actions(state)
-    found = expectimax.search(board, budget=SMALL_BUDGET)
+    found = game2048.search(board, budget=SMALL_BUDGET)
     assert found.action in legal if legal else found.action is None
     assert (found.nodes > 0) == bool(legal)
 
@@ -85,9 +85,9 @@ def test_budget_bounds_the_tree(rows: int, columns: int) -> None:
     game, rng = make_game("2048", rows=rows, columns=columns), np.random.default_rng(0)
     state = game.start(rng)
     for _ in range(10):
-        found = expectimax.search(state.board)
-        assert 1 <= found.depth <= expectimax.MAX_DEPTH
-        assert found.nodes * rows * columns <= 2 * expectimax.BUDGET
+        found = game2048.search(state.board)
+        assert 1 <= found.depth <= game2048.MAX_DEPTH
+        assert found.nodes * rows * columns <= 2 * game2048.BUDGET
         state = game.step(state, found.action, rng).state
         if game.ended(state) is not None:
             break
@@ -95,8 +95,8 @@ def test_budget_bounds_the_tree(rows: int, columns: int) -> None:
 
 def test_goal_within_reach_is_taken() -> None:
     board = ((2, 4, 2, 4), (16, 2, 8, 2), (16, 8, 2, 8), (2, 4, 0, 4))
-    assert expectimax.search(board, goal=32).action in (0, 2)
-    assert expectimax.search(board, goal=16).action is None
+    assert game2048.search(board, goal=32).action in (0, 2)
+    assert game2048.search(board, goal=16).action is None
 
 
 def test_expectimax_reaches_512() -> None:
@@ -104,7 +104,7 @@ def test_expectimax_reaches_512() -> None:
     game, rng = make_game("2048"), np.random.default_rng(0)
     state = game.start(rng)
     for _ in range(400):
-        action = expectimax.search(state.board, budget=SMALL_BUDGET).action
+        action = game2048.search(state.board, budget=SMALL_BUDGET).action
         assert action is not None
         state = game.step(state, action, rng).state
     assert max(map(max, state.board)) >= 512

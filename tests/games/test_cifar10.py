@@ -19,7 +19,7 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.datasets.images import decode
 from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.games.shisensho.labelled_images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
+from vlmgym.sandbox.games.shisensho.images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_cifar10_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         opened.append((data, split))
         return open_table(str(tmp_path / "table.parquet"))
 
-    monkeypatch.setattr("vlmgym.sandbox.games.shisensho.image_tiles.open_table", open_there)
+    monkeypatch.setattr("vlmgym.sandbox.games.shisensho.images.open_table", open_there)
     found = set(chain(*make_game("shisensho", tiles="cifar10", size=320).start(np.random.default_rng(0)).board))
     assert opened == [("uoft-cs/cifar10", "test")]
     assert len(found) == 9

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.fallingblocks.game import FallingBlocksState
-from vlmgym.sandbox.games.fallingblocks.pieces import land, pieces, placements, rotation, width_of
+from vlmgym.sandbox.games.fallingblocks import FallingBlocksState, land, pieces, placements, rotation, width_of
 
 GAME: Any = make_game("fallingblocks")
 SQUARE = next(i for i, shape in enumerate(GAME.pieces) if shape == ((0, 0), (0, 1), (1, 0), (1, 1)))

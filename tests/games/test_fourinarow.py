@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.line_duel import LineState
-from vlmgym.sandbox.games.line_search import WIN, line_rules, search
+from vlmgym.sandbox.games.lines import WIN, LineState, line_rules, search
 
 GAME: Any = make_game("fourinarow")
 

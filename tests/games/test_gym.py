@@ -15,7 +15,7 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, UsageError
 from vlmgym.records.episode import GameRecord
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.gym.family import Words
+from vlmgym.sandbox.games.gym.envs import Words
 from vlmgym.testing import GAME_CHECKS, check_name, run_check
 
 

@@ -19,7 +19,7 @@ from vlmgym.records.episode import recorded_states
 from vlmgym.rollout.runner import evaluate
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.gym.state import Moves
+from vlmgym.sandbox.games.gym.live import Moves
 from vlmgym.testing.transcript import transcript
 
 

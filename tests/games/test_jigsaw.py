@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlmgym.sandbox.games.jigsaw.game import Jigsaw, JigsawConfig, JigsawState
+from vlmgym.sandbox.games.jigsaw import Jigsaw, JigsawConfig, JigsawState
 
 RNG = np.random.default_rng(0)
 

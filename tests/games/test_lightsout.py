@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.games.puzzles import RNG
-from vlmgym.sandbox.games.lightsout.game import LightsOut, LightsOutConfig, LightsOutState
-from vlmgym.sandbox.games.lightsout.solver import fewest_presses
+from vlmgym.sandbox.games.lightsout import LightsOut, LightsOutConfig, LightsOutState, fewest_presses
 
 
 def switched(lit: int, rows: int, columns: int, presses: tuple[int, ...]) -> int:

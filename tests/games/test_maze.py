@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.games.puzzles import RNG, oracle_turns
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.games.maze.game import HIDDEN, Maze, MazeConfig, MazeState, carve
+from vlmgym.sandbox.games.maze import HIDDEN, Maze, MazeConfig, MazeState, carve
 
 
 @given(st.integers(2, 12), st.integers(2, 12), st.integers(0, 10_000))

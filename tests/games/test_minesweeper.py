@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.minesweeper.game import MinesweeperState
-from vlmgym.sandbox.games.minesweeper.solver import cells_of, deduce, neighbours
+from vlmgym.sandbox.games.minesweeper import MinesweeperState, cells_of, deduce, neighbours
 
 ROWS, COLUMNS, CELLS = 4, 4, 16
 NEAR = neighbours(ROWS, COLUMNS)

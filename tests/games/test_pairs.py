@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.pairs.game import KNOWN, NEW, PairsState
+from vlmgym.sandbox.games.pairs import KNOWN, NEW, PairsState
 
 GAME: Any = make_game("pairs", rows=2, columns=4, size=128, patience=20)
 STATE = PairsState(((1, 2, 3, 4), (1, 2, 3, 4)), ("....", "...."))

@@ -7,8 +7,7 @@ import pytest
 from tests.games.puzzles import RNG
 from vlmgym.errors import IllegalAction, ParseError
 from vlmgym.sandbox.core.response_format import answer_only
-from vlmgym.sandbox.games.parking.game import Parking, ParkingConfig, ParkingState
-from vlmgym.sandbox.games.parking.lot import Vehicle
+from vlmgym.sandbox.games.parking import Parking, ParkingConfig, ParkingState, Vehicle
 
 GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
 STATE = ParkingState((Vehicle(1, 2, True), Vehicle(3, 2, False), Vehicle(3, 3, True)), (0, 0, 0))

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.rotation.figures import Figure, grow, is_clear, normalised
-from vlmgym.sandbox.games.rotation.game import Rotation, RotationState
+from vlmgym.sandbox.games.rotation import Figure, Rotation, RotationState, grow, is_clear, normalised
 
 LEVELS = (1, 2, 3, 4, 5)
 

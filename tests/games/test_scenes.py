@@ -16,14 +16,7 @@ from vlmgym import make_game
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.games.scenes.description import (
-    compare_descriptions,
-    describe_scene,
-    object_descriptions,
-    parse_line,
-)
-from vlmgym.sandbox.games.scenes.drawing import paint_scene
-from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, place_objects
+from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene, place_objects
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     Kind,
@@ -31,6 +24,10 @@ from vlmgym.sandbox.games.scenes.scene import (
     SceneObject,
     Selector,
     Vocabulary,
+    compare_descriptions,
+    describe_scene,
+    object_descriptions,
+    parse_line,
     random_disjoint_pair,
     random_distractors,
 )

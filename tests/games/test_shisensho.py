@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction
 from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.games.shisensho import dealing
+from vlmgym.sandbox.games.shisensho import boards
+from vlmgym.sandbox.games.shisensho.boards import Board, PathFinder
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.shisensho.paths import Board, PathFinder
 from vlmgym.sandbox.games.tiles import EMPTY, paint_colour_shape
 
 KNOWN = {
@@ -140,7 +140,7 @@ def test_number_of_tiles_per_kind(rows: int, columns: int, copies: int, per_kind
 def test_removal_order_is_legal(half_rows: int, columns: int, turns: int, seed: int) -> None:
     """Pairs can be removed in this order, whatever tiles they get."""
     finder = PathFinder(2 * half_rows, columns, turns)
-    pairs = dealing.removal_order(finder, np.random.default_rng(seed))
+    pairs = boards.removal_order(finder, np.random.default_rng(seed))
     if pairs is None:
         assert turns == 0, "dead ends need turns=0"
         return
@@ -166,7 +166,7 @@ def test_only_unsolvable_deals_get_stuck() -> None:
 
 @pytest.mark.parametrize("solvable", [True, False])
 def test_failed_deal_is_an_error(solvable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealing, "MAX_DEALS", 1)
+    monkeypatch.setattr(boards, "MAX_DEALS", 1)
     game = game_of(rows=8, columns=8, copies=2, turns=0, solvable=solvable, colours=8)
     wanted = "can be cleared" if solvable else "connected pair"
     with pytest.raises(GenerationError, match=wanted):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.shisensho.image_tiles import tile_images
+from vlmgym.sandbox.games.shisensho.images import tile_images
 from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.registry import make_game
 from vlmgym.testing import GAME_CHECKS, Check, check_name, run_check
@@ -160,7 +160,7 @@ def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def digits_table() -> Any:
-    from vlmgym.sandbox.games.shisensho.labelled_images import open_digits
+    from vlmgym.sandbox.games.shisensho.images import open_digits
 
     return open_digits()
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.games.shisensho.paths import Board, Cell, PathFinder, end_reason, legal_actions
+from vlmgym.sandbox.games.shisensho.boards import Board, Cell, PathFinder, end_reason, legal_actions
 from vlmgym.sandbox.games.tiles import EMPTY
 
 OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.games.shisensho.boards import NODE_BUDGET, Board, best_move, plan
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.shisensho.paths import Board
-from vlmgym.sandbox.games.shisensho.solver import NODE_BUDGET, best_move, plan
 from vlmgym.sandbox.games.tiles import EMPTY
 
 RNG = np.random.default_rng(0)  # unused, because steps of this game are deterministic

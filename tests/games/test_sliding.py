@@ -8,8 +8,7 @@ import pytest
 from tests.games.puzzles import RNG
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.games.sliding.game import Sliding, SlidingConfig, SlidingState
-from vlmgym.sandbox.games.sliding.solver import distance
+from vlmgym.sandbox.games.sliding import Sliding, SlidingConfig, SlidingState, distance
 
 SMALL = Sliding(SlidingConfig(rows=2, columns=3))
 
@@ -43,7 +42,7 @@ def test_the_score_is_the_share_of_the_distance_and_never_negative() -> None:
 
 
 def test_a_hopeless_search_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmgym.sandbox.games.sliding.solver.MOST_NODES", 1000)
+    monkeypatch.setattr("vlmgym.sandbox.games.sliding.MOST_NODES", 1000)
     game = Sliding(SlidingConfig(rows=5, columns=5))
     order = np.random.default_rng(0).permutation(24).tolist()
     tiles = (*(tile + 1 for tile in order), 0)

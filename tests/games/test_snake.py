@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.games.snake.game import Snake, SnakeConfig, SnakeState
-from vlmgym.sandbox.games.snake.solver import Body
+from vlmgym.sandbox.games.snake import Body, Snake, SnakeConfig, SnakeState
 
 UP, RIGHT, DOWN, LEFT = range(4)
 GAME = Snake(SnakeConfig(rows=4, columns=5, food=6))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.games.puzzles import RNG, scores
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.games.sokoban.game import Sokoban, SokobanConfig, SokobanState
+from vlmgym.sandbox.games.sokoban import Sokoban, SokobanConfig, SokobanState
 
 UP, RIGHT, DOWN, LEFT = range(4)
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.games.solitaire.cards import DECK
-from vlmgym.sandbox.games.solitaire.game import SolitaireState
-from vlmgym.sandbox.games.solitaire.solver import fits, longest_plan
+from vlmgym.sandbox.games.solitaire import DECK, SolitaireState, fits, longest_plan
 
 GAME: Any = make_game("solitaire", rows=3, columns=3)
 STATE = SolitaireState("Kh", (("2c", "5d", "3s"), ("As", "Qd", "")))

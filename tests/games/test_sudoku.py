@@ -12,7 +12,7 @@ from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction, ParseError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import answer_only
-from vlmgym.sandbox.games.sudoku.solver import Puzzle, box_shape, deal
+from vlmgym.sandbox.games.sudoku import Puzzle, box_shape, deal
 
 LEVELS = [1, 2, 3, 4, 5]
 

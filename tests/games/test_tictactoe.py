@@ -12,7 +12,7 @@ import pytest
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.line_duel import LineState
+from vlmgym.sandbox.games.lines import LineState
 
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 

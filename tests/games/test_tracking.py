@@ -11,7 +11,7 @@ import pytest
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.games.tracking.game import Tracking, TrackingState
+from vlmgym.sandbox.games.tracking import Tracking, TrackingState
 
 RNG = np.random.default_rng(0)
 

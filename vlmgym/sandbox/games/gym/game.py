@@ -18,12 +18,18 @@ from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.datasets.images import letterbox
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
-from vlmgym.sandbox.games.gym.config import GymConfig
-from vlmgym.sandbox.games.gym.family import Words, find_words
-from vlmgym.sandbox.games.gym.live import LiveEnvs
-from vlmgym.sandbox.games.gym.making import check_id, make_env, meanings_of
-from vlmgym.sandbox.games.gym.state import GymState
-from vlmgym.sandbox.games.gym.truths import NOT_DESCRIBED, TRUTHS, attribute_words
+from vlmgym.sandbox.games.gym.envs import (
+    NOT_DESCRIBED,
+    TRUTHS,
+    GymConfig,
+    Words,
+    attribute_words,
+    check_id,
+    find_words,
+    make_env,
+    meanings_of,
+)
+from vlmgym.sandbox.games.gym.live import GymState, LiveEnvs
 
 PREFIX = "gym:"
 

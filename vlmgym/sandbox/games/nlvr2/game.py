@@ -19,18 +19,17 @@ from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 from vlmgym.sandbox.datasets.rows import DataRow, Table, text_of, truth_of
 from vlmgym.sandbox.games.nlvr2.layout import open_nlvr2
 from vlmgym.sandbox.games.nlvr2.statements import STATEMENTS
-from vlmgym.sandbox.games.scenes.config import SceneConfig
-from vlmgym.sandbox.games.scenes.description import (
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
+from vlmgym.sandbox.games.scenes.scene import (
     LINE_FORMAT,
     NOT_DESCRIBED,
+    Scene,
     compare_descriptions,
     describe_scene,
     object_descriptions,
     scene_prompt,
     split_sides,
 )
-from vlmgym.sandbox.games.scenes.drawing import paint_scene
-from vlmgym.sandbox.games.scenes.scene import Scene
 
 ANSWERS = ("false", "true")
 """Answer for each action."""

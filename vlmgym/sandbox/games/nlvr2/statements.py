@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vlmgym.sandbox.games.scenes.config import SceneConfig
+from vlmgym.sandbox.games.scenes.placement import SceneConfig
 from vlmgym.sandbox.games.scenes.scene import (
     DIRECTIONS,
     NUMBERS,

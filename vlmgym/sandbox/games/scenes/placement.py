@@ -1,17 +1,111 @@
-"""Random placement of objects so that enough of each object is visible."""
+"""Drawing of scenes, random placement of objects, and the config fields of games with scenes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
 
-from vlmgym.errors import GenerationError
-from vlmgym.sandbox.games.scenes.drawing import RIM, Figure
-from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Size
+from vlmgym.errors import GenerationError, StateError
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline, widen
+from vlmgym.sandbox.games.scenes.scene import RADII, SIZES, Kind, Scene, SceneObject, Selector, Size, Vocabulary
+from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
+
+RIM = 9
+"""Width of the gap around each object, in thousandths of the image's side.
+
+It separates overlapping objects of the same colour.
+"""
+
+
+def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
+    """Draw a scene: uint8 (size, size, 3)."""
+    frame, background = THEMES[theme].board, THEMES[theme].tile if theme == "light" else THEMES[theme].page
+    edge = max(1, size // 320)
+    rows = np.full((2, size, 3), frame, np.uint8)  # the two distinct rows of an empty scene; fancy indexing copies them
+    rows[1, edge:-edge] = background
+    image = rows[[0] * edge + [1] * (size - 2 * edge) + [0] * edge]
+    figures = [Figure.of(item, size) for item in scene]
+    colours = [blend(COLOURS[item.colour], MIDDLE, similarity) for item in scene]
+    for figure in figures:  # draw only around the objects
+        canvas = figure.canvas(frame)
+        canvas.rectangle(edge, edge, size - 2 * edge, size - 2 * edge, background)
+        for other, colour in zip(figures, colours):
+            if other.overlaps(figure):
+                other.draw(canvas, colour, background)
+        image[figure.top : figure.bottom, figure.left : figure.right] = canvas.pixels()
+    return image
+
+
+class Figure(NamedTuple):
+    """An object in an image, in pixels.
+
+    Attributes:
+        outline: Outline of the object.
+        rim: Outline of the gap around the object.
+        left: First column of the rim's bounding box, clipped to the image.
+        top: First row of the box.
+        right: One past the last column of the box.
+        bottom: One past the last row of the box.
+    """
+
+    outline: Outline
+    rim: Outline
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @classmethod
+    def of(cls, item: SceneObject, size: int) -> Figure:
+        """Compute the figure of an object in an image of size x size."""
+        unit = size / 1000
+        place = (item.x * unit, item.y * unit, RADII[item.size] * unit, item.angle)
+        outline, rim = turned(unit_outline(item.shape), *place), turned(_unit_rim(item.shape, item.size), *place)
+        box = [
+            min(max(math.floor(value), 0), size)
+            for value in (
+                min(x for x, _ in rim) - 0.5 / SUPERSAMPLE,
+                min(y for _, y in rim) - 0.5 / SUPERSAMPLE,
+                max(x for x, _ in rim) + 0.5 / SUPERSAMPLE + 1,
+                max(y for _, y in rim) + 0.5 / SUPERSAMPLE + 1,
+            )
+        ]
+        return cls(outline, rim, *box)
+
+    def overlaps(self, other: Figure) -> bool:
+        """True if the bounding boxes overlap."""
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
+
+    def canvas(self, background: Colour) -> Canvas:
+        """Create a canvas that covers the bounding box."""
+        return Canvas(self.right - self.left, self.bottom - self.top, background, left=self.left, top=self.top)
+
+    def draw(self, canvas: Canvas, colour: Colour, rim: Colour) -> None:
+        """Draw the object and the gap around it."""
+        canvas.polygon(self.rim, rim)
+        canvas.polygon(self.outline, colour)
+
+
+@cache
+def _unit_rim(shape: str, size: Size) -> Outline:
+    return widen(unit_outline(shape), RIM / RADII[size])
+
+
+# Placement ------------------------------------------------------------------------------------------------------------
+#
+# Random placement of objects so that enough of each object is visible.
 
 RESOLUTION = 80
 """Side in pixels of the image that is measured, before supersampling by 4 in each direction."""
@@ -163,3 +257,82 @@ def _edge_distance(size: Size, visible: float, crop: float) -> int:
     """Minimum distance of an object's centre from the edge of the uncropped image."""
     extent = EXTENT * RADII[size]
     return round(max(extent + MARGIN, 500 * crop + extent * (2 * visible - 1)))
+
+
+# Configuration --------------------------------------------------------------------------------------------------------
+#
+# Config fields shared by the games with generated scenes.
+
+SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
+
+
+class SceneConfig(TaskConfig):
+    """Config fields of generated scenes. With `data`, they have no effect."""
+
+    theme: ThemeName = config_field("perception", "light", "Background colour.")
+    similarity: float = config_field(
+        "perception", [0.0, 0.05, 0.1, 0.3, 0.5], "Similarity of the objects' colours.", ge=0.0, le=0.9
+    )
+    visible: float = config_field(
+        "perception", [0.95, 0.85, 0.7, 0.65, 0.6], "Minimum visible fraction of each object's area.", ge=0.5, le=1.0
+    )
+    rotation: int = config_field(
+        "perception", [0, 10, 20, 25, 30], "Maximum rotation of objects in degrees.", ge=0, le=30
+    )
+    objects: int = config_field("reasoning", [3, 5, 8, 10, 13], "Maximum number of objects in an image.", ge=3, le=16)
+    colours: int = config_field("reasoning", [3, 4, 6, 8, 8], "Number of object colours.", ge=3, le=MAX_COLOURS)
+    shapes: int = config_field("reasoning", [3, 4, 6, 8, 8], "Number of object shapes.", ge=3, le=MAX_SHAPES)
+    attributes: int = config_field(
+        "reasoning", [1, 2, 2, 3, 3], "Maximum number of attributes that describe an object.", ge=1, le=3
+    )
+
+    @model_validator(mode="after")
+    def _check_room(self: SceneConfigT) -> SceneConfigT:
+        """Reject more objects than fit, rather than search for positions in vain."""
+        most = max_objects(self.visible, self.crop)
+        if self.data is None and self.objects > most:
+            raise ValueError(
+                f"objects must be at most {most} with visible={self.visible} and crop={self.crop}, got {self.objects}"
+            )
+        return self
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The colours and shapes in use."""
+        return Vocabulary.of(self.colours, self.shapes)
+
+    @property
+    def min_objects(self) -> int:
+        """Minimum number of objects in an image."""
+        return max(2, self.objects * 2 // 3)
+
+    def random_count(self, rng: np.random.Generator) -> int:
+        """Sample the number of objects in an image, independently of the answer."""
+        return int(rng.integers(self.min_objects, self.objects + 1))
+
+    def random_selector(self, rng: np.random.Generator) -> Selector:
+        """Sample a selector with 1 to `attributes` attributes."""
+        return Selector.random(rng, self.vocabulary, int(rng.integers(1, self.attributes + 1)))
+
+    def place(
+        self,
+        kinds: Sequence[Kind],
+        rng: np.random.Generator,
+        accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
+    ) -> Scene:
+        """Place objects according to this configuration; see `place_objects`."""
+        return place_objects(kinds, rng, visible=self.visible, crop=self.crop, rotation=self.rotation, accept=accept)
+
+    def check_scene(self, scene: Scene) -> None:
+        """Raise `StateError` if a scene has too few or too many objects, or an object with a disallowed attribute."""
+        vocabulary = self.vocabulary
+        if not 1 <= len(scene) <= self.objects:
+            raise StateError(f"a scene must have 1 to {self.objects} objects, got {len(scene)}")
+        for item in scene:
+            for value, values in (
+                (item.size, SIZES),
+                (item.colour, vocabulary.colours),
+                (item.shape, vocabulary.shapes),
+            ):
+                if value not in values:
+                    raise StateError(f"an object's attribute must be one of {', '.join(values)}, got {value!r}")

@@ -14,17 +14,18 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy
 from vlmgym.sandbox.datasets.rows import BadRow, DataRow, is_empty, text_of
-from vlmgym.sandbox.games.scenes.config import SceneConfig
-from vlmgym.sandbox.games.scenes.description import (
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
+from vlmgym.sandbox.games.scenes.scene import (
     LINE_FORMAT,
     NOT_DESCRIBED,
+    SIZES,
+    Scene,
     compare_descriptions,
     describe_scene,
     object_descriptions,
+    pick,
     scene_prompt,
 )
-from vlmgym.sandbox.games.scenes.drawing import paint_scene
-from vlmgym.sandbox.games.scenes.scene import SIZES, Scene, pick
 from vlmgym.sandbox.games.vqa.answers import agreement
 from vlmgym.sandbox.games.vqa.questions import MAX_COUNT, QUESTIONS
 

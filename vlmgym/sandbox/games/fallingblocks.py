@@ -1,0 +1,347 @@
+"""Falling blocks: choose the column and rotation of each piece; full rows vanish."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import plain, unreadable
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.games.tiles import COLOUR_NAMES
+
+Placement = tuple[int, int]
+"""Column of the left edge, zero-based, and number of clockwise quarter turns."""
+ABOVE = " "
+"""Character for a free cell above the well."""
+MARKS: Mapping[str, str] = {str(number): colour for number, colour in enumerate(COLOUR_NAMES)}
+DEGREES = (0, 90, 180, 270)
+
+PROMPT_V1 = """\
+The image shows a well into which blocks fall, with {columns} columns, numbered from {origin} at the left. The top \
+{above} rows, above the well, show the next piece. Choose its rotation, 0, 90, 180 or 270 degrees clockwise from the \
+orientation shown, and the column of its left edge after the rotation. It falls straight down until it rests on the \
+bottom or on other blocks. A row of the well that is full vanishes, scores 1, and the rows above it move down. The \
+game ends when the next piece does not fit into the well.
+Actions: a column and a rotation, for example {example}.
+{form}"""
+
+_PERCEPTION = (
+    "the image, one line per row, cells separated by commas, each the colour of its block ({colours}) or empty"
+)
+_ANSWER = re.compile(r"column\s+([0-9]{1,4}),\s*rotation\s+([0-9]{1,4})")
+_SPELLING = re.compile(
+    r"\(?(?:(?:column|col)\s*[:=]?\s*)?([0-9]{1,4})(?:\s*[,;]\s*|\s+)"
+    r"(?:(?:rotation|rotate|rotated)\s*(?:[:=]|by)?\s*)?([0-9]{1,4})\s*(?:degrees|\u00b0)?\)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class FallingBlocksConfig(BoardConfig):
+    """Configuration of falling blocks."""
+
+    rows: int = config_field("reasoning", 11, "Rows of the board, including those above the well.", ge=6, le=30)
+    columns: int = config_field("reasoning", [5, 6, 7, 9, 9], "Columns of the well.", ge=5, le=16)
+    cells: int = config_field("reasoning", [3, 3, 4, 4, 5], "Number of cells of a piece.", ge=3, le=5)
+
+
+@dataclass(frozen=True, slots=True)
+class FallingBlocksState:
+    """A well and the next piece.
+
+    Attributes:
+        well: Rows from top to bottom, as strings: a digit for the colour of a block, `.` for a free cell.
+        piece: Index of the next piece.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
+    """
+
+    well: Well
+    piece: int
+    variation_seed: int = 0
+
+
+class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
+    """Place falling pieces so that rows fill up and vanish.
+
+    Description:
+        Each turn places one piece, sampled uniformly from all shapes of `cells` connected cells; rotations of a shape
+        count as the same piece, mirror images do not. A piece falls straight down from above the well and cannot be
+        moved under other blocks.
+
+    Observation:
+        The well as an RGB image; the rows above it show the next piece.
+
+    Action:
+        `MultiDiscrete([columns, 4])`: column of the piece's left edge after rotation, from 0, and number of clockwise
+        quarter turns. Text answers give the rotation in degrees.
+
+    Reward:
+        The number of rows that vanish; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        The next piece does not fit into the well. Metrics: rows cleared, pieces placed.
+
+    Oracle:
+        Looks one piece ahead: it chooses the placement with the best weighted sum of rows cleared, column heights, free
+        cells below blocks, and height differences between adjacent columns.
+    """
+
+    name = "fallingblocks"
+    skills = ("planning", "spatial")
+    title = "Falling blocks"
+    criterion = Criterion("random-legal", "score")
+    Config = FallingBlocksConfig
+    State = FallingBlocksState
+    prompt_template = PROMPT_V1
+
+    @cached_property
+    def action_space(self) -> spaces.MultiDiscrete:
+        """Column and number of clockwise quarter turns."""
+        return spaces.MultiDiscrete([self.config.columns, 4])
+
+    def start(self, rng: np.random.Generator) -> FallingBlocksState:
+        well = (FREE * self.config.columns,) * (self.config.rows - self.above)
+        return FallingBlocksState(well, int(rng.integers(len(self.pieces))), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: FallingBlocksState) -> tuple[Placement, ...]:
+        return tuple(placements(state.well, self.pieces[state.piece]))
+
+    def step(self, state: FallingBlocksState, action: Placement, rng: np.random.Generator) -> Step[FallingBlocksState]:
+        shape = self._rotated(state, action)
+        landing = land(state.well, shape, action[0], self._mark(state.piece))
+        if landing is None:
+            raise IllegalAction(f"the piece does not fit into the well at {self.format(action)}")
+        after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
+        return Step(after, float(landing.cleared), self.ended(after) is not None, {"cleared": landing.cleared})
+
+    def ended(self, state: FallingBlocksState) -> str | None:
+        fits = next(placements(state.well, self.pieces[state.piece]), None)
+        return "the next piece does not fit" if fits is None else None
+
+    def best_action(self, state: FallingBlocksState) -> Placement | None:
+        return best_placement(state.well, self.pieces[state.piece])
+
+    def metrics(self, state: FallingBlocksState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        cleared = [info["cleared"] for info in infos if info]
+        return {"rows cleared": float(sum(cleared)), "pieces placed": float(len(cleared))}
+
+    def cells(self, state: FallingBlocksState) -> list[str]:
+        """Rows of the image: the next piece, centred, and the well below it."""
+        shape, mark = self.pieces[state.piece], self._mark(state.piece)
+        left, top = (self.config.columns - width_of(shape)) // 2, self.above - height_of(shape)
+        above = [[ABOVE] * self.config.columns for _ in range(self.above)]
+        for down, right in shape:
+            above[top + down][left + right] = mark
+        return [*map("".join, above), *state.well]
+
+    def cell_words(self, cell: Hashable) -> str:
+        return MARKS.get(str(cell), "empty")
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        if cell == ABOVE:
+            canvas.rectangle(0, 0, side, side, theme.board)
+        elif cell != FREE:
+            colour, edge = self.tint(COLOURS[MARKS[str(cell)]]), side * 0.14
+            canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
+            lighter = blend(colour, theme.tile, 0.22)
+            canvas.rectangle(edge, edge, side - 2 * edge, side - 2 * edge, lighter, radius=side * 0.05)
+
+    def prompt(self, state: FallingBlocksState) -> str:
+        perception = _PERCEPTION.format(colours=", ".join(COLOUR_NAMES[: len(self.pieces)]))
+        return self.fill_prompt(perception, "column C, rotation R", above=self.above, example=self.format((2, 1)))
+
+    def parse_answer(self, text: str) -> Placement:
+        found = _ANSWER.fullmatch(text.strip())
+        if found is None or int(found[2]) not in DEGREES:
+            raise unreadable(text, f"a column and a rotation like {self.format((2, 1))}")
+        return int(found[1]) - self.config.origin, int(found[2]) // 90
+
+    def normalise_answer(self, text: str) -> str:
+        """Rewrite spellings such as `2, 90` and `Column: 2; rotation: 90 degrees` as `column 2, rotation 90`."""
+        text = plain(text)
+        found = _SPELLING.fullmatch(text)
+        return text if found is None else f"column {found[1]}, rotation {found[2]}"
+
+    def format(self, action: Placement) -> str:
+        """Format a placement: `column 2, rotation 90`."""
+        column, turns = action
+        return f"column {column + self.config.origin}, rotation {90 * turns}"
+
+    def explain(self, state: FallingBlocksState, action: Placement) -> str:
+        """State the columns that the piece covers and the rows that vanish."""
+        shape = self._rotated(state, action)
+        landing = land(state.well, shape, action[0], self._mark(state.piece))
+        if landing is None:
+            return f"The piece does not fit into the well at {self.format(action)}."
+        first, last = action[0] + self.config.origin, action[0] + width_of(shape) - 1 + self.config.origin
+        columns = f"column {first}" if first == last else f"columns {first} to {last}"
+        vanish = {0: "no row vanishes", 1: "1 row vanishes"}.get(landing.cleared, f"{landing.cleared} rows vanish")
+        return f"Rotated by {90 * action[1]} degrees, the piece covers {columns}; {vanish}."
+
+    def check_state(self, state: FallingBlocksState) -> None:
+        self.check_board_size([FREE * self.config.columns] * self.above + list(state.well))
+        known = {FREE, *map(self._mark, range(len(self.pieces)))}
+        if unknown := set("".join(state.well)) - known:
+            raise StateError(f"{min(unknown)!r} is not a cell")
+        if any(FREE not in row for row in state.well):
+            raise StateError("a row is full")
+        if not 0 <= state.piece < len(self.pieces):
+            raise StateError(f"there is no piece {state.piece}")
+
+    @cached_property
+    def pieces(self) -> tuple[Shape, ...]:
+        """All pieces of `config.cells` cells."""
+        return pieces(self.config.cells)
+
+    @cached_property
+    def above(self) -> int:
+        """Number of rows above the well."""
+        return max(map(height_of, self.pieces))
+
+    def _mark(self, piece: int) -> str:
+        return str(piece % len(COLOUR_NAMES))
+
+    def _rotated(self, state: FallingBlocksState, action: object) -> Shape:
+        """Return the next piece, rotated as the action says.
+
+        Raises:
+            IllegalAction: `action` is not an action, or the piece would extend beyond the sides of the well.
+        """
+        if not (isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))):
+            raise IllegalAction(f"{action!r} is not an action: column and quarter turns, each an int")
+        column, turns = action
+        if turns not in range(4):
+            raise IllegalAction(f"{turns} is not an action: quarter turns are 0 to 3")
+        shape = rotation(self.pieces[state.piece], turns)
+        if not 0 <= column <= self.config.columns - width_of(shape):
+            raise IllegalAction(f"at {self.format((column, turns))} the piece is not within the well")
+        return shape
+
+
+# Pieces ---------------------------------------------------------------------------------------------------------------
+#
+# Pieces of falling blocks, and the placement that the oracle chooses.
+#
+# A shape is a sorted tuple of cells (row, column). Rows count from the top; the smallest row and column are 0.
+
+Shape = tuple[tuple[int, int], ...]
+Well = tuple[str, ...]
+FREE = "."
+LINES, HEIGHT, HOLES, BUMPS = 0.76, -0.51, -0.36, -0.18
+"""Weights of the oracle, from "Tetris AI - The (Near) Perfect Bot" by Yiyuan Lee (2013): number of rows cleared, sum of
+column heights, number of free cells below blocks, and sum of height differences between adjacent columns."""
+
+
+class Landing(NamedTuple):
+    """Result of dropping a piece: the well after full rows have vanished, and the number of rows that vanished."""
+
+    well: Well
+    cleared: int
+
+
+@cache
+def pieces(cells: int) -> tuple[Shape, ...]:
+    """Return all shapes of `cells` connected cells, each in one orientation only; see `_flat`."""
+    grown: set[Shape] = {((0, 0),)}
+    for _ in range(cells - 1):
+        larger = {
+            _moved((*shape, (row + down, column + right)))
+            for shape in grown
+            for row, column in shape
+            for down, right in ((0, 1), (1, 0), (0, -1), (-1, 0))
+            if (row + down, column + right) not in shape
+        }
+        grown = {min(rotation(shape, turns) for turns in range(4)) for shape in larger}
+    return tuple(sorted(map(_flat, grown)))
+
+
+@cache
+def rotation(shape: Shape, turns: int) -> Shape:
+    """Rotate a shape clockwise by a number of quarter turns."""
+    for _ in range(turns):
+        shape = tuple((column, -row) for row, column in shape)
+    return _moved(shape)
+
+
+def _moved(shape: Shape) -> Shape:
+    top, left = min(row for row, _ in shape), min(column for _, column in shape)
+    return tuple(sorted((row - top, column - left) for row, column in shape))
+
+
+def _flat(shape: Shape) -> Shape:
+    """Rotate a shape to its smallest height; on a tie, to the lowest centre of mass."""
+    return min(
+        (rotation(shape, turns) for turns in range(4)),
+        key=lambda turned: (height_of(turned), -sum(row for row, _ in turned), turned),
+    )
+
+
+def height_of(shape: Shape) -> int:
+    """Number of rows of a shape."""
+    return 1 + max(row for row, _ in shape)
+
+
+def width_of(shape: Shape) -> int:
+    """Number of columns of a shape."""
+    return 1 + max(column for _, column in shape)
+
+
+def heights_of(well: Well) -> list[int]:
+    """Height of the stack in each column."""
+    return [len(column.lstrip(FREE)) for column in map("".join, zip(*well))]
+
+
+def resting_row(well: Well, heights: Sequence[int], shape: Shape, column: int) -> int:
+    """Row where a shape's top lands if dropped with its left edge in `column`; negative if the shape does not fit."""
+    return min(len(well) - heights[column + right] - 1 - down for down, right in shape)
+
+
+def land(well: Well, shape: Shape, column: int, mark: str) -> Landing | None:
+    """Drop a shape into the well; return None if it does not fit."""
+    top = resting_row(well, heights_of(well), shape, column)
+    if top < 0:
+        return None
+    rows = list(map(list, well))
+    for down, right in shape:
+        rows[top + down][column + right] = mark
+    left = ["".join(row) for row in rows if FREE in row]
+    cleared = len(rows) - len(left)
+    return Landing((FREE * len(well[0]),) * cleared + tuple(left), cleared)
+
+
+def placements(well: Well, shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield each (column, quarter turns) at which a shape fits into the well."""
+    heights, width = heights_of(well), len(well[0])
+    turned = [rotation(shape, turns) for turns in range(4)]
+    for column in range(width):
+        for turns, each in enumerate(turned):
+            if column + width_of(each) <= width and resting_row(well, heights, each, column) >= 0:
+                yield column, turns
+
+
+def best_placement(well: Well, shape: Shape) -> tuple[int, int] | None:
+    """Return the placement with the highest value, or None if the shape does not fit."""
+
+    def value(placement: tuple[int, int]) -> float:
+        column, turns = placement
+        landing = land(well, rotation(shape, turns), column, "#")
+        assert landing is not None
+        heights = heights_of(landing.well)
+        free = sum(row.count(FREE) for row in landing.well)
+        holes = sum(heights) - (len(well) * len(well[0]) - free)
+        bumps = sum(abs(one - other) for one, other in pairwise(heights))
+        return LINES * landing.cleared + HEIGHT * sum(heights) + HOLES * holes + BUMPS * bumps
+
+    return max(placements(well, shape), key=value, default=None)

@@ -1,1 +1,0 @@
-"""Falling blocks: place falling pieces so that rows fill up and vanish."""

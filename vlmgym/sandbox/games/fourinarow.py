@@ -1,0 +1,117 @@
+"""Four in a row: drop discs into columns against an opponent of configurable strength."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import is_int
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
+
+PROMPT_V1 = """\
+The image shows a board of four in a row with {rows} rows and {columns} columns. Columns are numbered from {origin} at \
+the left. You play red and your opponent plays yellow. You take turns to drop a disc into a column, where it falls to \
+the lowest empty cell. The first with 4 discs in an unbroken line along a row, column or diagonal wins. A win scores \
+1, a draw 0.5, a loss 0. It is your turn.
+Actions: the number of a column that is not full, for example {example}.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, cells separated by commas, each red, yellow or empty"
+
+
+class FourInARowConfig(LineConfig):
+    """Configuration of four in a row."""
+
+    rows: int = config_field("reasoning", 6, "Rows of the board.", ge=4, le=10)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=10)
+    skill: float = config_field(
+        "reasoning", [0.0, 0.2, 0.5, 0.75, 1.0], "Probability that the opponent plays its best move.", ge=0.0, le=1.0
+    )
+    depth: int = config_field("reasoning", [2, 2, 2, 4, 6], "Moves that the opponent looks ahead.", ge=1, le=7)
+
+
+class FourInARow(LineDuel[int]):
+    """Drop discs to line up four of them against an opponent.
+
+    Description:
+        The player has red discs and the opponent yellow ones; a coin decides who begins. With probability `skill` the
+        opponent plays the best move found by looking `depth` moves ahead, otherwise a random one. At depth 2 it
+        completes and blocks lines; at depth 6 it is a strong player. No depth is perfect on the default board.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(columns)`: column of the disc, from 0.
+
+    Reward:
+        1 for a win, 0.5 for a draw; 0 for a loss, before the end, and for an illegal or unparsable answer.
+
+    Episode end:
+        A player has a line, or the board is full. Metric: result.
+    """
+
+    name = "fourinarow"
+    skills = ("planning", "search")
+    title = "Four in a row"
+    criterion = Criterion("random-legal", "score")
+    Config = FourInARowConfig
+    prompt_template = PROMPT_V1
+    length, gravity = 4, True
+    words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """Column of the disc."""
+        return spaces.Discrete(self.config.columns)
+
+    def action_at(self, row: int, column: int) -> int:
+        return column
+
+    def cell_of(self, state: LineState, action: int) -> tuple[int, int]:
+        columns, origin = self.config.columns, self.config.origin
+        if not (is_int(action) and 0 <= action < columns):
+            shown = action + origin if is_int(action) else action
+            raise IllegalAction(f"{shown!r} is not an action: columns are {origin} to {columns - 1 + origin}")
+        free = [row for row, line in enumerate(state.board) if line[action] == FREE]
+        if not free:
+            raise IllegalAction(f"column {action + origin} is full")
+        return free[-1], action
+
+    def parse_answer(self, text: str) -> int:
+        word = text.strip()
+        if word.isascii() and word.isdigit() and len(word) <= 4:
+            return int(word) - int(self.config.origin)
+        raise unreadable(text, f"the number of a column like {self.format(0)}")
+
+    def normalise_answer(self, text: str) -> str:
+        """Strip markup and a leading verb or `column`."""
+        return word_answer(text, ("column", "col", "drop", "play"))
+
+    def format(self, action: int) -> str:
+        """Format an action as the number of its column."""
+        return str(action + self.config.origin)
+
+    def key_action(self, state: LineState, key: str) -> int | None:
+        """Return the column whose number is on the key."""
+        number = int(key) - self.config.origin if key in tuple("0123456789") else -1
+        return number if 0 <= number < self.config.columns else None
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        canvas.circle(side / 2, side / 2, side * 0.44, theme.board)
+        if cell != FREE:
+            colour = self.tint(COLOURS["red" if cell == OWN else "yellow"])
+            canvas.circle(side / 2, side / 2, side * 0.42, colour)
+            canvas.circle(side / 2, side / 2, side * 0.30, blend(colour, theme.tile, 0.18))
+
+    def prompt(self, state: LineState) -> str:
+        return self.fill_prompt(_PERCEPTION, "the number of a column", example=self.format(3))

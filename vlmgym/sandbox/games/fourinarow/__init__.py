@@ -1,1 +1,0 @@
-"""Four in a row: drop discs to line up four of them."""

@@ -1,1 +1,0 @@
-"""2048: slide tiles to merge equal ones."""

@@ -1,1 +1,0 @@
-"""Jigsaw: swap patches until the picture is whole."""

@@ -1,1 +1,0 @@
-"""Lights out: switch off all lamps."""

@@ -1,0 +1,284 @@
+"""Base class for games against an opponent, won by completing a line of pieces."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from vlmgym.errors import StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import ActionT, Step
+
+OWN, OTHER, FREE = "X", "O", "."
+"""Characters for the player's, the opponent's and free cells."""
+REWARDS: Mapping[str | None, float] = {"won": 1.0, "drawn": 0.5}
+ORACLE_NODES = 20_000
+"""Approximate maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
+
+
+class LineConfig(BoardConfig):
+    """Config fields of games against an opponent."""
+
+    skill: float = config_field(
+        "reasoning", [0.0, 0.25, 0.5, 0.75, 1.0], "Probability that the opponent plays its best move.", ge=0.0, le=1.0
+    )
+    depth: int = config_field("reasoning", 2, "Moves that the opponent looks ahead.", ge=1, le=9)
+
+
+@dataclass(frozen=True, slots=True)
+class LineState:
+    """A board as rows from top to bottom: `X` for the player, `O` for the opponent, `.` for a free cell."""
+
+    board: tuple[str, ...]
+    variation_seed: int = 0
+
+
+class LineDuel(BoardGame[LineState, ActionT]):
+    """A game of two players who take turns; the first to make a line wins."""
+
+    State = LineState
+    length: ClassVar[int]
+    """Number of pieces in a line."""
+    gravity: ClassVar[bool]
+    """True if pieces fall to the lowest free cell of a column."""
+    words: ClassVar[Mapping[str, str]]
+    """Words for the cells `OWN`, `OTHER` and `FREE`."""
+
+    @abstractmethod
+    def action_at(self, row: int, column: int) -> ActionT:
+        """Action that places a piece in a cell."""
+
+    @abstractmethod
+    def cell_of(self, state: LineState, action: ActionT) -> tuple[int, int]:
+        """Return the free cell where an action places a piece; raise `IllegalAction` without one."""
+
+    def start(self, rng: np.random.Generator) -> LineState:
+        """Make an empty board; with probability 0.5, the opponent plays first."""
+        state = LineState((FREE * self.config.columns,) * self.config.rows, int(rng.integers(2**32)))
+        return self._reply(state, rng) if rng.random() < 0.5 else state
+
+    def legal_actions(self, state: LineState) -> tuple[ActionT, ...]:
+        if self.ended(state) is not None:
+            return ()
+        moves = self.rules.moves(sum(self._pieces(state)))
+        cells = sorted(map(self._cell, moves), key=lambda cell: cell[::-1] if self.gravity else cell)
+        return tuple([self.action_at(*cell) for cell in cells])
+
+    def step(self, state: LineState, action: ActionT, rng: np.random.Generator) -> Step[LineState]:
+        cell = self.cell_of(state, action)
+        self.check_running(state)
+        after = replace(state, board=with_cell(state.board, cell, OWN))
+        if self.ended(after) is None:
+            after = self._reply(after, rng)
+        result = self.ended(after)
+        return Step(after, REWARDS.get(result, 0.0), result is not None)
+
+    def ended(self, state: LineState) -> str | None:
+        own, other = self._pieces(state)
+        if self.rules.has_line(own):
+            return "won"
+        if self.rules.has_line(other):
+            return "lost"
+        return None if any(FREE in row for row in state.board) else "drawn"
+
+    def best_action(self, state: LineState) -> ActionT | None:
+        """Return the best move found by searching at most about `ORACLE_NODES` positions."""
+        if self.ended(state) is not None:
+            return None
+        return self.action_at(*self._cell(search(self.rules, *self._pieces(state), ORACLE_NODES).moves[0]))
+
+    def metrics(self, state: LineState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {"result": self.ended(state) or "unfinished"}
+
+    def cell_words(self, cell: Any) -> str:
+        return self.words[cell]
+
+    def explain(self, state: LineState, action: ActionT) -> str:
+        """State whether the move completes or blocks a line."""
+        own, other = self._pieces(state)
+        row, column = self.cell_of(state, action)
+        square = self.rules.square(self.config.rows - 1 - row, column)
+        if self.rules.completes(own, square):
+            reason = f"it completes my line of {self.length}"
+        elif self.rules.completes(other, square):
+            reason = f"otherwise the opponent could complete a line of {self.length} there"
+        elif any(self.rules.completes(side, move) for move in self.rules.moves(own | other) for side in (own, other)):
+            reason = "I ignore a line that could be completed now"
+        else:
+            reason = f"nobody can complete a line of {self.length} with the next piece"
+        return f"I choose {self.format(action)}: {reason}."
+
+    def check_state(self, state: LineState) -> None:
+        self.check_board_size(state.board)
+        cells = "".join(state.board)
+        if unknown := set(cells) - {OWN, OTHER, FREE}:
+            raise StateError(f"{min(unknown)!r} is not a cell; cells are X, O and .")
+        if abs(cells.count(OWN) - cells.count(OTHER)) > 1:
+            raise StateError("the players have not taken turns")
+        if self.gravity and any(FREE in "".join(column).lstrip(FREE) for column in zip(*state.board)):
+            raise StateError("a piece is above a free cell")
+        if all(map(self.rules.has_line, self._pieces(state))):
+            raise StateError("both players have a line")
+
+    @cached_property
+    def rules(self) -> LineRules:
+        """Rules for the configured board."""
+        return line_rules(self.config.rows, self.config.columns, self.length, self.gravity)
+
+    def _pieces(self, state: LineState) -> tuple[int, int]:
+        """Return the player's and the opponent's squares as sets; see `line_search`."""
+        text = "".join(["".join(column) for column in zip(*reversed(state.board))])[::-1]
+        own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
+        return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)
+
+    def _cell(self, square: int) -> tuple[int, int]:
+        column, height = divmod(square.bit_length() - 1, self.config.rows)
+        return self.config.rows - 1 - height, column
+
+    def _reply(self, state: LineState, rng: np.random.Generator) -> LineState:
+        """Play the opponent's move."""
+        own, other = self._pieces(state)
+        moves: Sequence[int] = self.rules.moves(own | other)
+        if rng.random() < self.config.skill:
+            moves = best_moves(self.rules, other, own, self.config.depth).moves
+        cell = self._cell(moves[int(rng.integers(len(moves)))])
+        return replace(state, board=with_cell(state.board, cell, OTHER))
+
+
+# Search ---------------------------------------------------------------------------------------------------------------
+#
+# Rules and search for games won by completing a line of pieces: tic-tac-toe and four in a row.
+#
+# A board is two sets of squares, one for the player to move and one for the other player. A set is an int; the bit
+# column * rows + height stands for the square in that column, at that height above the bottom row. With gravity, adding
+# the lowest square of a column to the set of all taken squares therefore carries into the column's first free square.
+
+WIN = 1_000_000
+"""Value of a win by the last move that is searched; a win n moves earlier is worth n more."""
+DEEPER = 4
+"""Assumed minimum growth factor of the number of positions per additional move."""
+
+
+class Choice(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        moves: The best moves, as squares.
+        value: Value of these moves for the player to move.
+        nodes: Number of positions searched.
+    """
+
+    moves: tuple[int, ...]
+    value: int
+    nodes: int
+
+
+class LineRules:
+    """Rules for one board size and line length, with or without gravity."""
+
+    def __init__(self, rows: int, columns: int, length: int, gravity: bool) -> None:
+        self.rows, self.gravity = rows, gravity
+        self.columns = [sum(self.square(height, column) for height in range(rows)) for column in range(columns)]
+        self.lines: list[int] = []
+        for height, column, (up, right) in product(range(rows), range(columns), ((0, 1), (1, 0), (1, 1), (1, -1))):
+            last_height, last_column = height + up * (length - 1), column + right * (length - 1)
+            if last_height < rows and 0 <= last_column < columns:
+                self.lines.append(sum(self.square(height + up * i, column + right * i) for i in range(length)))
+        squares = [1 << bit for bit in range(rows * columns)]
+        self.rest_of_lines = {square: [line ^ square for line in self.lines if line & square] for square in squares}
+        self.weights = {square: len(lines) for square, lines in self.rest_of_lines.items()}
+        self._squares = sorted(squares, key=lambda square: -self.weights[square])
+        middle = sorted(range(columns), key=lambda column: abs(2 * column + 1 - columns))
+        self._falls = [(self.square(0, column), self.columns[column]) for column in middle]
+
+    def square(self, height: int, column: int) -> int:
+        """Return the square of a column at a height above the bottom row, as a set with one element."""
+        return 1 << (column * self.rows + height)
+
+    def moves(self, taken: int) -> list[int]:
+        """List the squares that can be taken next, the most promising first."""
+        if self.gravity:
+            return [square for lowest, column in self._falls if (square := (taken + lowest) & column)]
+        return [square for square in self._squares if not taken & square]
+
+    def completes(self, own: int, square: int) -> bool:
+        """Return whether taking a square completes a line for the player who has the squares `own`."""
+        return any(own & rest == rest for rest in self.rest_of_lines[square])
+
+    def has_line(self, own: int) -> bool:
+        """Return whether the squares `own` contain a line."""
+        return any(own & line == line for line in self.lines)
+
+
+@cache
+def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules:
+    """Return the rules for these arguments; cached."""
+    return LineRules(rows, columns, length, gravity)
+
+
+@lru_cache(maxsize=1 << 16)
+def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
+    """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
+
+    If the search ends undecided, the value is the number of lines through each of the player's squares, summed, minus
+    the same sum for the other player.
+    """
+    moves = rules.moves(own | other)
+    if winning := tuple(move for move in moves if rules.completes(own, move)):
+        return Choice(winning, WIN + depth, 1)
+    score = sum(weight * (bool(own & square) - bool(other & square)) for square, weight in rules.weights.items())
+    search, best = _Search(rules), -2 * WIN
+    chosen: list[int] = []
+    for move in moves:
+        after = -score - rules.weights[move]
+        value = -search.value(other, own | move, depth - 1, -2 * WIN, 1 - best, after)
+        if value > best:
+            best, chosen = value, []
+        if value == best:
+            chosen.append(move)
+    return Choice(tuple(chosen), best, search.nodes)
+
+
+def search(rules: LineRules, own: int, other: int, nodes: int) -> Choice:
+    """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
+    searched, left = 0, len(rules.weights) - (own | other).bit_count()
+    for depth in range(1, left + 1):
+        found = best_moves(rules, own, other, depth)
+        searched += found.nodes
+        if abs(found.value) >= WIN or searched * DEEPER > nodes:
+            break
+    return found._replace(nodes=searched)
+
+
+class _Search:
+    """Negamax search with alpha-beta pruning."""
+
+    def __init__(self, rules: LineRules) -> None:
+        self.rules, self.nodes = rules, 0
+
+    def value(self, own: int, other: int, depth: int, alpha: int, beta: int, score: int) -> int:
+        """Return the value for the player to move; `score` is the value if the search ends here, undecided."""
+        self.nodes += 1
+        rules = self.rules
+        moves = rules.moves(own | other)
+        for move in moves:
+            if rules.completes(own, move):
+                return WIN + depth
+        if not moves:
+            return 0
+        if depth <= 0:
+            return score
+        best = -2 * WIN
+        for move in moves:
+            after = -score - rules.weights[move]
+            best = max(best, -self.value(other, own | move, depth - 1, -beta, -max(alpha, best), after))
+            if best >= beta:
+                break
+        return best

@@ -1,1 +1,0 @@
-"""Maze: walk to the exit."""

@@ -1,1 +1,0 @@
-"""Minesweeper: open all cells without a mine."""

@@ -1,0 +1,427 @@
+"""Parking: move vehicles along their rows and columns until the red car can leave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from string import ascii_uppercase
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, neighbour
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.games.search import Plan, Planner, shortest_path
+
+Offsets = tuple[int, ...]
+Move = tuple[int, int]
+"""Vehicle number and direction: 0 up, 1 right, 2 down, 3 left."""
+
+EMPTY = ("empty", "", False)
+RED: Colour = (206, 36, 40)
+OTHERS: tuple[Colour, ...] = (
+    (44, 112, 196),
+    (58, 136, 84),
+    (150, 96, 176),
+    (196, 132, 32),
+    (40, 150, 160),
+    (124, 96, 76),
+)
+INK: Colour = (255, 252, 246)
+BLACK: Colour = (0, 0, 0)
+GROUND: Colour = (84, 88, 98)
+EXIT: Colour = (250, 206, 60)
+
+PROMPT_V1 = """\
+The image shows a parking lot with {rows} rows and {columns} columns and vehicles marked with letters. Rows are \
+numbered from {origin} at the top and columns from {origin} at the left. Each turn, one vehicle moves one cell along \
+its length: those in a row left or right, those in a column up or down. Vehicles cannot leave the lot or pass through \
+each other. Bring the red car A to the right end of its row (yellow stripes).
+Actions: the letter of a vehicle and up, right, down or left, for example B up.
+{form}"""
+
+_PERCEPTION = "the lot, one line per row, cells separated by commas, each the letter of the vehicle, or empty"
+_ANSWER = re.compile(r"([A-Z])[\s,:]+(up|right|down|left)", re.IGNORECASE | re.ASCII)
+
+
+class ParkingConfig(BoardConfig):
+    """Configuration of the parking lot."""
+
+    rows: int = config_field("reasoning", [4, 5, 6, 6, 6], "Rows of the lot.", ge=4, le=8)
+    columns: int = config_field("reasoning", [4, 5, 6, 6, 6], "Columns of the lot.", ge=4, le=8)
+    vehicles: int = config_field("reasoning", [3, 5, 8, 9, 10], "Number of vehicles, red car included.", ge=2, le=14)
+    lots: int = config_field(
+        "reasoning", [1, 3, 4, 12, 50], "Number of random lots to generate; the most blocked one is used.", ge=1, le=50
+    )
+
+    def model_post_init(self, context: object) -> None:
+        if self.vehicles > (most := self.rows * self.columns * 3 // 8):
+            raise ValueError(
+                f"{self.vehicles} vehicles do not fit on {self.rows} x {self.columns} cells; at most {most} do"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ParkingState:
+    """Vehicles in letter order, red car first, and their offsets from the left or top, in cells."""
+
+    vehicles: tuple[Vehicle, ...]
+    offsets: Offsets
+    variation_seed: int = 0
+
+
+class Parking(BoardGame[ParkingState, Move]):
+    """Move vehicles out of the way of the red car.
+
+    Description:
+        Each turn, one vehicle moves one cell forwards or backwards in its row or column. Lots are made by random moves
+        from a solved lot, so they can always be solved.
+
+    Observation:
+        The lot as an RGB image. Vehicles are marked with letters from A, the red car.
+
+    Action:
+        `MultiDiscrete([vehicles, 4])`: number of the vehicle, from 0, and direction: 0 up, 1 right, 2 down, 3 left.
+
+    Reward:
+        1 when the red car reaches the exit; 0 otherwise.
+
+    Episode end:
+        The red car is at the right end of its row. Metrics: solved, cells to the exit.
+
+    Oracle:
+        Plays a shortest solution. It gives up if the search exceeds 100,000 states, which does not happen at levels 1
+        to 5.
+    """
+
+    name = "parking"
+    skills = ("planning", "search")
+    joined = True
+    Config = ParkingConfig
+    State = ParkingState
+    prompt_template = PROMPT_V1
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:
+        """Vehicle number and direction."""
+        return spaces.MultiDiscrete([self.config.vehicles, 4])
+
+    def start(self, rng: np.random.Generator) -> ParkingState:
+        c = self.config
+        lot, offsets = make_lot(c.rows, c.columns, c.vehicles, c.lots, rng)
+        return ParkingState(lot.vehicles, offsets, int(rng.integers(2**32)))
+
+    def legal_actions(self, state: ParkingState) -> tuple[Move, ...]:
+        lot = self._lot(state)
+        return () if lot.solved(state.offsets) else tuple([move for move, _ in lot.moves(state.offsets)])
+
+    def step(self, state: ParkingState, action: Move, rng: np.random.Generator) -> Step[ParkingState]:
+        c = self.config
+        fits = isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))
+        if not (fits and 0 <= action[0] < c.vehicles and 0 <= action[1] < 4):
+            raise IllegalAction(
+                f"{action!r} is not an action: a vehicle, 0 to {c.vehicles - 1}, and a direction, 0 to 3"
+            )
+        lot = self._lot(state)
+        self.check_running(state)
+        offsets = dict(lot.moves(state.offsets)).get(action)
+        if offsets is None:
+            raise IllegalAction(f"vehicle {self._why_not(state, action)}")
+        after = ParkingState(state.vehicles, offsets, state.variation_seed)
+        solved = lot.solved(offsets)
+        return Step(after, float(solved), solved)
+
+    def ended(self, state: ParkingState) -> str | None:
+        return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None
+
+    def best_action(self, state: ParkingState) -> Move | None:
+        """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 100,000 states."""
+        return _planner(self.config.rows, self.config.columns, state.vehicles).move(state.offsets)
+
+    def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        left = self.config.columns - state.vehicles[0].length - state.offsets[0]
+        return {"solved": float(left == 0), "cells to the exit": float(left)}
+
+    def cells(self, state: ParkingState) -> Cells:
+        """Vehicle in each cell, the sides on which the vehicle continues, and whether the cell is the exit."""
+        rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
+        lot, exit_cell = self._lot(state), (state.vehicles[0].line, self.config.columns - 1)
+        rows[exit_cell[0]][-1] = ("empty", "", True)
+        for number, offset in enumerate(state.offsets):
+            sides = "lr" if state.vehicles[number].horizontal else "tb"
+            cells = lot.cells(number, offset)
+            for index, (row, column) in enumerate(cells):
+                joins = sides[: index > 0] + sides[1:] * (index < len(cells) - 1)
+                rows[row][column] = (ascii_uppercase[number], joins, (row, column) == exit_cell)
+        return list(map(tuple, rows))
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        assert isinstance(cell, tuple)
+        letter, joins, is_exit = cell
+        side = canvas.width
+        canvas.rectangle(0, 0, side, side, blend(GROUND, BLACK, 0.2))
+        canvas.rectangle(1, 1, side - 2, side - 2, self.tint(GROUND))
+        for i in range(4 if is_exit else 0):
+            canvas.rectangle(side * 0.9, side * (0.02 + 0.25 * i), side * 0.1, side * 0.14, self.tint(EXIT))
+        if letter == "empty":
+            return
+        colour = self.tint(RED if letter == "A" else OTHERS[ascii_uppercase.index(letter) % len(OTHERS)])
+        edge, inner = side * 0.09, side * 0.13
+        for inset, fill in ((edge, blend(colour, BLACK, 0.35)), (inner, colour)):
+            left, top = (-side if "l" in joins else inset), (-side if "t" in joins else inset)
+            right, bottom = (2 * side if "r" in joins else side - inset), (2 * side if "b" in joins else side - inset)
+            canvas.rectangle(left, top, right - left, bottom - top, fill, radius=side * 0.2)
+        canvas.text(letter, side / 2, side / 2, side * 0.32, self.tint(INK), angle=angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        assert isinstance(cell, tuple)
+        return str(cell[0])
+
+    def prompt(self, state: ParkingState) -> str:
+        return self.fill_prompt(_PERCEPTION, "letter and direction")
+
+    def parse_answer(self, text: str) -> Move:
+        """Parse a letter and a direction: `B up`."""
+        match = _ANSWER.fullmatch(text.strip())
+        if match is None or (number := ascii_uppercase.index(match[1].upper())) >= self.config.vehicles:
+            last = ascii_uppercase[self.config.vehicles - 1]
+            raise unreadable(text, f"a letter from A to {last} and up, right, down or left")
+        return number, DIRECTIONS.index(match[2].lower())
+
+    def normalise_answer(self, text: str) -> str:
+        """Strip markup, and a leading `move`, `vehicle`, `car` or `truck`."""
+        return word_answer(word_answer(text, ("move",)), ("vehicle", "car", "truck"))
+
+    def format(self, action: Move) -> str:
+        """Format a move: `B up`."""
+        return f"{ascii_uppercase[action[0]]} {DIRECTIONS[action[1]]}"
+
+    def explain(self, state: ParkingState, action: Move) -> str:
+        """State which vehicles are in the red car's way."""
+        row, lot = state.vehicles[0].line, self._lot(state)
+        end = lot.cells(0, state.offsets[0])[-1][1]
+        names = [str(cell[0]) for cell in self.cells(state)[row][end + 1 :]]  # type: ignore[index]
+        blocking = [name for name in names if name != "empty"]
+        ways = f"in its way: {', '.join(blocking) or 'nothing'}"
+        where = f"The red car A in row {row + self.config.origin} ends in column {end + self.config.origin}; {ways}."
+        return f"{where} I move {self.format(action)}."
+
+    def check_state(self, state: ParkingState) -> None:
+        c = self.config
+        invalid = StateError(f"not {c.vehicles} vehicles on a {c.rows} x {c.columns} lot")
+        if not len(state.vehicles) == len(state.offsets) == c.vehicles or not state.vehicles[0].horizontal:
+            raise invalid
+        taken = 0
+        for vehicle, offset in zip(state.vehicles, state.offsets):
+            lines, span = (c.rows, c.columns) if vehicle.horizontal else (c.columns, c.rows)
+            if not (0 <= vehicle.line < lines and vehicle.length in (2, 3) and 0 <= offset <= span - vehicle.length):
+                raise invalid
+        lot = self._lot(state)
+        for masks, offset in zip(lot.masks, state.offsets):
+            if masks[offset] & taken:
+                raise StateError("two vehicles overlap")
+            taken |= masks[offset]
+
+    def _why_not(self, state: ParkingState, action: Move) -> str:
+        """Return why a move is illegal, worded to follow `vehicle` in an error message."""
+        number, direction = action
+        letter = ascii_uppercase[number]
+        if state.vehicles[number].horizontal != (direction % 2 == 1):
+            return f"{letter} only moves {'left and right' if state.vehicles[number].horizontal else 'up and down'}"
+        cells = self._lot(state).cells(number, state.offsets[number])
+        cell = neighbour(cells[0] if direction in (0, 3) else cells[-1], direction)
+        return f"{letter} is blocked at {self.where(cell)}" if self.inside(cell) else f"{letter} cannot leave the lot"
+
+    def _lot(self, state: ParkingState) -> Lot:
+        return _lot(self.config.rows, self.config.columns, state.vehicles)
+
+
+@lru_cache(maxsize=4096)
+def _lot(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Lot:
+    return Lot(rows, columns, vehicles)
+
+
+@lru_cache(maxsize=64)
+def _planner(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Planner[Offsets, Move]:
+    return Planner(_lot(rows, columns, vehicles).solve)
+
+
+# Lots -----------------------------------------------------------------------------------------------------------------
+#
+# Parking lots: legal moves of the vehicles, random lots, and shortest solutions.
+#
+# Cells are numbered row by row, and sets of cells are bit masks. The state of a lot is the offset of each vehicle in
+# its row or column. Vehicle 0 must reach the right end of its row.
+
+MAX_LOTS = 1000
+"""Maximum number of attempts per lot; each takes 2 to 8 on average, depending on the level."""
+MAX_PLACES = 20
+"""Maximum number of attempts to place vehicles, as a multiple of the number of vehicles."""
+WALK = 40
+"""Number of random moves to try from a solved lot, as a multiple of the number of vehicles."""
+HORIZONTAL, LONG = 0.4, 0.45
+"""Probabilities that a vehicle is horizontal, and that it is three cells long."""
+EVERY = 8
+"""Number of attempted moves between the states of a lot that are compared."""
+MOST_NODES = 100_000
+"""Limit on the number of states in the search for a solution; see `shortest_path`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vehicle:
+    """A vehicle of `length` cells; `line` is the index of its row if `horizontal`, else of its column."""
+
+    line: int
+    length: int
+    horizontal: bool
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Size of a lot, and the vehicles in it without their offsets."""
+
+    rows: int
+    columns: int
+    vehicles: tuple[Vehicle, ...]
+
+    @cached_property
+    def masks(self) -> tuple[tuple[int, ...], ...]:
+        """Set of cells that each vehicle covers, indexed by vehicle and offset."""
+        return tuple(masks_of(self.rows, self.columns, vehicle) for vehicle in self.vehicles)
+
+    def cells(self, vehicle: int, offset: int) -> list[tuple[int, int]]:
+        """Row and column of each cell of a vehicle, from left to right or top to bottom."""
+        one = self.vehicles[vehicle]
+        along = range(offset, offset + one.length)
+        return [(one.line, i) if one.horizontal else (i, one.line) for i in along]
+
+    def solved(self, offsets: Offsets) -> bool:
+        """True if vehicle 0 is at the right end of its row."""
+        return offsets[0] == self.columns - self.vehicles[0].length
+
+    def occupied(self, offsets: Offsets) -> int:
+        """Set of cells covered by any vehicle."""
+        taken = 0
+        for masks, offset in zip(self.masks, offsets):
+            taken |= masks[offset]
+        return taken
+
+    def moves(self, offsets: Offsets) -> Iterator[tuple[Move, Offsets]]:
+        """Yield each legal move with the resulting offsets of all vehicles."""
+        taken = self.occupied(offsets)
+        for number, (options, offset) in enumerate(zip(self._options, offsets)):
+            for move, after, entered in options[offset]:
+                if not entered & taken:
+                    yield move, (*offsets[:number], after, *offsets[number + 1 :])
+
+    @cached_property
+    def _options(self) -> list[list[list[tuple[Move, int, int]]]]:
+        """Moves by vehicle and offset, each with the new offset and the cell that the vehicle enters, as a bit mask."""
+        options = []
+        for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
+            directions = (3, 1) if vehicle.horizontal else (0, 2)
+            steps = [list(zip(directions, (offset - 1, offset + 1))) for offset in range(len(masks))]
+            options.append(
+                [
+                    [((number, d), to, masks[to] & ~masks[offset]) for d, to in found if 0 <= to < len(masks)]
+                    for offset, found in enumerate(steps)
+                ]
+            )
+        return options
+
+    def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
+        """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`."""
+        return shortest_path(offsets, self.moves, self.solved, MOST_NODES)
+
+
+def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
+    """Make `lots` random lots, by random moves from solved lots; return the most blocked one and its offsets."""
+    found: list[tuple[int, Lot, Offsets]] = []
+    for _ in range(MAX_LOTS * lots):
+        placed = _place(rows, columns, vehicles, rng)
+        if placed is None:
+            continue
+        lot, offsets = placed
+        value, offsets = max(_walk(lot, offsets, rng), key=lambda entry: entry[0])
+        if value:
+            found.append((value, lot, offsets))
+        if len(found) == lots:
+            _, lot, offsets = max(found, key=lambda entry: entry[0])
+            return lot, offsets
+    raise GenerationError(
+        f"parking: no {rows} x {columns} lot with {vehicles} vehicles was found in {MAX_LOTS * lots} attempts"
+    )
+
+
+def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tuple[int, Offsets]]:
+    """Attempt random moves; after the first and then every `EVERY` attempts, yield `blocked` and the offsets."""
+    now, taken, count = list(offsets), lot.occupied(offsets), len(offsets)
+    for step, (number, side) in enumerate(rng.integers(0, (count, 2), (WALK * count, 2)).tolist()):
+        masks, offset = lot.masks[number], now[number]
+        after = offset + (1 if side else -1)
+        if 0 <= after < len(masks) and not masks[after] & (taken ^ masks[offset]):
+            taken ^= masks[offset] ^ masks[after]
+            now[number] = after
+        if step % EVERY == 0:
+            yield blocked(lot, now, taken), tuple(now)
+
+
+def blocked(lot: Lot, offsets: Sequence[int], taken: int) -> int:
+    """Estimate the number of moves to a solution, including moves of blocking vehicles.
+
+    Return 0 if the red car's way is free, or if no blocking vehicle could move out of it even on an empty lot.
+    """
+    row, end = lot.vehicles[0].line, offsets[0] + lot.vehicles[0].length
+    total = 0
+    for vehicle, masks, offset in zip(lot.vehicles, lot.masks, offsets):
+        if vehicle.horizontal or vehicle.line < end or not offset <= row < offset + vehicle.length:
+            continue
+        others = taken ^ masks[offset]
+        total += min(
+            (
+                abs(to - offset) + 2 * (masks[to] & others).bit_count()
+                for to in (row - vehicle.length, row + 1)
+                if 0 <= to < len(masks)
+            ),
+            default=0,
+        )
+    return total and total + lot.columns - end
+
+
+def _place(rows: int, columns: int, vehicles: int, rng: np.random.Generator) -> tuple[Lot, Offsets] | None:
+    """Place vehicles at random, the first at the exit; None if the attempts run out."""
+    first = Vehicle(1 + int(rng.integers(rows - 2)), 2, True)
+    placed, offsets = [first], [columns - 2]
+    taken = masks_of(rows, columns, first)[-1]
+    for across, long, line, offset in rng.random((MAX_PLACES * vehicles, 4)).tolist():
+        if len(placed) == vehicles:
+            return Lot(rows, columns, tuple(placed)), tuple(offsets)
+        horizontal = across < HORIZONTAL
+        one = Vehicle(int(line * (rows if horizontal else columns)), 3 if long < LONG else 2, horizontal)
+        if horizontal and one.line == first.line:
+            continue
+        masks = masks_of(rows, columns, one)
+        at = int(offset * len(masks))
+        if not masks[at] & taken:
+            taken |= masks[at]
+            placed.append(one)
+            offsets.append(at)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def masks_of(rows: int, columns: int, vehicle: Vehicle) -> tuple[int, ...]:
+    """Return the set of cells that a vehicle covers at each offset."""
+    span, step, start = (columns, 1, vehicle.line * columns) if vehicle.horizontal else (rows, columns, vehicle.line)
+    first = sum(1 << start + i * step for i in range(vehicle.length))
+    return tuple(first << offset * step for offset in range(span - vehicle.length + 1))

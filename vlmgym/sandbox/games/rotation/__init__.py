@@ -1,1 +1,0 @@
-"""Mental rotation: find the rotated copy of a figure."""

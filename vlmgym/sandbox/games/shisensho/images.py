@@ -1,0 +1,320 @@
+"""Images for tiles that match by class: choosing images for a board and scaling them to tiles."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlmgym.errors import StateError, UsageError
+from vlmgym.sandbox.core.perception import read_grid
+from vlmgym.sandbox.datasets.extra import library
+from vlmgym.sandbox.datasets.images import letterbox
+from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.datasets.rows import BadRow, DataRow, SkippedRow, Table, is_empty, text_of
+from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import THEMES, ThemeName
+from vlmgym.sandbox.games.tiles import EMPTY
+
+ImageTiles = Literal["digits", "cifar10", "folder"]
+Names = Sequence[Sequence[str]]
+"""Class of the tile in each cell, rows x columns; `EMPTY` for none."""
+
+COLUMNS = {"image": ("image", "img", "picture", "file_name"), "label": ("label", "class", "category", "fine_label")}
+CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
+IMAGE_SHARE = 0.86
+"""Side of the image relative to the tile."""
+CACHE_BYTES = 1 << 26
+"""Maximum size of the scaled-image cache, in bytes."""
+MAX_VERIFIED = 1024
+"""Maximum number of verified boards to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class DealtImages:
+    """The images on the tiles of a board, including tiles already removed, and bad rows that were skipped."""
+
+    rows: tuple[tuple[int, ...], ...]
+    """Index of the image's row in the data, for each cell."""
+    digest: str
+    """Hash of the row indices and the images, 32 hexadecimal digits."""
+    skipped: tuple[SkippedRow, ...] = ()
+
+
+class TileImages:
+    """Labelled images from any table with image and label columns; `classes` has the sorted class names."""
+
+    def __init__(self, table: Table, data: str) -> None:
+        """Group the rows of a table by class; `data` is the name of the table in errors."""
+        self._data = data
+        columns = map_columns(COLUMNS, frozenset(), (), table, data)
+        self._source = Source(table, columns, ("image",))
+        label_column = str(columns["label"])
+        found: dict[str, list[int]] = defaultdict(list)
+        unlabelled: list[int] = []
+        for row, value in enumerate(table.values(label_column)):
+            (unlabelled if is_empty(value) else found[str(value)]).append(row)
+        named: dict[str, list[int]] = defaultdict(list)
+        for rows in found.values():
+            value = table[rows[0]].get(label_column)  # the name of the class, even if labels are stored as numbers
+            if is_empty(value):
+                unlabelled += rows
+            else:
+                try:
+                    named[text_of({"label": value}, "label")] += rows
+                except BadRow as error:
+                    raise UsageError(f"row {rows[0]} of {data} has an invalid label: {error}") from None
+        self._rows: dict[str, NDArray[np.int64]] = {label: np.array(sorted(rows)) for label, rows in named.items()}
+        self._unlabelled = _report(unlabelled)
+        self.classes = tuple(sorted(self._rows))
+        if len(self.classes) < 2:
+            raise UsageError(f"{data} has {len(self.classes)} classes of images; tiles need at least 2")
+        if len({label.casefold() for label in self.classes}) < len(self.classes):
+            raise UsageError(f"{data} has classes whose names differ only in case")
+        for label in self.classes:
+            if read_grid(f"{label}, x") != [[label.casefold(), "x"]] or label.casefold() == EMPTY:
+                raise UsageError(f"class {label!r} of {data} cannot appear in a list separated by commas: rename it")
+        self._cache: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
+        self._verified: dict[tuple[DealtImages, int], None] = {}
+
+    def deal(
+        self, names: Names, variety: int, side: int, rng: np.random.Generator, bad_rows: Literal["skip", "fail"]
+    ) -> DealtImages:
+        """Choose an image of the right class for every tile of a full board.
+
+        A class has up to `variety` different images, which repeat only if it has more tiles. `side` is in pixels.
+        """
+        skipped = list(self._unlabelled)
+        if skipped and bad_rows == "fail":
+            raise UsageError(f"row {skipped[0].index} of {self._data} is bad: {skipped[0].reason}")
+        chosen = {
+            label: self._choose(label, min(variety, count), side, rng, bad_rows, skipped)
+            for label, count in Counter(chain.from_iterable(names)).items()
+        }
+        taken: dict[str, int] = defaultdict(int)
+        rows = []
+        for line in names:
+            cells = []
+            for label in line:
+                cells.append(chosen[label][taken[label] % len(chosen[label])])
+                taken[label] += 1
+            rows.append(tuple(cells))
+        return DealtImages(tuple(rows), self._digest(rows, side), tuple(skipped))
+
+    def _choose(
+        self,
+        label: str,
+        count: int,
+        side: int,
+        rng: np.random.Generator,
+        bad_rows: Literal["skip", "fail"],
+        skipped: list[SkippedRow],
+    ) -> list[int]:
+        good: list[int] = []
+        for row in rng.permutation(self._rows[label]).tolist():
+            try:
+                self._load(row, side)
+            except BadRow as error:
+                if bad_rows == "fail":
+                    raise UsageError(f"row {row} of {self._data}, of class {label}, is bad: {error}") from None
+                skipped.append(SkippedRow(row, str(error)))
+                continue
+            good.append(row)
+            if len(good) == count:
+                break
+        if not good:
+            raise UsageError(f"class {label} of {self._data} has no good image; the last error: {skipped[-1].reason}")
+        return good
+
+    def check(self, names: Names, dealt: DealtImages, side: int) -> None:
+        """Raise `StateError` unless the images fit a board, from which tiles may have been removed."""
+        if [len(line) for line in dealt.rows] != [len(line) for line in names]:
+            raise StateError("the board and its images differ in size")
+        for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
+            if label != EMPTY and not (label in self._rows and row in self._rows[label]):
+                raise StateError(f"row {row} of {self._data} is not an image of class {label}")
+        if (dealt, side) in self._verified:
+            return
+        try:
+            digest = self._digest(dealt.rows, side)
+        except BadRow as error:
+            raise StateError(f"an image of {self._data} is no longer valid: {error}") from None
+        if digest != dealt.digest:
+            raise StateError(f"the images of {self._data} have changed since the tiles were dealt")
+        self._verified[dealt, side] = None
+        while len(self._verified) > MAX_VERIFIED:
+            self._verified.pop(next(iter(self._verified)), None)
+
+    def image(self, row: int, side: int) -> NDArray[np.uint8]:
+        """Return an image scaled to fit a square: uint8 (side, side, 3), read-only."""
+        try:
+            return self._load(row, side)[1]
+        except BadRow as error:
+            raise StateError(f"row {row} of {self._data} is no longer valid: {error}") from None
+
+    def _digest(self, rows: Iterable[Iterable[int]], side: int) -> str:
+        parts = [f"{row} {self._load(row, side)[0]}" for row in chain.from_iterable(rows)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def _load(self, row: int, side: int) -> tuple[str, NDArray[np.uint8]]:
+        """Load the hash of a row and its scaled image; cached."""
+        cached = self._cache.get((row, side))
+        if cached is None:
+            if not 0 <= row < len(self._source):
+                raise BadRow(f"there is no row {row}")
+            example = self._source.read(row)
+            image = letterbox(example.images[0], side)
+            image.flags.writeable = False
+            cached = self._cache[row, side] = (example.digest, image)
+            while len(self._cache) * image.nbytes > CACHE_BYTES:
+                self._cache.pop(next(iter(self._cache)), None)
+        return cached
+
+
+@lru_cache(maxsize=4)
+def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileImages:
+    """Open the images for a configuration; without `data`, CIFAR-10 comes from the Hub. Cached per process."""
+    if tiles == "digits":
+        return TileImages(open_digits(), "digits")
+    if tiles == "cifar10":
+        path = None if data is None else Path(data).expanduser()
+        if path is not None and path.exists() and is_cifar10(path):
+            return TileImages(open_cifar10(path, split or "test"), str(data))
+        return TileImages(open_table(data or CIFAR10_ON_THE_HUB, split or "test"), data or CIFAR10_ON_THE_HUB)
+    return TileImages(open_table(str(data), split), str(data))
+
+
+def _report(unlabelled: list[int]) -> tuple[SkippedRow, ...]:
+    """Report all unlabelled rows in one entry, because the report is part of the state and must be short."""
+    if not unlabelled:
+        return ()
+    others = f", as in {len(unlabelled) - 1} other rows" if len(unlabelled) > 1 else ""
+    return (SkippedRow(min(unlabelled), f"its label is empty{others}"),)
+
+
+class ImageTile(NamedTuple):
+    """A tile with an image: the class and the row of the image in the data."""
+
+    label: str
+    row: int
+
+    def __repr__(self) -> str:
+        # The painter seeds a sprite's noise with the repr, so changing it changes published images.
+        return f"PictureTile(label={self.label!r}, row={self.row})"
+
+
+def image_side(cell: int) -> int:
+    """Return the side of the image on a tile in pixels, given the side of the cell."""
+    return round(cell * IMAGE_SHARE)
+
+
+def paint_image(canvas: Canvas, image: NDArray[np.uint8], angle: float, *, theme: ThemeName) -> None:
+    """Paint a tile with an image of side `image_side` onto a square canvas that shows an empty cell."""
+    side = canvas.width
+    canvas.rectangle(0, 0, side, side, THEMES[theme].tile, radius=side * 0.09)
+    canvas.image(image, side / 2, side / 2, angle)
+
+
+# Sources --------------------------------------------------------------------------------------------------------------
+#
+# Labelled images from sources other than tables: handwritten digits and CIFAR-10.
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+BATCHES = {"test": ("test_batch.bin",), "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6))}
+ARCHIVE = "cifar-10-binary.tar.gz"
+FOLDER = "cifar-10-batches-bin"
+"""Folder within the archive that contains the batches."""
+PYTHON_VERSION = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE
+"""Number of bytes per image: the class, then the red, green and blue planes."""
+MAX_BATCH = 1 << 26
+"""Maximum size of a batch in bytes; the original batches have 31 million."""
+
+
+class LabelledImages(Table):
+    """Table with the columns `image`, encoded as PNG, and `label`, the name of the class."""
+
+    columns = ("image", "label")
+    folder = None
+
+    def __init__(self, images: NDArray[np.uint8], labels: NDArray[Any], names: tuple[str, ...]) -> None:
+        self._images, self._labels, self._names = images, labels, names
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> DataRow:
+        buffer = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(self._images[index])).save(buffer, "PNG")
+        return {"image": buffer.getvalue(), "label": self._names[self._labels[index]]}
+
+
+def open_digits() -> LabelledImages:
+    """Load handwritten digits, dark ink on white: 1,797 images of 8 x 8 pixels by 13 writers, about 180 per digit.
+
+    The images are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY
+    4.0), included in scikit-learn. Digits reach the edges of the images, so a margin of one pixel is added.
+    """
+    digits = library("sklearn.datasets", "tiles=digits", "tasks").load_digits()
+    ink = np.pad(digits.images.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
+    return LabelledImages((255 - ink * 255 // 16).astype(np.uint8), digits.target, tuple("0123456789"))
+
+
+def open_cifar10(path: Path, split: str) -> LabelledImages:
+    """Load a split of CIFAR-10, `test` or `train`, from its archive, its folder of batches, or the parent of either.
+
+    The images are by Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
+    """
+    if split not in BATCHES:
+        raise UsageError(f"CIFAR-10 has the splits test and train, got {split!r}")
+    try:
+        records = np.frombuffer(b"".join(_read_batches(path, BATCHES[split])), np.uint8).reshape(-1, RECORD)
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
+        raise UsageError(f"cannot read {ARCHIVE} at {path}: {error}") from None
+    labels = records[:, 0]
+    if not len(records) or labels.max() >= len(CLASSES):
+        raise UsageError(f"cannot read {ARCHIVE} at {path}: its batches do not have 10 classes")
+    return LabelledImages(records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels, CLASSES)
+
+
+def is_cifar10(path: Path) -> bool:
+    """True for a tar archive, CIFAR-10's batch folder, or a folder that contains CIFAR-10's archive or batch folder.
+
+    Raises:
+        UsageError: The path is or contains CIFAR-10 as Python pickles.
+    """
+    names = {path.name, *(entry.name for entry in path.iterdir())} if path.is_dir() else {path.name}
+    if names.intersection(PYTHON_VERSION):
+        raise UsageError(f"{path} is CIFAR-10 as Python pickles, which are not safe to read: download {ARCHIVE}")
+    return ".tar" in path.suffixes or not names.isdisjoint((ARCHIVE, FOLDER, *BATCHES["test"]))
+
+
+def _read_batches(path: Path, names: tuple[str, ...]) -> list[bytes]:
+    """Read batches from a folder, or from the archive without extracting it."""
+    folder = path / FOLDER if (path / FOLDER).is_dir() else path
+    if (folder / names[0]).is_file():
+        found = {name: (folder / name).read_bytes() for name in names}
+    else:
+        found = {}
+        with tarfile.open(path / ARCHIVE if path.is_dir() else path, "r|*") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.isreg() and member.size <= MAX_BATCH else None
+                if file is not None and (name := PurePosixPath(member.name).name) in names:
+                    found[name] = file.read()
+    if missing := [name for name in names if name not in found]:
+        raise ValueError(f"{missing[0]} is missing")
+    return [found[name] for name in names]

@@ -1,0 +1,320 @@
+"""Sliding-tile puzzle: put the numbered tiles in order by sliding them into the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import PositiveInt
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbours
+from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.games.search import Planner
+
+EMPTY = "empty"
+INK: Colour = (255, 252, 246)
+TILE: Colour = (34, 98, 168)
+EDGE: Colour = (22, 66, 118)
+
+PROMPT_V1 = """\
+The image shows a sliding-tile puzzle with {rows} rows and {columns} columns, tiles numbered 1 to {last}, and one \
+empty cell. Rows are numbered from {origin} at the top and columns from {origin} at the left. A move slides a tile \
+next to the empty cell into it: up slides the tile below the empty cell up, right slides the tile on its left to the \
+right. Put the tiles in order, row by row from 1 at the top left, with the empty cell at the bottom right.
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = "the board, one line per row, numbers separated by commas, empty for the empty cell"
+
+
+class SlidingConfig(BoardConfig):
+    """Configuration of the sliding-tile puzzle."""
+
+    rows: int = config_field("reasoning", [3, 3, 3, 3, 4], "Rows of the board.", ge=2, le=5)
+    columns: int = config_field("reasoning", [3, 3, 3, 4, 4], "Columns of the board.", ge=2, le=5)
+    shuffle: int = config_field("reasoning", [4, 8, 16, 26, 32], "Random moves from the solved board.", ge=1, le=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingState:
+    """Tiles row by row, 0 for the empty cell, and the initial sum of their distances from their goals (`par`)."""
+
+    tiles: Tiles
+    par: PositiveInt
+    variation_seed: int = 0
+
+
+class Sliding(NamedActions, BoardGame[SlidingState, int]):
+    """Slide numbered tiles into order.
+
+    Description:
+        A move slides a tile into the empty cell next to it. A board is made from the solved board by `shuffle` random
+        moves that never undo the previous one, so it can always be solved. If these moves lead back to the solved
+        board, one more follows.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(4)`: the direction to slide a tile: 0 up, 1 right, 2 down, 3 left. A direction is illegal if no tile
+        can slide that way.
+
+    Reward:
+        The score is 1 - (total distance of the tiles from their goals) / (initial distance), but at least 0: 1 if
+        solved. The reward of a turn is the change in score, 0 for an illegal or unparsable answer.
+
+    Episode end:
+        The tiles are in order. Metrics: solved, distance left.
+
+    Oracle:
+        Plays a shortest solution. It gives up if the search exceeds 40,000 nodes, as on a few boards at level 5.
+    """
+
+    name = "sliding"
+    title = "Sliding tiles"
+    skills = ("planning", "search")
+    verbs = ("move", "slide")
+    Config = SlidingConfig
+    State = SlidingState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SlidingState:
+        c = self.config
+        tiles, last = self._goal, -1
+        drawn = rng.random(c.shuffle).tolist()
+        while drawn:
+            for number in drawn:
+                moves = [move for move in self._moves[tiles.index(0)] if move[0] ^ 2 != last]
+                last, source = moves[int(number * len(moves))]
+                tiles = _slid(tiles, source)
+            # One more move if these moves lead back to the goal.
+            drawn = rng.random(int(tiles == self._goal)).tolist()
+        return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SlidingState) -> tuple[int, ...]:
+        if state.tiles == self._goal:
+            return ()
+        return tuple([action for action, _ in self._moves[state.tiles.index(0)]])
+
+    def step(self, state: SlidingState, action: int, rng: np.random.Generator) -> Step[SlidingState]:
+        self.check_named(action)
+        self.check_running(state)
+        source = dict(self._moves[state.tiles.index(0)]).get(action)
+        if source is None:
+            raise IllegalAction(f"no tile can slide {DIRECTIONS[action]}")
+        after = SlidingState(_slid(state.tiles, source), state.par, state.variation_seed)
+        return Step(after, self._score(after) - self._score(state), after.tiles == self._goal)
+
+    def ended(self, state: SlidingState) -> str | None:
+        return "the tiles are in order" if state.tiles == self._goal else None
+
+    def best_action(self, state: SlidingState) -> int | None:
+        """First move of a shortest solution; None if solved or the search exceeds 40,000 nodes."""
+        return self._planner.move(state.tiles)
+
+    def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        left = distance(state.tiles, self.config.columns)
+        return {"solved": float(left == 0), "distance left": float(left)}
+
+    def cells(self, state: SlidingState) -> Cells:
+        return self.in_rows(state.tiles)
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        if not isinstance(cell, int) or cell == 0:
+            return
+        side = canvas.width
+        canvas.rectangle(0, 0, side, side, self.tint(EDGE), radius=side * 0.09)
+        canvas.rectangle(side * 0.04, side * 0.03, side * 0.92, side * 0.92, self.tint(TILE), radius=side * 0.07)
+        canvas.text(str(cell), side / 2, side / 2, side * 0.38, self.tint(INK), max_width=side * 0.8, angle=angle)
+
+    def cell_words(self, cell: Hashable) -> str:
+        return str(cell) if cell else EMPTY
+
+    def prompt(self, state: SlidingState) -> str:
+        c = self.config
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left", last=c.rows * c.columns - 1)
+
+    def explain(self, state: SlidingState, action: int) -> str:
+        """State where the gap is, which tile moves and the sum of distances before and after."""
+        cell = state.tiles.index(0)
+        source = dict(self._moves[cell]).get(action)
+        gap = f"The empty cell is at {self.where(self.cell_at(cell))}."
+        if source is None:
+            return f"{gap} No tile can slide {DIRECTIONS[action]}."
+        before = distance(state.tiles, self.config.columns)
+        after = distance(_slid(state.tiles, source), self.config.columns)
+        return (
+            f"{gap} Sliding {DIRECTIONS[action]} moves tile {state.tiles[source]} into it. The distances of all tiles "
+            f"from their goals add up to {before} before and {after} after the move."
+        )
+
+    def check_state(self, state: SlidingState) -> None:
+        c = self.config
+        if sorted(state.tiles) != list(range(c.rows * c.columns)):
+            raise StateError(f"not the tiles of a {c.rows} x {c.columns} board")
+        if _parity(state.tiles, c.columns) != _parity(self._goal, c.columns):
+            raise StateError("the tiles cannot be put in order")
+
+    def _score(self, state: SlidingState) -> float:
+        return max(0.0, 1 - distance(state.tiles, self.config.columns) / state.par)
+
+    @cached_property
+    def _goal(self) -> Tiles:
+        return goal_of(self.config.rows, self.config.columns)
+
+    @cached_property
+    def _moves(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        return gap_moves(self.config.rows, self.config.columns)
+
+    @cached_property
+    def _planner(self) -> Planner[Tiles, int]:
+        return Planner(self._plan)
+
+    def _plan(self, tiles: Tiles) -> list[tuple[Tiles, int]]:
+        found = []
+        for action in Search(tiles, self.config.rows, self.config.columns).solve() or ():
+            found.append((tiles, action))
+            tiles = _slid(tiles, dict(self._moves[tiles.index(0)])[action])
+        return found
+
+
+def _slid(tiles: Tiles, source: int) -> Tiles:
+    """Return the tiles after sliding the one at index `source` into the gap."""
+    moved = list(tiles)
+    gap = tiles.index(0)
+    moved[gap], moved[source] = tiles[source], 0
+    return tuple(moved)
+
+
+def _parity(tiles: Tiles, columns: int) -> int:
+    """Parity of the number of inversions plus, if the number of columns is even, the row of the gap.
+
+    No move changes this parity, so it tells whether the tiles can be put in order.
+    """
+    order = [tile for tile in tiles if tile]
+    inversions = sum(a > b for i, a in enumerate(order) for b in order[i:])
+    return (inversions + (tiles.index(0) // columns if columns % 2 == 0 else 0)) % 2
+
+
+# Oracle ---------------------------------------------------------------------------------------------------------------
+#
+# Solver for sliding-tile puzzles: iterative-deepening A* with Manhattan distance and linear conflicts.
+#
+# `Search` returns the first shortest solution in the order of moves, so a search from a later board of this solution
+# returns the rest of it. Cells are numbered row by row.
+
+Tiles = tuple[int, ...]
+"""Tile in each cell; 0 for the gap."""
+
+MOST_NODES = 40_000
+"""Maximum number of nodes, reached within seconds; boards at level 5 need 3,000 on average."""
+
+
+@lru_cache
+def gap_moves(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the legal actions for each position of the gap, each with the cell of the tile that moves."""
+    return tuple(tuple(sorted((side ^ 2, cell) for side, cell in near)) for near in neighbours(rows, columns))
+
+
+@lru_cache
+def _line_cost(line: Tiles, goal: Tiles) -> int:
+    """Return the extra moves for tiles that block each other in their goal line: two per tile that must leave it."""
+    places = [goal.index(tile) for tile in line if tile and tile in goal]
+    longest: list[int] = []
+    for i, place in enumerate(places):
+        longest.append(1 + max((longest[j] for j in range(i) if places[j] < place), default=0))
+    return 2 * (len(places) - max(longest, default=0))
+
+
+def goal_of(rows: int, columns: int) -> Tiles:
+    """Solved board: tiles in reading order, the gap last."""
+    return (*range(1, rows * columns), 0)
+
+
+def distance(tiles: Tiles, columns: int) -> int:
+    """Sum of the Manhattan distances of the tiles from their goals."""
+    total = 0
+    for cell, tile in enumerate(tiles):
+        if tile:
+            row, column = divmod(tile - 1, columns)
+            total += abs(cell // columns - row) + abs(cell % columns - column)
+    return total
+
+
+class Search:
+    """A search for a shortest solution to one board."""
+
+    def __init__(self, tiles: Tiles, rows: int, columns: int) -> None:
+        self._rows, self._columns = rows, columns
+        self._moves = gap_moves(rows, columns)
+        goal = goal_of(rows, columns)
+        self._goal_rows = [goal[row * columns : (row + 1) * columns] for row in range(rows)]
+        self._goal_columns = [goal[column::columns] for column in range(columns)]
+        self._tiles = list(tiles)
+        self.nodes = 0
+
+    def solve(self) -> list[int] | None:
+        """Return a shortest solution as actions, or None if the search exceeds `MOST_NODES`."""
+        manhattan = distance(tuple(self._tiles), self._columns)
+        bound = manhattan + self._conflicts()
+        gap = self._tiles.index(0)
+        while self.nodes <= MOST_NODES:
+            path: list[int] = []
+            found = self._extend(gap, manhattan, bound, -1, path)
+            if found == 0:
+                return path
+            bound += found
+        return None
+
+    def _extend(self, gap: int, manhattan: int, left: int, last: int, path: list[int]) -> int:
+        """Search `left` moves ahead; if solved, fill `path` and return 0, else return how much the bound must grow."""
+        self.nodes += 1
+        if manhattan == 0:
+            return 0
+        over = 1 << 30
+        if self.nodes > MOST_NODES:
+            return over
+        tiles, columns = self._tiles, self._columns
+        for action, source in self._moves[gap]:
+            if action ^ 2 == last:
+                continue
+            tile = tiles[source]
+            row, column = divmod(tile - 1, columns)
+            after = (
+                manhattan
+                + abs(gap // columns - row)
+                + abs(gap % columns - column)
+                - abs(source // columns - row)
+                - abs(source % columns - column)
+            )
+            lacking = after - left + 1
+            if lacking <= 0:
+                tiles[gap], tiles[source] = tile, 0
+                lacking = max(0, after + self._conflicts() - left + 1)
+                if lacking == 0:
+                    path.append(action)
+                    lacking = self._extend(source, after, left - 1, action, path)
+                    if lacking == 0:
+                        return 0
+                    path.pop()
+                tiles[gap], tiles[source] = 0, tile
+            over = min(over, lacking)
+        return over
+
+    def _conflicts(self) -> int:
+        tiles, columns = self._tiles, self._columns
+        rows = (
+            _line_cost(tuple(tiles[row * columns : (row + 1) * columns]), goal)
+            for row, goal in enumerate(self._goal_rows)
+        )
+        return sum(rows) + sum(
+            _line_cost(tuple(tiles[column::columns]), goal) for column, goal in enumerate(self._goal_columns)
+        )

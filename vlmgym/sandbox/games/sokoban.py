@@ -1,0 +1,449 @@
+"""Sokoban: push all boxes onto targets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, neighbour
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.shapes import turned
+from vlmgym.sandbox.games.search import Plan, Planner, shortest_path
+from vlmgym.sandbox.games.tiles import BLACK, Tint, paint_player, paint_wall
+
+Board = tuple[str, ...]
+
+WALL, FLOOR, TARGET, BOX, STORED, PLAYER, ON_TARGET = "# .$*@+"
+WORDS: Mapping[Hashable, str] = {
+    WALL: "wall",
+    FLOOR: "floor",
+    TARGET: "target",
+    BOX: "box",
+    STORED: "box on target",
+    PLAYER: "player",
+    ON_TARGET: "player on target",
+}
+LEFT_BEHIND = {PLAYER: FLOOR, ON_TARGET: TARGET, BOX: FLOOR, STORED: TARGET}
+WITH_PLAYER = {FLOOR: PLAYER, TARGET: ON_TARGET}
+WITH_BOX = {FLOOR: BOX, TARGET: STORED}
+
+PROMPT_V1 = """\
+The image shows a Sokoban room with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. The player (blue) moves one cell per turn. Moving into a box pushes it one cell \
+further, if the cell behind it is neither wall nor box. Boxes cannot be pulled. A move that changes nothing is \
+illegal. Push all boxes (brown, green on a target) onto targets (red rings).
+Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+{form}"""
+
+_PERCEPTION = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
+
+
+class SokobanConfig(BoardConfig):
+    """Configuration of Sokoban."""
+
+    rows: int = config_field("reasoning", [6, 6, 8, 8, 9], "Rows of the room, including its outer walls.", ge=5, le=12)
+    columns: int = config_field(
+        "reasoning", [6, 6, 8, 8, 9], "Columns of the room, including its outer walls.", ge=5, le=12
+    )
+    boxes: int = config_field("reasoning", [1, 2, 2, 3, 4], "Number of boxes.", ge=1, le=4)
+
+    def model_post_init(self, context: object) -> None:
+        within = (self.rows - 2) * (self.columns - 2)
+        if within < (least := 8 * self.boxes - 4):
+            raise ValueError(
+                f"{self.boxes} boxes need at least {least} cells within the outer walls, but {self.rows} x "
+                f"{self.columns} cells have {within}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SokobanState:
+    """Rows of a room in standard Sokoban notation.
+
+    Wall `#`, floor a space, target `.`, box `$`, box on a target `*`, player `@`, player on a target `+`.
+    """
+
+    board: Board
+    variation_seed: int = 0
+
+
+class Sokoban(NamedActions, BoardGame[SokobanState, int]):
+    """Push all boxes onto targets.
+
+    Description:
+        The player moves one cell per turn. Moving into a box pushes it one cell further, if the cell behind the box is
+        free. Boxes cannot be pulled, so a wrong push can make the room unsolvable, which does not end the episode.
+        Rooms are made by pulling boxes from their targets at random, so they can always be solved.
+
+    Observation:
+        The room as an RGB image.
+
+    Action:
+        `Discrete(4)`: 0 up, 1 right, 2 down, 3 left. A move that changes nothing is illegal.
+
+    Reward:
+        1 / `boxes` for a box pushed onto a target and -1 / `boxes` for a box pushed off a target, so the score is the
+        fraction of boxes on targets; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        All boxes are on targets. Metrics: solved, boxes on targets, pushes.
+
+    Oracle:
+        Plays a shortest solution. It gives up if a push has made the room unsolvable, or if the search exceeds 500,000
+        states: never at levels 1 to 5, but in most rooms of 12 x 12 cells with 4 boxes.
+    """
+
+    name = "sokoban"
+    skills = ("planning", "search")
+    joined = True
+    verbs = ("move", "go", "push", "walk")
+    Config = SokobanConfig
+    State = SokobanState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SokobanState:
+        c = self.config
+        room = make_room(c.rows, c.columns, c.boxes, rng)
+        symbols = "".join(self._symbol(room, cell) for cell in range(c.rows * c.columns))
+        return SokobanState(self.in_rows(symbols), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SokobanState) -> tuple[int, ...]:
+        if self.ended(state) is not None:
+            return ()
+        player = _player(state.board)
+        return tuple([action for action in range(4) if _blocked(state.board, player, action) is None])
+
+    def step(self, state: SokobanState, action: int, rng: np.random.Generator) -> Step[SokobanState]:
+        self.check_named(action)
+        self.check_running(state)
+        player = _player(state.board)
+        if (reason := _blocked(state.board, player, action)) is not None:
+            raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
+        one = neighbour(player, action)
+        two = neighbour(one, action)
+        board, to = state.board, state.board[one[0]][one[1]]
+        pushed = to in (BOX, STORED)
+        gained = 0
+        if pushed:
+            beyond = board[two[0]][two[1]]
+            board = with_cell(board, two, WITH_BOX[beyond])
+            gained = (beyond == TARGET) - (to == STORED)
+            to = LEFT_BEHIND[to]
+        board = with_cell(with_cell(board, one, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
+        after = SokobanState(board, state.variation_seed)
+        return Step(after, gained / self.config.boxes, self.ended(after) is not None, {"pushed": pushed})
+
+    def ended(self, state: SokobanState) -> str | None:
+        return None if any(BOX in line for line in state.board) else "all boxes are on targets"
+
+    def best_action(self, state: SokobanState) -> int | None:
+        """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 500,000 states."""
+        return self._planner.move(state.board)
+
+    def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {
+            "solved": float(self.ended(state) is not None),
+            "boxes on targets": float(sum(line.count(STORED) for line in state.board)),
+            "pushes": float(sum(info.get("pushed", False) for info in infos)),
+        }
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        paint_sokoban_cell(canvas, WORDS[cell], angle, self.tint)
+
+    def cell_words(self, cell: Hashable) -> str:
+        return WORDS[cell]
+
+    def prompt(self, state: SokobanState) -> str:
+        return self.fill_prompt(_PERCEPTION, "up, right, down or left")
+
+    def explain(self, state: SokobanState, action: int) -> str:
+        """State where the player, boxes and targets are, and what the move does."""
+        player = _player(state.board)
+        kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
+        found = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
+        where = f"The player is at {self.where(player)}; {found}."
+        if (reason := _blocked(state.board, player, action)) is not None:
+            return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
+        to = neighbour(player, action)
+        pushes = state.board[to[0]][to[1]] in (BOX, STORED)
+        does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
+        return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
+
+    def check_state(self, state: SokobanState) -> None:
+        self.check_board_size(state.board)
+        text = "".join(state.board)
+        border = state.board[0] + state.board[-1] + "".join(line[0] + line[-1] for line in state.board)
+        if (
+            set(text) - set(WORDS)
+            or set(border) != {WALL}
+            or text.count(PLAYER) + text.count(ON_TARGET) != 1
+            or text.count(BOX) + text.count(STORED) != self.config.boxes
+            or text.count(TARGET) + text.count(STORED) + text.count(ON_TARGET) != self.config.boxes
+        ):
+            raise StateError(f"not a walled room with one player and {self.config.boxes} boxes")
+
+    @cached_property
+    def _planner(self) -> Planner[Board, int]:
+        return Planner(self._plan)
+
+    def _plan(self, board: Board) -> list[tuple[Board, int]]:
+        """Solve a room; return each board along the solution with the action to take there, or an empty list."""
+        text = "".join(board)
+        floor, targets, boxes, player = (
+            sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
+            for symbols in (" .$*@+", ".*+", "$*", "@+")
+        )
+        found = []
+        state = SokobanState(board)
+        for _, action in solve(Room(floor, targets, boxes, player.bit_length() - 1), self.config.columns) or ():
+            found.append((state.board, action))
+            state = self.step(state, action, _NO_RANDOMNESS).state
+        return found
+
+    def _symbol(self, room: Room, cell: int) -> str:
+        if not room.floor >> cell & 1:
+            return WALL
+        ground = TARGET if room.targets >> cell & 1 else FLOOR
+        if cell == room.player:
+            return WITH_PLAYER[ground]
+        return WITH_BOX[ground] if room.boxes >> cell & 1 else ground
+
+    def _places(self, board: Board, symbols: str) -> str:
+        return " ".join(map(self.where, find_cells(board, symbols)))
+
+
+_NO_RANDOMNESS = np.random.default_rng(0)
+"""Passed to `step`, which does not use it."""
+
+
+def _player(board: Board) -> Cell:
+    text = "".join(board)
+    row, column = divmod(max(text.find(PLAYER), text.find(ON_TARGET)), len(board[0]))
+    return row, column
+
+
+def _blocked(board: Board, player: Cell, action: int) -> str | None:
+    """Return why an action cannot move the player, or None if it can."""
+    row, column = neighbour(player, action)
+    to = board[row][column]
+    if to == WALL:
+        return "there is a wall"
+    if to not in (BOX, STORED):
+        return None
+    row, column = neighbour((row, column), action)
+    beyond = board[row][column]
+    return None if beyond in (FLOOR, TARGET) else f"behind the box there is {'a wall' if beyond == WALL else 'a box'}"
+
+
+# Rooms ----------------------------------------------------------------------------------------------------------------
+#
+# Random Sokoban rooms, made by pulling boxes away from their targets, so every room can be solved.
+#
+# Cells are numbered row by row, and sets of cells are bit masks.
+
+MAX_ROOMS = 5000
+"""Maximum number of attempts to make a room; rooms take 1 to 7 on average, depending on the level."""
+FLOOR_SHARE = 0.55
+"""Fraction of the cells within the outer walls that are floor."""
+PULLS = 14
+"""Number of attempted pulls, as a multiple of the number of boxes; each pulls a random box by up to `REACH` cells."""
+REACH = 4
+APART = 1.5
+"""Minimum average distance from a room's boxes to their nearest targets, in cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Floor, targets and boxes as sets of cells, and the player's cell."""
+
+    floor: int
+    targets: int
+    boxes: int
+    player: int
+
+
+@lru_cache
+def steps(columns: int) -> tuple[int, ...]:
+    """Return the change in cell number for a step in each direction, in the order of `DIRECTIONS`."""
+    return tuple(row * columns + column for row, column in STEPS)
+
+
+def reachable(player: int, free: int, columns: int) -> int:
+    """Return the set of cells that the player can walk to through `free` cells; the border must not be free."""
+    reached, before = 1 << player, 0
+    while reached != before:
+        before = reached
+        reached |= (reached << 1 | reached >> 1 | reached << columns | reached >> columns) & free
+    return reached
+
+
+def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
+    """Make a random room with no box on a target."""
+    for _ in range(MAX_ROOMS):
+        floor = _floor(rows, columns, rng)
+        cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
+        if len(cells) <= boxes:
+            continue
+        chosen = [cells[i] for i in rng.permutation(len(cells))[: boxes + 1].tolist()]
+        targets = sum(1 << cell for cell in chosen[:boxes])
+        found = _pulled(floor, targets, chosen[boxes], columns, boxes, rng)
+        if found is not None:
+            return found
+    raise GenerationError(f"sokoban: no {rows} x {columns} room with {boxes} boxes was found in {MAX_ROOMS} attempts")
+
+
+def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:
+    """Carve a connected floor by a random walk that widens its path."""
+    goal = max(6, round((rows - 2) * (columns - 2) * FLOOR_SHARE))
+    row, column = int(rng.integers(1, rows - 1)), int(rng.integers(1, columns - 1))
+    floor = 1 << row * columns + column
+    while floor.bit_count() < goal:
+        down, right = STEPS[int(rng.integers(4))]
+        for _ in range(int(rng.integers(1, 3))):
+            row, column = min(max(row + down, 1), rows - 2), min(max(column + right, 1), columns - 2)
+            beside = min(column + 1, columns - 2) if down else column
+            below = min(row + 1, rows - 2) if right else row
+            floor |= 1 << row * columns + column | 1 << below * columns + beside
+    return floor
+
+
+def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng: np.random.Generator) -> Room | None:
+    """Pull boxes at random; return the last room that has no box on a target and satisfies `APART`, or None."""
+    moves = steps(columns)
+    boxes, found = targets, None
+    drawn = rng.integers(0, (count, 4, REACH), (PULLS * count, 3)).tolist()
+    for index, direction, reach in drawn:
+        cells = _cells(boxes)
+        box, move = cells[index], moves[direction]
+        free = floor & ~boxes
+        if not _free(free, box, move):
+            continue
+        if not reachable(player, free, columns) >> box + move & 1:
+            continue
+        player = box + move
+        for _ in range(reach + 1):
+            if not free >> player + move & 1:
+                break
+            boxes ^= 1 << player - move | 1 << player
+            player += move
+            free = floor & ~boxes
+        if not boxes & targets and _distance(boxes, targets, columns) >= APART * count:
+            found = Room(floor, targets, boxes, player)
+    return found
+
+
+def _free(floor: int, cell: int, move: int) -> bool:
+    """True if a box can be pulled from a cell: the next two cells in the direction of `move` are free."""
+    return bool(floor >> cell + move & 1 and floor >> cell + 2 * move & 1)
+
+
+def _distance(boxes: int, targets: int, columns: int) -> int:
+    """Sum of the Manhattan distances from boxes to their nearest targets."""
+    goals = [divmod(cell, columns) for cell in _cells(targets)]
+    places = (divmod(cell, columns) for cell in _cells(boxes))
+    return sum(min(abs(row - r) + abs(column - c) for r, c in goals) for row, column in places)
+
+
+def _cells(mask: int) -> list[int]:
+    return [cell for cell in range(mask.bit_length()) if mask >> cell & 1]
+
+
+# Drawing --------------------------------------------------------------------------------------------------------------
+#
+# Drawing of Sokoban cells.
+
+BOX_COLOUR: Colour = (190, 120, 52)
+STORED_COLOUR: Colour = (44, 148, 72)
+RING: Colour = (206, 44, 44)
+
+
+def paint_sokoban_cell(canvas: Canvas, words: str, angle: float, tint: Tint) -> None:
+    """Paint a cell given by words such as `box on target`; `angle` does not rotate walls."""
+    side = canvas.width
+    middle = side / 2
+    if words == "wall":
+        paint_wall(canvas, tint)
+        return
+    if words == "player on target":
+        canvas.circle(middle, middle, side * 0.48, tint(RING))
+        canvas.circle(middle, middle, side * 0.41, tint((250, 246, 238)))
+    elif words.endswith("target"):
+        canvas.circle(middle, middle, side * 0.3, tint(RING))
+        canvas.circle(middle, middle, side * 0.2, tint((250, 246, 238)))
+        canvas.circle(middle, middle, side * 0.1, tint(RING))
+    if words.startswith("box"):
+        _box(canvas, tint(STORED_COLOUR if words.endswith("target") else BOX_COLOUR), angle)
+    elif words.startswith("player"):
+        paint_player(canvas, tint, angle)
+
+
+def _box(canvas: Canvas, colour: Colour, angle: float) -> None:
+    middle, dark = canvas.width / 2, blend(colour, BLACK, 0.35)
+    half = canvas.width * 0.4
+
+    def block(left: float, top: float, right: float, bottom: float, fill: Colour) -> None:
+        corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+        canvas.polygon(turned(corners, middle, middle, half, angle), fill)
+
+    block(-1, -1, 1, 1, dark)
+    block(-0.82, -0.82, 0.82, 0.82, colour)
+    for left in (-0.82, 0.82):
+        wide = -0.2 if left > 0 else 0.2
+        plank = [(left, -0.62), (left, -0.82), (left + wide, -0.82), (-left, 0.62), (-left, 0.82), (-left - wide, 0.82)]
+        canvas.polygon(turned(plank, middle, middle, half, angle), dark)
+
+
+# Oracle ---------------------------------------------------------------------------------------------------------------
+#
+# Solver for Sokoban: breadth-first search over the positions of the player and the boxes.
+#
+# Boxes are not pushed to cells from which they could never reach a target. Solutions have the fewest moves. Rooms at
+# level 5 need at most a few hundred thousand nodes.
+
+Node = tuple[int, int]
+"""Player's cell, and the boxes' cells as a bit mask."""
+
+
+def solve(room: Room, columns: int) -> Plan[Node, int] | None:
+    """Return a shortest solution, or None if none exists or the search exceeds the default limit."""
+    moves = tuple(enumerate(steps(columns)))
+    floor, targets = room.floor, room.targets
+    alive = live_cells(floor, targets, columns)
+    if room.boxes & ~alive:
+        return None
+
+    def successors(node: Node) -> Iterator[tuple[int, Node]]:
+        player, boxes = node
+        for action, move in moves:
+            to = player + move
+            if boxes >> to & 1:
+                beyond = 1 << to + move
+                if beyond & alive and not beyond & boxes:
+                    yield action, (to, boxes ^ (1 << to | beyond))
+            elif floor >> to & 1:
+                yield action, (to, boxes)
+
+    return shortest_path((room.player, room.boxes), successors, lambda node: node[1] == targets)
+
+
+@lru_cache(maxsize=1024)
+def live_cells(floor: int, targets: int, columns: int) -> int:
+    """Return the set of cells from which a single box can be pushed to a target, found by pulling boxes away."""
+    alive, frontier = targets, [cell for cell in range(targets.bit_length()) if targets >> cell & 1]
+    while frontier:
+        cell = frontier.pop()
+        for move in steps(columns):
+            to = cell + move
+            if floor >> to & 1 and floor >> to + move & 1 and not alive >> to & 1:
+                alive |= 1 << to
+                frontier.append(to)
+    return alive

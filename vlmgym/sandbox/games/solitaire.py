@@ -1,0 +1,341 @@
+"""Solitaire: play all cards onto a base card; the ranks of successive cards must differ by one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
+from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.drawing.shapes import draw_shape, turned
+
+EMPTY = ""
+MAX_DEALS = 1000
+"""Maximum number of attempts to deal; level 5 takes 1.5 on average."""
+ORACLE_NODES = 20_000
+"""Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
+
+PROMPT_V1 = """\
+The image shows a solitaire with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
+columns from {origin} at the left. The only card of the first row is the base card. In each column below, only the \
+lowest card is free. Play a free card whose rank is one above or one below that of the base card; the suit does not \
+matter, and an ace (A) is next to both 2 and king (K). The card becomes the new base card. Plan ahead to play all \
+cards; the game ends when no card can be played.
+Actions: the coordinates (row, column) of the card to play, for example {example}.
+{form}"""
+
+_PERCEPTION = (
+    "the cards, one line per row, separated by commas, each as rank and suit, for example 10 of hearts, or empty"
+)
+
+
+class SolitaireConfig(BoardConfig):
+    """Configuration of Solitaire."""
+
+    rows: int = config_field(
+        "reasoning", [3, 4, 5, 6, 6], "Rows of the board, including one for the base card.", ge=2, le=8
+    )
+    columns: int = config_field("reasoning", [3, 4, 6, 6, 8], "Columns of cards.", ge=2, le=12)
+
+    def model_post_init(self, context: object) -> None:
+        if self.cards > (most := len(DECK) - 8):
+            raise ValueError(
+                f"{self.rows - 1} x {self.columns} are {self.cards} cards, but at most {most} can be dealt"
+            )
+
+    @property
+    def cards(self) -> int:
+        """Number of cards in the columns."""
+        return (self.rows - 1) * self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class SolitaireState:
+    """Cards of a solitaire, such as `10h`.
+
+    Attributes:
+        base: The base card.
+        board: The rows below the base card, from top to bottom; an empty string where a card has been played.
+        variation_seed: Seed of the rotation, noise and clutter of tiles.
+    """
+
+    base: str
+    board: tuple[tuple[str, ...], ...]
+    variation_seed: int = 0
+
+
+class Solitaire(BoardGame[SolitaireState, Cell]):
+    """Play all cards onto the base card, as in the patience game Black Hole.
+
+    Description:
+        All cards are visible. The lowest card of a column can be played if its rank is one above or below the rank of
+        the base card; aces and kings are adjacent too. The card played becomes the new base card. Cards are dealt so
+        that all of them can be played.
+
+    Observation:
+        The base card in the first row and the columns below, as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns])`: row and column of the card, from 0; the base card is in row 0.
+
+    Reward:
+        1 / number of cards for each card played; 0 for an illegal or unparsable answer.
+
+    Episode end:
+        No card can be played. Metrics: fraction of cards played, solved.
+
+    Oracle:
+        Plays the longest sequence of cards that a search of up to 20,000 positions finds.
+    """
+
+    name = "solitaire"
+    skills = ("planning", "search")
+    criterion = Criterion("random-legal", "cards played", log=True)
+    cells_in_action = 1
+    answer_verbs = ("play",)
+    Config = SolitaireConfig
+    State = SolitaireState
+    prompt_template = PROMPT_V1
+
+    def start(self, rng: np.random.Generator) -> SolitaireState:
+        """Deal the cards of a random solution to random columns, from the lowest row upwards."""
+        rows, columns = self.config.rows - 1, self.config.columns
+        base, *cards = self._solution(rng)
+        board = [[EMPTY] * columns for _ in range(rows)]
+        places = rng.permutation(np.repeat(np.arange(columns), rows)).tolist()
+        heights = [rows] * columns
+        for card, column in zip(cards, places):
+            heights[column] -= 1
+            board[heights[column]][column] = card
+        return SolitaireState(base, tuple(map(tuple, board)), int(rng.integers(2**32)))
+
+    def legal_actions(self, state: SolitaireState) -> tuple[Cell, ...]:
+        base = rank_of(state.base)
+        free = sorted(_free(state).items())
+        return tuple([(row + 1, column) for column, (row, card) in free if fits(rank_of(card), base)])
+
+    def step(self, state: SolitaireState, action: Cell, rng: np.random.Generator) -> Step[SolitaireState]:
+        ((row, column),) = self.action_cells(action)
+        card = self.cells(state)[row][column]
+        if not row or not card:
+            raise IllegalAction(f"{self.where(action)} has no card to play")
+        if _free(state)[column] != (row - 1, card):
+            raise IllegalAction(f"the {card_words(card)} at {self.where(action)} is not the lowest card of its column")
+        if not fits(rank_of(card), rank_of(state.base)):
+            raise IllegalAction(f"the {card_words(card)} is not one rank above or below the {card_words(state.base)}")
+        after = replace(state, base=card, board=with_cell(state.board, (row - 1, column), (EMPTY,)))
+        return Step(after, 1 / self.config.cards, self.ended(after) is not None)
+
+    def ended(self, state: SolitaireState) -> str | None:
+        if self.legal_actions(state):
+            return None
+        return "no card can be played" if any(map(any, state.board)) else "all cards are played"
+
+    def best_action(self, state: SolitaireState) -> Cell | None:
+        plan = self._plan(state)
+        return (_free(state)[plan.columns[0]][0] + 1, plan.columns[0]) if plan.columns else None
+
+    def metrics(self, state: SolitaireState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        left = sum(sum(map(bool, line)) for line in state.board)
+        return {"cards played": 1 - left / self.config.cards, "solved": float(not left)}
+
+    def cells(self, state: SolitaireState) -> list[Sequence[str]]:
+        """The base card in the middle of the first row, and the columns below."""
+        columns = self.config.columns
+        first = [state.base if column == columns // 2 else EMPTY for column in range(columns)]
+        return [first, *state.board]
+
+    def cell_words(self, cell: Hashable) -> str:
+        return card_words(str(cell)) if cell else "empty"
+
+    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        if not cell:
+            canvas.rectangle(0, 0, side, side, theme.board)
+            return
+        canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
+        draw_card(canvas, str(cell), self.tint(ink_of(str(cell))), angle)
+
+    def prompt(self, state: SolitaireState) -> str:
+        return self.fill_prompt(_PERCEPTION, "(row, column)", example=self.format((self.config.rows - 1, 1)))
+
+    def explain(self, state: SolitaireState, action: Cell) -> str:
+        """State which cards can be played, and how many more can follow the chosen one."""
+        cards = self.cells(state)
+        legal = [
+            f"{card_words(cards[row][column])} at {self.where((row, column))}"
+            for row, column in self.legal_actions(state)
+        ]
+        card = card_words(cards[action[0]][action[1]])
+        free = f"On the {card_words(state.base)} I can play the {' or the '.join(legal)}."
+        follow = len(self._plan(self.step(state, action, np.random.default_rng(0)).state).columns)
+        rest = f" {follow} more can follow." if follow else ""
+        return f"{free} I play the {card}.{rest}"
+
+    def check_state(self, state: SolitaireState) -> None:
+        lines = [[EMPTY] * self.config.columns, *state.board]
+        self.check_board_size(lines)
+        cards = [card for line in state.board for card in line if card] + [state.base]
+        if unknown := [card for card in cards if card not in DECK]:
+            raise StateError(f"{unknown[0]!r} is not a card")
+        if len(set(cards)) < len(cards):
+            raise StateError("a card occurs twice")
+        if any(EMPTY in column[: sum(map(bool, column))] for column in zip(*state.board)):
+            raise StateError("a card lies below an empty cell")
+
+    def _plan(self, state: SolitaireState) -> LongestPlan:
+        columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))
+        return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
+
+    def _solution(self, rng: np.random.Generator) -> list[str]:
+        """Draw the base card and a sequence of cards; each card can be played on the one before."""
+        for _ in range(MAX_DEALS):
+            deck = rng.permutation(DECK).tolist()
+            left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
+            rank = int(rng.integers(len(RANKS)))
+            drawn = [left[rank].pop()]
+            while len(drawn) <= self.config.cards:
+                near = [(rank + step) % len(RANKS) for step in (1, -1)]
+                weights = np.array([len(left[each]) for each in near], float)
+                if not weights.any():
+                    break
+                rank = int(rng.choice(near, p=weights / weights.sum()))
+                drawn.append(left[rank].pop())
+            else:
+                return drawn
+        raise GenerationError(f"solitaire: {self.config.cards} cards could not be dealt in {MAX_DEALS} attempts")
+
+
+def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:
+    """Map each non-empty column to its lowest card: the row in `state.board`, and the card."""
+    free = {}
+    for row, line in enumerate(state.board):
+        for column, card in enumerate(line):
+            if card:
+                free[column] = row, card
+    return free
+
+
+# Cards ----------------------------------------------------------------------------------------------------------------
+#
+# Playing cards: names, ranks and drawing. A card is its rank plus the first letter of its suit, such as `10h`.
+
+RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
+SUITS: Mapping[str, str] = {"s": "spades", "h": "hearts", "d": "diamonds", "c": "clubs"}
+DECK = tuple(rank + suit for rank in RANKS for suit in SUITS)
+RED: Colour = (200, 24, 30)
+BLACK: Colour = (28, 30, 36)
+_STEM = [(-0.12, 0.2), (0.12, 0.2), (0.34, 1.0), (-0.34, 1.0)]
+
+
+def rank_of(card: str) -> int:
+    """Rank of a card, from 0 for an ace to 12 for a king."""
+    return RANKS.index(card[:-1])
+
+
+def card_words(card: str) -> str:
+    """Name a card: `10 of hearts`."""
+    return f"{card[:-1]} of {SUITS[card[-1]]}"
+
+
+def ink_of(card: str) -> Colour:
+    """Colour of a card's suit."""
+    return RED if card[-1] in "hd" else BLACK
+
+
+def draw_card(canvas: Canvas, card: str, ink: Colour, angle: float) -> None:
+    """Draw rank and suit of a card, rotated by `angle` degrees, onto a square canvas that shows a blank card."""
+    side = canvas.width
+    (rank_x, rank_y), (suit_x, suit_y) = turned([(0, -0.21), (0, 0.25)], side / 2, side / 2, side, angle)
+    canvas.text(card[:-1], rank_x, rank_y, side * 0.4, ink, max_width=side * 0.72, angle=angle)
+    _draw_suit(canvas, card[-1], suit_x, suit_y, side * 0.19, ink, angle)
+
+
+def _draw_suit(canvas: Canvas, suit: str, x: float, y: float, radius: float, ink: Colour, angle: float) -> None:
+    if suit in "hd":
+        draw_shape(canvas, {"h": "heart", "d": "diamond"}[suit], x, y, radius, ink, angle)
+        return
+    canvas.polygon(turned(_STEM, x, y, radius, angle), ink)
+    if suit == "s":
+        draw_shape(canvas, "heart", *turned([(0, -0.12)], x, y, radius, angle)[0], radius * 0.95, ink, angle + 180)
+        return
+    for leaf_x, leaf_y in turned([(0, -0.52), (-0.52, 0.18), (0.52, 0.18)], x, y, radius, angle):
+        canvas.circle(leaf_x, leaf_y, radius * 0.46, ink)
+
+
+# Oracle ---------------------------------------------------------------------------------------------------------------
+#
+# Search for the order that plays the most cards, with a limit on the number of positions.
+
+RANK_COUNT = 13
+
+
+class LongestPlan(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        columns: Columns to play from, in order.
+        nodes: Number of positions searched.
+        exact: True if the search has shown that the plan is as long as possible.
+    """
+
+    columns: tuple[int, ...]
+    nodes: int
+    exact: bool
+
+
+def fits(rank: int, base: int) -> bool:
+    """True if a card can be played: its rank is one above or below `base`; aces and kings are adjacent."""
+    return (rank - base) % RANK_COUNT in (1, RANK_COUNT - 1)
+
+
+@lru_cache(maxsize=4096)
+def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> LongestPlan:
+    """Search depth-first for a plan that plays the most cards.
+
+    Args:
+        columns: Ranks in each column; the last is played first.
+        base: Rank of the base card.
+        nodes: Maximum number of positions to search.
+    """
+    total = sum(map(len, columns))
+    seen: set[tuple[tuple[int, ...], int]] = set()
+    best: tuple[int, ...] = ()
+    heights, path = list(map(len, columns)), list[int]()
+    waiting = [_moves(columns, heights, base)]
+    searched = 1
+    while waiting:
+        if waiting[-1] and searched < nodes:
+            column = waiting[-1].pop()
+            heights[column] -= 1
+            key = tuple(heights), columns[column][heights[column]]
+            if key in seen:
+                heights[column] += 1
+                continue
+            seen.add(key)
+            searched += 1
+            path.append(column)
+            if len(path) > len(best):
+                best = tuple(path)
+                if len(best) == total:
+                    return LongestPlan(best, searched, True)
+            waiting.append(_moves(columns, heights, key[1]))
+            continue
+        waiting.pop()
+        if path:
+            heights[path.pop()] += 1
+    return LongestPlan(best, searched, searched < nodes)
+
+
+def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:
+    """List the columns that can be played, sorted by their number of cards; the search tries the last one first."""
+    found = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
+    return sorted(found, key=lambda column: heights[column])

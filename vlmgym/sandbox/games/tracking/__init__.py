@@ -1,1 +1,0 @@
-"""Tracking: follow moving balls over several images."""
