@@ -206,6 +206,14 @@ FAULTS = [
         respond=lambda self, state, action: response_format.compose("2, 2", "", self.format(action)),
     ),
     fault("prompt", "does not mention <perception>", "ShortPrompt", prompt=lambda self, state: "Play!"),
+    *(
+        fault("cells", message, title, cells=cells)
+        for title, message, cells in (
+            ("MissingRow", "3 rows of 4 cells, expected 4 rows of 4", lambda self, state: state.board[1:]),
+            ("ExtraRow", "5 rows of 4 cells", lambda self, state: (*state.board, state.board[0])),
+            ("ShortRow", "4 rows of 3 or 4 cells", lambda self, state: (*state.board[1:], state.board[0][1:])),
+        )
+    ),
     fault(
         "images",
         "float32, not uint8",
@@ -269,6 +277,28 @@ def test_check_game_notes_what_was_not_reached() -> None:
     assert [note.partition(" of ")[0] for note in notes] == ["end", "oracle"]
     assert "500 random moves reached no end with the seeds 0, 3" in notes[0]
     assert "best_action returned no action" in notes[1]
+
+
+def test_check_game_reports_all_failures() -> None:
+    class Faulty(Game2048):
+        """Plays an illegal action, draws blank images and has a short prompt."""
+
+        name = "faulty"
+
+        def best_action(self, state):
+            return 7
+
+        def prompt(self, state):
+            return "Play!"
+
+        def draw(self, state):
+            return np.zeros((3, 3, 3), np.uint8)
+
+    with pytest.raises(AssertionError) as caught:
+        check_game(Faulty, levels=[(1, 1), (3, 3)], seeds=(0,))
+    failed = [line.partition(" fails for Faulty(")[0] for line in str(caught.value).splitlines()]
+    assert {"oracle", "prompt", "images", "determinism_over_processes"} <= set(failed)
+    assert len(failed) == len(set(failed))
 
 
 def test_check_game_accepts_ids_classes_and_games() -> None:

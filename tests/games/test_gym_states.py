@@ -20,7 +20,7 @@ from vlmgym.rollout.runner import evaluate
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.gym.live import Moves
-from vlmgym.testing.transcript import transcript
+from vlmgym.testing import transcript
 
 
 @settings(max_examples=30, deadline=None)

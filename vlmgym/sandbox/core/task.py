@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, truncate
-from vlmgym.sandbox.core.config import LIST, setting
-from vlmgym.sandbox.core.degradation import DegradedConfig
+from vlmgym.sandbox.core.config import LIST, DegradedConfig, setting
 from vlmgym.sandbox.core.game import OWN_DATA, ActionT, Game, ImageArray, Step
 from vlmgym.sandbox.core.spaces import LineSpace
 from vlmgym.sandbox.datasets.images import letterbox

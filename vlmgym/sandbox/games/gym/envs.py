@@ -18,8 +18,7 @@ from gymnasium.wrappers import StickyAction
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error, first_line
-from vlmgym.sandbox.core.config import LIST, GameConfig, parse_config_fields, setting
-from vlmgym.sandbox.core.degradation import DegradedConfig
+from vlmgym.sandbox.core.config import LIST, DegradedConfig, GameConfig, parse_config_fields, setting
 
 
 class GymConfig(DegradedConfig):

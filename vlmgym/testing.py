@@ -1,0 +1,762 @@
+"""Conformance tests for games::
+
+    from vlmgym.testing import check_game
+    check_game(MyGame)
+
+or, with one pytest test per check::
+
+    @pytest.mark.parametrize("check", CHECKS, ids=check_name)
+    def test_my_game(check):
+        run_check(check, MyGame(), seeds=(0, 1))
+
+Games are checked in states reached by seeded random play; oracles are also checked in states that they reach
+themselves. A failure names the check, the game and the fault. `check_game` and `run_check` return notes about what
+could not be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import is_dataclass
+from functools import partial
+from itertools import combinations, count, islice, product
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, StateError, UsageError, WorkerError
+from vlmgym.sandbox.core import response_format
+from vlmgym.sandbox.core.board_game import BoardGame
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.game import Game, Step
+from vlmgym.sandbox.core.reward import Outcome, score_action, score_response
+from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.sandbox.registry import game_class, game_ids, make_game
+from vlmgym.workers.process import WorkerProcess, receive_value
+
+# Play -----------------------------------------------------------------------------------------------------------------
+
+AnyGame = Game[Any, Any]
+Seeds = Sequence[int]
+
+TURNS = 8
+"""Maximum number of moves to play per seed."""
+ACTIONS = 300
+"""Maximum number of actions to try in a state."""
+MAX_TURNS_TO_END = 500
+"""Maximum number of random moves to reach a final state."""
+
+
+def at_level(game: str | type[AnyGame], perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
+    """Create a game at these levels from its id, or from its class, which need not be registered."""
+    if isinstance(game, str):
+        return make_game(game, perception, reasoning, **overrides)
+    return game(game.Config.at(perception, reasoning, **overrides))
+
+
+def same_game_again(game: AnyGame) -> AnyGame:
+    """Create another game object with the same config, without cached data."""
+    return type(game)(game.config)
+
+
+def walk(game: AnyGame, seed: int) -> Iterator[Any]:
+    """Yield the states of an episode of random legal moves."""
+    chooser, rng = np.random.default_rng([seed, 2]), np.random.default_rng(seed)
+    state = game.start(rng)
+    yield state
+    for _ in range(TURNS):
+        if (action := choose(game, state, chooser)) is None:
+            return
+        state = game.step(state, action, rng).state
+        yield state
+
+
+def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
+    """Yield the states of one random episode per seed."""
+    for seed in seeds:
+        yield from walk(game, seed)
+
+
+def find_final_state(game: AnyGame, seed: int) -> Any:
+    """Return a final state reached by random play, or None."""
+    chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
+    state = game.start(rng)
+    for _ in range(MAX_TURNS_TO_END):
+        if game.ended(state) is not None:
+            return state
+        if (action := choose(game, state, chooser)) is None:
+            return None
+        state = game.step(state, action, rng).state
+    return None
+
+
+def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
+    """Choose a random legal action; None in a final state."""
+    legal = legal_actions(game, state)
+    return legal[int(chooser.integers(len(legal)))] if legal else None
+
+
+def legal_actions(game: AnyGame, state: Any) -> list[Any]:
+    """List the legal actions, or sample the action space if the game does not list them."""
+    listed = game.legal_actions(state)
+    return list(islice(sample_actions(game), 50)) if listed is None else list(listed)
+
+
+def sample_actions(game: AnyGame) -> Iterator[Any]:
+    """Yield all actions of a small space, or samples of a large one."""
+    space = game.action_space
+    if isinstance(space, spaces.Discrete) and space.n <= ACTIONS:
+        yield from range(int(space.start), int(space.start + space.n))
+    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() <= ACTIONS:
+        yield from product(*map(range, space.nvec.tolist()))
+    else:
+        rng = np.random.default_rng(0)
+        for _ in range(ACTIONS):
+            yield game.random_action(rng)
+
+
+def actions_out_of_range(game: AnyGame) -> list[Any]:
+    """Return actions outside a discrete space, such as -1, which is a valid index in Python but not an action.
+
+    Other spaces give an empty list.
+    """
+    space = game.action_space
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start) - 1, int(space.start + space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        inside = [0] * space.nvec.size
+        edges = [(i, beyond) for i, n in enumerate(space.nvec.tolist()) for beyond in (-1, n, 10**6)]
+        return [(*inside[:i], beyond, *inside[i + 1 :]) for i, beyond in edges]
+    return []
+
+
+def in_space(game: AnyGame, action: Any) -> bool:
+    """Return whether an action has the right type and is in the action space."""
+    try:
+        fits = game.to_action(action) == action
+    except UsageError:
+        return False
+    return fits and game.action_space.contains(np.asarray(action) if isinstance(action, tuple) else action)
+
+
+def accepts(game: AnyGame, state: Any, action: Any) -> bool:
+    """Return whether `step` accepts an action."""
+    try:
+        game.step(state, action, np.random.default_rng(0))
+    except IllegalAction:
+        return False
+    return True
+
+
+def observation(game: AnyGame, state: Any) -> Any:
+    """Return the images of a state in the form of the observation space."""
+    images = game.images(state)
+    return images[0] if len(images) == 1 else tuple(images)
+
+
+def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
+    """Play random actions, legal and illegal, and return everything that the seed determines."""
+    chooser = np.random.default_rng([seed, 1])
+    episode: Episode[Any, Any] = Episode(game, seed)
+    shown = [_facts(game, episode.state)]
+    infos: list[Mapping[str, Any]] = []
+    for turn in range(TURNS):
+        if episode.ended is not None:
+            break
+        action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
+        shown.append(act_and_describe(episode, action))
+        infos.append(json.loads(shown[-1]["info"]))
+        shown[-1]["metrics"] = dict(game.metrics(episode.state, infos))
+    return shown
+
+
+def transcripts(game: type[AnyGame], config: str, seeds: Seeds) -> list[list[dict[str, Any]]]:
+    """Return the transcripts of several seeds; called in another process, with the config as JSON."""
+    made = game(game.Config.model_validate_json(config))
+    return [transcript(made, seed) for seed in seeds]
+
+
+def act_and_describe(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
+    """Play an action and describe all its effects."""
+    scored = episode.act(action)
+    return {
+        "action": repr(action),
+        "reward": scored.total,
+        "outcome": scored.outcome.value,
+        "feedback": scored.feedback,
+        "terminated": scored.terminated,
+        "info": json.dumps(dict(scored.info)),
+        "generator": repr(episode.rng.bit_generator.state),
+        **_facts(episode.game, episode.state),
+    }
+
+
+def _facts(game: AnyGame, state: Any) -> dict[str, Any]:
+    return {
+        "state": game.to_json(state),
+        "legal actions": repr(legal_actions(game, state)),
+        "end": game.ended(state),
+        "description": game.describe(state),
+        "prompt": game.prompt(state),
+        "pixels": digest(game, state),
+    }
+
+
+def digest(game: AnyGame, state: Any) -> tuple[str, ...]:
+    """Hash the images of a state."""
+    return tuple(
+        hashlib.sha256(repr((p.shape, p.dtype)).encode() + p.tobytes()).hexdigest() for p in game.images(state)
+    )
+
+
+def assert_same(expected: Any, got: Any, where: str) -> None:
+    """Assert that two nested values are equal, naming the first difference; a missing key counts as None."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key in {**expected, **got}:
+            assert_same(expected.get(key), got.get(key), f"{where}, {key}")
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for index, (one, other) in enumerate(zip(expected, got)):
+            assert_same(one, other, f"{where}, {index}")
+    else:
+        assert expected == got, f"{where}: {expected!r} differs from {got!r}"
+
+
+# Class and config -----------------------------------------------------------------------------------------------------
+
+
+def check_identity(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the id, if registered, refers to this class, and that the class has a docstring and frozen states.
+
+    Games with the same config must be equal.
+    """
+    found = type(game)
+    if game.id in game_ids():
+        assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
+    assert (found.__dict__.get("__doc__") or "").strip(), "the class has no docstring"
+    frozen = is_dataclass(found.State) and found.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert frozen, f"the state type {found.State.__name__} is not a frozen dataclass"
+    assert found(game.config) == game, "two games with the same config are not equal"
+
+
+def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
+    """Check that every config field is declared with `config_field` or `setting`, and that configs are frozen."""
+    game.Config.field_difficulties()
+    assert game.config.model_config.get("frozen"), "the config is not frozen"
+
+
+def check_levels(game: AnyGame, seeds: Seeds) -> None:
+    """Check that both difficulties have five different levels, and that all 25 pairs have states that can be drawn."""
+    for difficulty in DIFFICULTIES:
+        configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
+        equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]
+        assert not equal, f"levels {', '.join(equal)} of {difficulty} are equal, but all five must differ"
+    for perception, reasoning in product(LEVELS, LEVELS):
+        made = at_level(type(game), perception, reasoning, size=game.config.size)
+        state = made.start(np.random.default_rng(seeds[0]))
+        assert made.observation_space.contains(observation(made, state)), (
+            f"at levels {perception} and {reasoning} the image is not in the observation space"
+        )
+
+
+# Randomness -----------------------------------------------------------------------------------------------------------
+
+
+def check_determinism(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the same seed and actions give the same episode in any game object with the same config."""
+    for seed in seeds:
+        assert_same(transcript(game, seed), transcript(same_game_again(game), seed), f"seed {seed}, played twice")
+
+
+def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
+    """Check that a new process, with another hash seed, gives the same states, rewards, text and pixels."""
+    assert "<locals>" not in type(game).__qualname__, (
+        "a class defined in a function cannot be imported by another process"
+    )
+    with closing(WorkerProcess(_make_handler)) as worker:
+        try:
+            worker.send(worker.pack(type(game), game.config.model_dump_json(), list(seeds)))
+            others = receive_value(worker)
+        except (UsageError, WorkerError) as error:
+            raise AssertionError(
+                "another process could not import the game: define it at module level, and call check_game "
+                'under `if __name__ == "__main__":` in a script'
+            ) from error
+    for seed, other in zip(seeds, others):
+        assert_same(transcript(game, seed), other, f"seed {seed}, played in two processes")
+
+
+def _make_handler() -> Callable[..., list[list[dict[str, Any]]]]:
+    return transcripts
+
+
+def check_seeds(game: AnyGame, seeds: Seeds) -> None:
+    """Check that 8 seeds do not all give the same episode when the first legal action is played each time."""
+    episodes = set()
+    for seed in range(8):
+        episode: Episode[Any, Any] = Episode(game, seed)
+        states = [game.to_json(episode.state)]
+        while episode.turn < 3 and episode.ended is None:
+            episode.act(legal_actions(game, episode.state)[0])
+            states.append(game.to_json(episode.state))
+        episodes.add(tuple(states))
+        if len(episodes) > 1:
+            return
+    raise AssertionError("8 different seeds give the same episode")
+
+
+def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
+    """Check that random actions depend only on the generator, and are in the action space."""
+    for seed in seeds:
+        drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
+        assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"
+        for action in drawn:
+            assert in_space(game, action), f"the random action {action!r} is not in {game.action_space}"
+
+
+def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
+    """Check that no method uses the global random state of `random` or `numpy.random`."""
+    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - compared, not used
+    again = same_game_again(game)
+    transcript(again, seeds[0])
+    for state in islice(walk(again, seeds[0]), 3):
+        again.best_action(state)
+        again.key_action(state, "up")
+        for action in legal_actions(again, state)[:5]:
+            score_response(again, state, again.respond(state, action), np.random.default_rng(0))
+    after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    assert before[0] == after[0], "a method uses the global state of random"
+    assert before[1] == after[1], "a method uses the global state of numpy.random"
+
+
+# States as values -----------------------------------------------------------------------------------------------------
+
+
+def check_json_round_trip(game: AnyGame, seeds: Seeds) -> None:
+    """Check that states survive JSON unchanged, and that invalid text raises `StateError`."""
+    for state in sample_states(game, seeds):
+        text = game.to_json(state)
+        assert "\n" not in text, f"the JSON of a state has several lines: {text!r}"
+        back = game.from_json(text)
+        assert back == state, f"{state!r} becomes {back!r} through JSON"
+        assert game.to_json(back) == text, f"the JSON of {state!r} changes from {text} to {game.to_json(back)}"
+        assert hash(back) == hash(state), f"{state!r} and its copy from JSON are equal but their hashes differ"
+    for text in ("", "nonsense", "null", "[]", '{"no such field": 1}'):
+        try:
+            state = game.from_json(text)
+        except StateError:
+            continue
+        raise AssertionError(f"from_json reads {text!r} as the state {state!r}")
+
+
+def check_restored_episode(game: AnyGame, seeds: Seeds) -> None:
+    """Check that an episode restored from JSON continues exactly as the original."""
+    for seed in seeds:
+        original: Episode[Any, Any] = Episode(game, seed)
+        chooser, other = np.random.default_rng(seed), same_game_again(game)
+        for turn in range(TURNS):
+            stored = original.snapshot().model_dump_json()
+            copy: Episode[Any, Any] = Episode.restore(other, Snapshot.model_validate_json(stored))
+            action = choose(game, original.state, chooser)
+            if action is None:
+                break
+            expected, got = (act_and_describe(episode, action) for episode in (original, copy))
+            assert_same(expected, got, f"seed {seed}, turn {turn}, restored from a snapshot")
+
+
+def check_purity(game: AnyGame, seeds: Seeds) -> None:
+    """Check that no method changes the state or the config, and that the order of calls does not matter."""
+    for state in sample_states(game, seeds):
+        text, config = game.to_json(state), game.config.model_dump_json()
+        methods: list[Callable[[Any], Any]] = [
+            game.legal_actions,
+            game.ended,
+            game.describe,
+            game.prompt,
+            partial(game.metrics, infos=()),
+            partial(digest, game),
+            partial(_sampled_steps, game),
+        ]
+        first = [method(state) for method in methods]
+        second = [method(state) for method in reversed(methods)][::-1]
+        assert_same(first, second, f"methods called in a different order on {text}")
+        assert game.to_json(state) == text, f"a method changed the state {text} to {game.to_json(state)}"
+        assert game.config.model_dump_json() == config, "a method changed the config"
+
+
+def _sampled_steps(game: AnyGame, state: Any) -> list[str]:
+    """Return the state after each of up to five legal actions, as JSON."""
+    legal = legal_actions(game, state)[:5]
+    return [game.to_json(game.step(state, action, np.random.default_rng(0)).state) for action in legal]
+
+
+# Rules ----------------------------------------------------------------------------------------------------------------
+
+ORACLE_TURNS = 10
+"""Maximum number of oracle moves per seed."""
+
+
+def check_types(game: AnyGame, seeds: Seeds) -> None:
+    """Check the types of the methods' return values, on which the other checks rely."""
+    rng = np.random.default_rng(seeds[0])
+    state = game.start(rng)
+    _check_type("start", state, game.State)
+    _check_type("prompt", game.prompt(state), str)
+    _check_type("describe", game.describe(state), str)
+    _check_type("ended", game.ended(state), str, NoneType)
+    listed = game.legal_actions(state)
+    _check_type("legal_actions", listed, Sequence, NoneType)
+    for action in legal_actions(game, state)[:1]:
+        assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
+        step = game.step(state, action, rng)
+        _check_type("step", step, Step)
+        _check_type("step", step.state, game.State)
+        _check_type("step", step.reward, float)
+        _check_type("step", step.terminated, bool)
+
+
+def _check_type(method: str, value: object, *types: type[Any]) -> None:
+    accepted = " or ".join(each.__name__ for each in types)
+    assert isinstance(value, types), f"{method} returns {value!r}, expected {accepted}"
+
+
+def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
+    """Check that `step` accepts legal actions, and rejects all others, inside and outside the action space."""
+    for state in sample_states(game, seeds):
+        listed, legal = game.legal_actions(state), legal_actions(game, state)
+        assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
+        for action in legal[:ACTIONS]:
+            assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
+            back = game.to_action(json.loads(json.dumps(action)))
+            assert back == action, f"the action {action!r} becomes {back!r} through JSON"
+        named = set(legal)
+        for action in [*legal[:ACTIONS], *sample_actions(game), *actions_out_of_range(game)]:
+            accepted = accepts(game, state, action)
+            expected = in_space(game, action) if listed is None else action in named
+            assert accepted == expected, (
+                f"step {'accepts' if accepted else 'rejects'} {action!r}, which is "
+                f"{'in' if expected else 'not in'} legal_actions, in {game.to_json(state)}"
+            )
+
+
+def check_illegal_actions(game: AnyGame, seeds: Seeds) -> None:
+    """Check that an illegal action raises an error with a reason, and does not use the random generator."""
+    for state in sample_states(game, seeds):
+        for action in [*islice(sample_actions(game), 50), *actions_out_of_range(game)]:
+            rng = np.random.default_rng(0)
+            before = repr(rng.bit_generator.state)
+            try:
+                game.step(state, action, rng)
+            except IllegalAction as error:
+                reason = str(error)
+            else:
+                continue
+            assert reason, f"step rejects {action!r} without a reason"
+            assert repr(rng.bit_generator.state) == before, f"the illegal action {action!r} used the generator"
+
+
+def check_steps(game: AnyGame, seeds: Seeds) -> None:
+    """Check that rewards are finite, `info` is JSON, and `terminated` agrees with `ended`."""
+    for state in sample_states(game, seeds):
+        for action in legal_actions(game, state)[:20]:
+            step = game.step(state, action, np.random.default_rng(0))
+            where = f"step {action!r} in {game.to_json(state)}"
+            assert isinstance(step.reward, float), f"{where} returns the reward {step.reward!r}, which is not a float"
+            assert math.isfinite(step.reward), f"{where} returns the reward {step.reward}"
+            ended = game.ended(step.state)
+            assert step.terminated is (ended is not None), (
+                f"{where} returns terminated={step.terminated!r}, but ended returns {ended!r}"
+            )
+            info = dict(step.info)
+            assert json.loads(json.dumps(info)) == info, f"{where} returns an info that JSON changes: {info!r}"
+
+
+def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
+    """Check that states have legal actions until the end, and that final states have none and reject all actions."""
+    unreached = []
+    for state in sample_states(game, seeds):
+        reason, legal = game.ended(state), game.legal_actions(state)
+        assert reason is None or reason.strip(), f"ended returns an empty reason in {game.to_json(state)}"
+        assert (reason is None) == (legal is None or len(legal) > 0), (
+            f"ended returns {reason!r}, but the legal actions are {legal}, in {game.to_json(state)}"
+        )
+    for seed in seeds:
+        end = find_final_state(game, seed)
+        if end is None:
+            unreached.append(str(seed))
+            continue
+        text = game.to_json(end)
+        assert game.legal_actions(end) in ([], ()), f"the final state {text} has legal actions"
+        for action in islice(sample_actions(game), 50):
+            assert not accepts(game, end, action), f"step accepts {action!r} in the final state {text}"
+        try:
+            score_action(game, end, next(sample_actions(game)), np.random.default_rng(0))
+        except EpisodeEnded:
+            pass
+        else:
+            raise AssertionError(f"an action can be scored in the final state {text}")
+    note = f"{MAX_TURNS_TO_END} random moves reached no end with the seeds {', '.join(unreached)}"
+    return [note] if unreached else []
+
+
+def check_metrics(game: AnyGame, seeds: Seeds) -> None:
+    """Check that metrics are finite numbers or strings after every turn, and unchanged if `info` comes from JSON."""
+    for seed in seeds:
+        chooser = np.random.default_rng([seed, 1])
+        episode: Episode[Any, Any] = Episode(game, seed)
+        infos: list[Mapping[str, Any]] = []
+        for turn in count():
+            metrics = dict(game.metrics(episode.state, tuple(infos)))
+            for name, value in metrics.items():
+                if isinstance(value, str):
+                    continue
+                assert isinstance(value, float | int), f"the metric {name} is {value!r}, expected a number or a string"
+                assert math.isfinite(value), f"the metric {name} is {value!r}"
+            stored = json.loads(json.dumps([dict(info) for info in infos]))
+            again = dict(game.metrics(episode.state, stored))
+            assert_same(metrics, again, f"metrics from JSON, seed {seed}, turn {turn}")
+            action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
+            if turn == TURNS or episode.ended is not None or action is None:
+                break
+            infos.append(episode.act(action).info)
+
+
+def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
+    """Check that the oracle plays legally and deterministically, including in states that it reaches itself."""
+    found = False
+    for seed in seeds:
+        for state in islice(walk(game, seed), 3):
+            if game.ended(state) is None:
+                found |= _checked_oracle(game, state) is not None
+        rng = np.random.default_rng(seed)
+        state = game.start(rng)
+        for _ in range(ORACLE_TURNS):
+            if game.ended(state) is not None or (best := _checked_oracle(game, state)) is None:
+                break
+            state = game.step(state, best, rng).state
+    return [] if found else ["best_action returned no action in any state"]
+
+
+def _checked_oracle(game: AnyGame, state: Any) -> Any:
+    """Check the oracle in one state, and return its action, or None if it has none."""
+    text = game.to_json(state)
+    best = game.best_action(state)
+    assert game.to_json(state) == text, f"the oracle changed the state {text}"
+    assert best is None or accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
+    again = same_game_again(game).best_action(state)
+    assert again == best, f"the oracle plays {best!r}, then {again!r} in {text}"
+    return best
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+DOUBTFUL = ("{0} or {0}", "{0} {0}", "not {0}", "maybe {0}", "{0}?", "{0}...", "~~{0}~~")
+"""Answers that mention an action without clearly choosing it; `{0}` is the formatted action."""
+
+
+def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
+    """Check that `parse` inverts `format`, and raises `ParseError` for malformed or ambiguous responses."""
+    for action in sample_actions(game):
+        text = game.format(action)
+        back = game.parse_answer(text)
+        assert back == action, f"the action {action!r} is formatted as {text!r}, which is parsed as {back!r}"
+        response = response_format.compose("", "", text)
+        assert game.parse(response) == action, f"{response!r} is not parsed as {action!r}"
+        answer = response_format.answer_only(text)
+        for wrong in (text, answer * 2, f"<answer>{text}", f"<think>{answer}"):
+            _assert_unparsable(game, wrong)
+        if not isinstance(game.action_space, spaces.Text):
+            for doubtful in DOUBTFUL:
+                _assert_unparsable(game, response_format.answer_only(doubtful.format(text)))
+    for answer in ("", "   ", "9" * 5000):
+        _assert_unparsable(game, f"<answer>{answer}</answer>")
+    if not isinstance(game.action_space, spaces.Text):
+        for answer in ("no action at all", "<answer>", "\u00b9", "\x00"):
+            _assert_unparsable(game, f"<answer>{answer}</answer>")
+
+
+def check_responses(game: AnyGame, seeds: Seeds) -> None:
+    """Check that `respond` gives a response that plays the action with perfect format and perception."""
+    for state in sample_states(game, seeds):
+        if game.ended(state) is not None:
+            continue
+        legal = legal_actions(game, state)
+        for action in [*legal[:5], *islice(sample_actions(game), 5)]:
+            response = game.respond(state, action)
+            scored = score_response(game, state, response, np.random.default_rng(0))
+            assert scored.action == action, f"{response!r} plays {scored.action!r}, not {action!r}"
+            played = scored.outcome is Outcome.PLAYED
+            assert played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
+            assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
+            assert scored.perception in (None, (1.0, 1.0)), f"the perception of {response!r} scores {scored.perception}"
+
+
+def check_prompt(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the prompt names all sections of a response."""
+    for state in sample_states(game, seeds):
+        prompt = game.prompt(state)
+        for section in response_format.SECTIONS:
+            assert f"<{section}>" in prompt, f"the prompt does not mention <{section}>: {prompt!r}"
+
+
+def _assert_unparsable(game: AnyGame, response: str) -> None:
+    try:
+        action = game.parse(response)
+    except ParseError as error:
+        reason = str(error)
+    else:
+        raise AssertionError(f"parse reads {response[:80]!r} as the action {action!r}")
+    assert reason, f"parse rejects {response[:80]!r} without a reason"
+
+
+# Images ---------------------------------------------------------------------------------------------------------------
+
+
+def check_images(game: AnyGame, seeds: Seeds) -> None:
+    """Check that images are uint8 RGB with the declared shapes, and that writing into one does not change the next."""
+    for state in islice(sample_states(game, seeds), 4):
+        images = game.images(state)
+        shapes = [image.shape for image in images]
+        assert shapes == list(game.image_shapes), f"draw returns shapes {shapes}, expected {game.image_shapes}"
+        for image in images:
+            assert image.dtype == np.uint8, f"the image is {image.dtype}, not uint8"
+            assert image.ndim == 3, f"the image has {image.ndim} axes, not 3"
+            assert image.shape[2] == 3, f"the image has {image.shape[2]} channels, not 3"
+        assert game.observation_space.contains(observation(game, state)), (
+            f"images of shapes {[p.shape for p in images]} are not in {game.observation_space}"
+        )
+        before = digest(game, state)
+        for image in images:
+            if image.flags.writeable:
+                image[...] = 255 - image
+        assert digest(game, state) == before, "writing into an image changes the next image"
+        assert digest(same_game_again(game), state) == before, f"two games draw {game.to_json(state)} differently"
+
+
+def check_cells(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the cells of a grid game have the configured rows and columns."""
+    if not isinstance(game, BoardGame):
+        return
+    rows, columns = game.config.rows, game.config.columns
+    for state in sample_states(game, seeds):
+        lengths = [len(row) for row in game.cells(state)]
+        assert lengths == [columns] * rows, (
+            f"cells returns {len(lengths)} rows of {' or '.join(map(str, sorted(set(lengths))))} cells, expected "
+            f"{rows} rows of {columns}, in {game.to_json(state)}"
+        )
+
+
+def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
+    """Check that states with different descriptions have different images."""
+    seen: dict[tuple[str, ...], str] = {}
+    for state in sample_states(game, seeds):
+        description = game.describe(state)
+        assert description.strip(), f"the description of {game.to_json(state)} is empty"
+        other = seen.setdefault(digest(game, state), description)
+        assert other == description, f"one image has two descriptions, {other!r} and {description!r}"
+
+
+def check_environment(game: AnyGame, seeds: Seeds) -> None:
+    """Check that Gymnasium's environment checker accepts the environment without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(GameEnv(game), skip_render_check=True)  # other render modes require a registered id
+
+
+# All checks -----------------------------------------------------------------------------------------------------------
+
+__all__ = ["CHECKS", "CLASS_CHECKS", "GAME_CHECKS", "Check", "check_game", "check_name", "run_check"]
+
+Check = Callable[[AnyGame, Seeds], list[str] | None]
+"""A check raises `AssertionError` if the game has a fault, and returns notes about what could not be checked."""
+
+CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_types, check_config_fields, check_levels)
+"""Checks of a game class, which `check_game` runs at the first level only."""
+
+GAME_CHECKS: tuple[Check, ...] = (
+    check_determinism,
+    check_determinism_over_processes,
+    check_seeds,
+    check_random_actions,
+    check_global_random_state,
+    check_json_round_trip,
+    check_restored_episode,
+    check_purity,
+    check_legal_actions,
+    check_illegal_actions,
+    check_steps,
+    check_end,
+    check_metrics,
+    check_oracle,
+    check_format_and_parse,
+    check_responses,
+    check_prompt,
+    check_cells,
+    check_images,
+    check_image_and_description,
+    check_environment,
+)
+"""Checks of a game object, which `check_game` runs at every level."""
+
+CHECKS: tuple[Check, ...] = (*CLASS_CHECKS, *GAME_CHECKS)
+"""All checks."""
+
+
+def check_game(
+    game: str | type[AnyGame] | AnyGame,
+    levels: Sequence[tuple[int, int]] = ((3, 3), (1, 1), (5, 5)),
+    seeds: Seeds = (0, 1),
+) -> list[str]:
+    """Check that a game satisfies the contract of `vlmgym.sandbox.core.game.Game`.
+
+    Args:
+        game: Id or class of a game, or a game object, which is checked with its own config.
+        levels: Pairs of levels (perception, reasoning) at which the game is checked; ignored for a game object.
+        seeds: Seeds of the episodes.
+
+    Returns:
+        Notes about what could not be checked, such as an end that random play does not reach. Empty if everything was
+        checked.
+
+    Raises:
+        AssertionError: The game breaks the contract; the message has a line for each check that fails, with the game
+            and the first fault.
+    """
+    games = [game] if isinstance(game, Game) else [at_level(game, *level) for level in levels]
+    notes: list[str] = []
+    failures: dict[Check, AssertionError] = {}
+    for runs in ([(check, games[0]) for check in CLASS_CHECKS], list(product(GAME_CHECKS, games))):
+        for check, checked in runs:
+            try:
+                notes += [] if check in failures else run_check(check, checked, seeds)
+            except AssertionError as error:
+                failures[check] = error
+        if check_types in failures:  # on which the other checks rely
+            break
+    if failures:
+        raise AssertionError("\n".join(map(str, failures.values()))) from next(iter(failures.values()))
+    return notes
+
+
+def run_check(check: Check, game: AnyGame, seeds: Seeds = (0, 1)) -> list[str]:
+    """Run one check and return its notes; errors and notes start with the name of the check and the game."""
+    try:
+        notes = check(game, seeds) or []
+    except Exception as error:  # any unexpected error is a fault of the game
+        reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{check_name(check)} fails for {game!r}: {reason}") from error
+    return [f"{check_name(check)} of {game!r}: {note}" for note in notes]
+
+
+def check_name(check: Check) -> str:
+    """Return the name of a check in messages and test ids."""
+    return check.__name__.removeprefix("check_")
