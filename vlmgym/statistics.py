@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
+from scipy.special import ndtri, stdtrit
 
 LEVEL = 0.95
 """Confidence level of all intervals."""
@@ -43,19 +44,18 @@ def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tupl
         return wilson(round(sum(values)), len(values))
     if len(set(values)) == 1:
         return None
-    from scipy.stats import t  # half a second to import
-
     mean, error = mean_and_stderr(values)
-    margin = float(t.ppf(0.5 + LEVEL / 2, len(values) - 1)) * (error or 0.0)
+    margin = float(stdtrit(len(values) - 1, 0.5 + LEVEL / 2)) * (error or 0.0)
     return mean - margin, mean + margin
 
 
 def wilson(count: int, total: int) -> tuple[float, float]:
     """Compute the Wilson score interval of `count / total`; `total` must be at least 1."""
-    from scipy.stats import binomtest  # half a second to import
-
-    interval = binomtest(count, total).proportion_ci(LEVEL, method="wilson")
-    return float(interval.low), float(interval.high)
+    p, z = count / total, float(ndtri(0.5 + LEVEL / 2))
+    scale = 2 * (total + z**2)
+    center = (2 * total * p + z**2) / scale
+    margin = z / scale * math.sqrt(4 * total * p * (1 - p) + z**2)
+    return (0.0 if count == 0 else center - margin), (1.0 if count == total else center + margin)
 
 
 class PairedDifference(BaseModel):
@@ -118,7 +118,7 @@ def share(count: int, pairs: int) -> Share:
 def _bootstrap(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> tuple[tuple[float, float] | None, Literal["BCa", "percentile"] | None]:
-    from scipy.stats import bootstrap  # half a second to import
+    from scipy.stats import bootstrap  # a second to import, and only needed to compare runs
 
     if len(differences) < 2:
         return None, None
