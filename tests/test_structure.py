@@ -137,13 +137,6 @@ def test_imports_that_bypass_a_layer_are_found(source: str) -> None:
     assert faults("vlmgym.sandbox.core.memory", source)
 
 
-def test_training_imports_no_internals_of_evaluation() -> None:
-    for module in MODULES:
-        if module.startswith("vlmgym.training"):
-            internals = {name for name in imported_by(module) if name.startswith("vlmgym.evaluation.")}
-            assert not internals, module
-
-
 def test_integrations_import_only_the_public_interface() -> None:
     for module in INTEGRATIONS:
         assert imported_by(module) <= {"vlmgym", "vlmgym.errors"}, module

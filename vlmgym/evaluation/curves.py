@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +16,9 @@ from vlmgym.errors import truncate
 from vlmgym.evaluation.summary_table import ALL_STAGES
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.statistics import confidence_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 POINTS = 200
 """Maximum number of segments in a mean curve."""
@@ -87,16 +93,13 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     The mean is always over all episodes: those that ended early keep their score. A dot marks an episode that the game
     ended, rather than the turn limit. There is no interval for a single episode, or for several stages of a curriculum.
     """
-    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
-    from matplotlib.ticker import MaxNLocator
-
     seeds, results, stages = [], [], set()
     for episode in episodes:
         title = f"{episode.game.id}, {episode.policy.label}"
         stages.add(episode.stage)
         seeds.append(episode.seed)
         results.append(EpisodeRewards.of(episode))
-    figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
+    figure = new_figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     for i, (seed, one) in enumerate(zip(seeds, results)):
         label = f"seed {seed}" if len(results) <= _MAX_LABELS else None if i else "single episodes"
@@ -119,10 +122,23 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     axes.set_xlabel("turn")
     axes.set_ylabel("cumulative reward")
     axes.set_xlim(0, curve.turns[-1] * 1.02)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.locator_params(axis="x", integer=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None, "Title": f"{title}, {subtitle}"})
     return png.getvalue()
+
+
+def new_figure(**options: Any) -> Figure:
+    """Make a figure, also where `MPLBACKEND` names a notebook's backend that is not installed: `savefig` needs none."""
+    if "matplotlib" not in sys.modules and (backend := os.environ.pop("MPLBACKEND", None)):
+        import matplotlib  # raises ValueError for an unknown backend
+
+        os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):
+            matplotlib.rcParams["backend"] = backend  # for other plots of this program
+    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
+
+    return Figure(**options)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
+
+from vlmgym.evaluation.curves import new_figure
 
 DRAW_INTERVAL = 20.0
 """Minimum number of seconds between two drawings."""
@@ -62,7 +63,7 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     lines = -(-len(panels) // columns)
     width, height = 4.4 * columns, 3.0 * lines  # inches
-    figure = Figure(figsize=(width, height), dpi=110)
+    figure = new_figure(figsize=(width, height), dpi=110)
     # Fixed margins: fitting them to the labels would double the drawing time, and training waits for the drawing.
     figure.subplots_adjust(0.6 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.35 / height, wspace=0.25, hspace=0.42)
     for number, (name, title) in enumerate(panels, 1):
