@@ -1,6 +1,5 @@
 """Messages and exit codes of commands that fail."""
 
-import os
 import subprocess
 import sys
 
@@ -101,22 +100,18 @@ def test_unwritable_folder_is_reported_in_one_sentence(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    ("args", "code"),
+    ("output", "code", "error"),
     [
-        ("games >&- 2>&-", 0),
-        ("games | head -c 1", 0),
-        ("games >/dev/full", 1),
-        ("eval 2048 --episodes 1 --max-turns 2 --size 96 --workers 0 --videos 0 --output-dir $O", 0),
+        ("2>&-", 0, ""),
+        ("| head -c 1", 0, ""),
+        (">/dev/full", 1, "error: cannot write to standard output: No space left on device\n"),
     ],
 )
-def test_closed_full_and_ascii_output_causes_no_traceback(args, code, tmp_path):
-    variables = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "O": str(tmp_path / "o")}
-    command = f"{sys.executable} -m vlmgym {args}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=variables, timeout=60)
+def test_closed_and_full_output_causes_no_traceback(output, code, error):
+    command = f"{sys.executable} -m vlmgym games {output}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
-    assert "Traceback" not in done.stdout + done.stderr
-    if "full" in args:
-        assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+    assert done.stderr == error
 
 
 def test_program_from_standard_input_has_no_workers():

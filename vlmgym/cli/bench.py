@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
 from vlmgym.sandbox.envs.vector.make import make_vec
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.limits import available_cores, check_num_workers
+from vlmgym.workers.limits import check_num_workers, num_workers_for
 
 ROUNDS = 3
 TIE_RATIO = 0.95
@@ -53,7 +53,7 @@ class BenchConfig(GameOptions):
 
     def layouts(self) -> list[Layout]:
         """List the layouts to try, with at most one worker per environment."""
-        workers = sorted(set(self.workers)) or _worker_numbers(available_cores())
+        workers = sorted(set(self.workers)) or _worker_numbers(num_workers_for(max(self.envs), None))
         return [(count, envs) for count in workers for envs in sorted(set(self.envs)) if count <= envs]
 
 

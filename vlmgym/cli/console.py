@@ -84,6 +84,8 @@ def reporting_errors() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the terminal may lack a character
+    if os.environ.get("COLUMNS") == "0":  # unknown; Rich would print nothing
+        del os.environ["COLUMNS"]
     ended_by: Sequence[int] = ()
     try:
         with interruptible() as ended_by, OPTIONS:

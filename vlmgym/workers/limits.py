@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from typing import Literal, get_args
 
@@ -41,8 +42,14 @@ def check_num_workers(name: str, num_workers: object, backend: object = "process
     if backend == "process" and isinstance(num_workers, int) and num_workers > maximum:
         limit = f"{maximum} on this machine ({WORKERS_PER_CORE} per core)"
         raise UsageError(f"{name} must be at most {limit}, got {num_workers}")
+    if backend == "process" and num_workers and multiprocessing.current_process().daemon:
+        raise UsageError(f"{name} must be 0 in a daemonic process, which cannot start others, got {num_workers}")
 
 
 def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
-    """Return the requested number of workers, by default one per core, but at most one per task."""
-    return min(available_cores() if num_workers is None else num_workers, num_tasks)
+    """Return the requested number of workers, by default one per core, but at most one per task.
+
+    The default is 0 in a daemonic process, such as a worker of `multiprocessing.Pool`, which cannot start others.
+    """
+    default = 0 if multiprocessing.current_process().daemon else available_cores()
+    return min(default if num_workers is None else num_workers, num_tasks)
