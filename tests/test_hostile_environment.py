@@ -11,7 +11,7 @@ PROGRAM = """
 import multiprocessing, sys
 import numpy as np
 from PIL import Image
-from training.core.plots import draw_curves
+from vlmgym.training.plots import draw_curves
 from vlmgym.cli.main import main
 
 PLAY = "--size 160 --episodes 2 --max-turns 3".split()
@@ -54,11 +54,21 @@ if __name__ == "__main__":
     run(["--workers", "0"])
 """
 DEAD_PROXY = "http://127.0.0.1:9"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy")
 ENVIRONMENTS: dict[str, dict[str, str | None]] = {
-    "minimal": {"HOME": None, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "0"}
-    | {"MPLBACKEND": "nonsense"},
-    "notebook": {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "HOME": "/proc"}  # a read-only home
-    | dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), DEAD_PROXY),
+    "minimal": {
+        "HOME": None,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "COLUMNS": "0",
+        "MPLBACKEND": "nonsense",
+    },
+    "notebook": {
+        "HOME": "/proc",  # read-only
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        **dict.fromkeys(PROXIES, DEAD_PROXY),
+    },
     "closed": {"PYTHONIOENCODING": "ascii"},
     "daemonic": {},
 }
