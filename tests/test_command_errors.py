@@ -39,7 +39,7 @@ def test_usage_error_is_reported_in_one_sentence_and_writes_nothing(tmp_path, ru
 
 
 UNPARSED = [
-    (["nonsense"], "error: unknown command 'nonsense'; the commands are eval, play, "),
+    (["nonsense"], "error: unknown command 'nonsense'; the commands are eval, train, "),
     (["--nonsense"], "--nonsense"),
     (["eval", "2048", "--nonsense"], "--nonsense"),
     (["eval", "2048", "--episode", "3"], "--episodes"),
