@@ -17,7 +17,7 @@ from tests.api_server import policy as server_policy
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
-from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.policies import Prompt
 
 GAME = vlmgym.make_game("2048", size=64)

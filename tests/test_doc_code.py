@@ -19,11 +19,11 @@ from PIL import Image
 
 from tests.commands import BARE
 from tests.doc_pages import NEEDS, PAGES, PROGRAMS, ROOT, blocks, commands, name, shell_blocks
+from vlmgym.benchmark.suites import read_suite
 from vlmgym.cli.eval import _played
 from vlmgym.cli.main import COMMANDS, main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig
-from vlmgym.evaluation.suite import read_suite
 from vlmgym.training.options import read_config
 
 if sys.version_info >= (3, 11):
@@ -65,7 +65,6 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "cli.as_trained.with_trained_options",
         "cli.as_trained.trained_games",
         "rollout.trained.TrainedRecord.read",
-        "evaluation.suite.PrivateSalt.read",
     ):
         monkeypatch.setattr(f"vlmgym.{function}", lambda given, *_: given)
     for command in COMMANDS.values():

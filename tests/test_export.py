@@ -15,7 +15,7 @@ from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
-from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.policies import random_response
 
 ALL = ("played", "illegal", "unparsable")

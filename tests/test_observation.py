@@ -16,7 +16,7 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
 from vlmgym.evaluation.compare import CompareConfig, compare
-from vlmgym.evaluation.export import ExportConfig, export
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.policies import Prompt, random_response
 
 DESCRIBED = [game for game in vlmgym.game_ids() if vlmgym.make_game(game).no_text_observation is None]

@@ -82,7 +82,7 @@ def test_command_has_the_options_of_the_scripts(run):
     options = re.compile(r"--[a-z][a-z.-]*")
     script = run("--policy", "random", "--help", script=SCRIPTS / "eval_2048.py").out
     command = run("eval", "--help").out
-    own = {"--games", "--curriculum", "--as-trained", "--suite", "--private-salt"}
+    own = {"--games", "--curriculum", "--as-trained", "--suite"}
     own |= {"--full-curriculum", "--no-full-curriculum"}
     # The help of --as-trained mentions --model.
     assert set(options.findall(command)) - {"--model"} == set(options.findall(script)) | own

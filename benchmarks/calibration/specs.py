@@ -9,7 +9,6 @@ from typing import Any
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
 from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
-from vlmgym.cli.games import title_of
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
@@ -18,7 +17,7 @@ from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.games import game2048, swap
 from vlmgym.sandbox.games.shisensho import boards as shisensho
 from vlmgym.sandbox.games.tiles import EMPTY, MAX_COLOURS, MAX_SHAPES
-from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game
+from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game, title_of
 
 TURNS = 100
 """Maximum number of turns per episode, unless a spec sets others."""

@@ -13,17 +13,17 @@ from typing import Any
 
 from rich.console import Console
 
+from vlmgym.benchmark.suites import read_suite, suite_summary
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import list_fields
 from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
-from vlmgym.evaluation.artifacts import Session, write_curves, write_summary, write_videos
+from vlmgym.evaluation.artifacts import Session, session_summary, write_curves, write_summary, write_videos
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.report import write_report
 from vlmgym.evaluation.run import make_run_record, play_run, resume_run
-from vlmgym.evaluation.suite import PrivateSalt, read_suite
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
+from vlmgym.pages.report import write_report
 from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy
 from vlmgym.records.files import writing
 from vlmgym.records.loggers import check_loggers
@@ -81,7 +81,6 @@ def run_evaluation(
     curriculum: Path | None = None,
     played: Games | None = None,
     suite: str | None = None,
-    salt: PrivateSalt | None = None,
 ) -> RunSummary:
     """Play the configured episodes, write all files of the run, and return its summary.
 
@@ -97,14 +96,10 @@ def run_evaluation(
         curriculum: Curriculum file or name, instead of `game_names`.
         played: Games or curriculum, instead of `game_names` and `curriculum`.
         suite: Name of a suite, which sets the games and their settings.
-        salt: Salt of the private seeds of the suite; None: its public seeds.
     """
     if suite is not None:
         chosen = read_suite(suite)
-        if salt is not None:
-            salt.check(suite)
-        seed = None if salt is None else salt.seed(suite)
-        config, played = chosen.configure(config, seed), chosen.make_games(config.observation)
+        config, played = chosen.configure(config), chosen.make_games(config.observation)
         if others := sorted(chosen.games.keys() - {game.id for game in played}):
             make_console(stderr=True).print(
                 f"left out because they have no text description: {', '.join(others)}", soft_wrap=True
@@ -122,7 +117,7 @@ def run_evaluation(
         with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
             Episode(game, config.seed)
     folder = _folder(config, default_folder, games, policy)
-    record = make_run_record(config, played, policy, suite, None if salt is None else salt.digest)
+    record = make_run_record(config, played, policy, suite)
     console, progress_console = make_console(), make_console(stderr=True)
     with folder.output.reserved():
         if config.resume is None:
@@ -142,7 +137,9 @@ def run_evaluation(
             if before is None:
                 folder.clear_results()
             run = open_run(folder)
-            summary = write_summary(run, session, before)
+            summary = session_summary(run, session, before)
+            summary = summary.model_copy(update={"suite": suite_summary(run.config, summary.games)})
+            write_summary(run, summary)
             # Print scores first, since videos may take minutes.
             console.print(summary_table(run.config, summary))
             if note := bias_note(summary.games):

@@ -37,8 +37,6 @@ class EvalCommand(EvalConfig):
     """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
     suite: str | None = None
     """Suite to play instead of games, with its settings (docs/suites.md), or all: every game, with your settings."""
-    private_salt: Path | None = None
-    """With --suite, play private seeds derived from the salt in this file (docs/suites.md)."""
     as_trained: Path | None = None
     """Checkpoint: evaluate with the settings in its vlmgym.json (games, difficulty, turn limit, ...), on validation
     seeds. Other options override these settings, except the games.
@@ -74,19 +72,15 @@ def run_eval(chosen: Any) -> None:
     # Imported here because --help and errors in options need none of this.
     from vlmgym.cli.as_trained import trained_games
     from vlmgym.cli.eval import run_evaluation
-    from vlmgym.evaluation.suite import PrivateSalt
     from vlmgym.rollout.trained import TrainedRecord
 
     config: EvalCommand = chosen.config
     games, played = (*config.game, *chain.from_iterable(config.games)), None
-    if config.private_salt is not None and config.suite in (None, "all"):
-        raise UsageError("--private-salt needs --suite and the name of a suite")
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
         if config.suite != "all":
-            salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
-            run_evaluation((), config, chosen.options, suite=config.suite, salt=salt)
+            run_evaluation((), config, chosen.options, suite=config.suite)
             return
         games = tuple(game_ids())
     if config.as_trained is not None:

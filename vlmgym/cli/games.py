@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import tyro
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
-from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class, load_games
+from vlmgym.sandbox.registry import about, game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """Kinds of config fields: fields of each difficulty, and settings, which no difficulty affects."""
@@ -38,16 +37,6 @@ class Option:
     levels: tuple[str, ...]
     accepted: str
     description: str
-
-
-def title_of(found: type[Game[Any, Any]]) -> str:
-    """Return the name of a game for headings."""
-    return found.title or found.name.capitalize()
-
-
-def about(found: type[Game[Any, Any]]) -> str:
-    """Return the first line of a game's docstring."""
-    return (found.__doc__ or "").strip().partition("\n")[0]
 
 
 def options_of(config: type[GameConfig]) -> list[Option]:

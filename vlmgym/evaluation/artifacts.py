@@ -13,7 +13,6 @@ from rich.console import Console
 
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.suite import suite_summary
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
 from vlmgym.records.files import OutputError, writing
@@ -40,29 +39,25 @@ class Session:
     errors: Counter[str] = field(default_factory=Counter)
 
 
-def write_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
-    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game; return the summary.
+def session_summary(run: StoredRun, session: Session, before: RunSummary | None = None) -> RunSummary:
+    """Summarise a run after a session; `before` is the summary of the earlier ones, whose turns and seconds are added.
 
-    `before` is the summary of the earlier sessions, whose turns and seconds are added.
+    Results are not normalised.
     """
-    summaries = summarise_run(run)
-    for game in run.config.game_ids:
-        if (path := run.folder.record(game_name(game))) is not None:
-            lines = (episode.text() for episode in run.episodes if episode.game == game)
-            run.folder.write(path, game_run_document(summaries[game], lines))
     turns, seconds = session.turns, session.seconds
     if before is not None:
         turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
     rate = turns / seconds if seconds > 0 else 0.0
-    summary = RunSummary(
-        games=summaries,
-        suite=suite_summary(run.config, summaries),
-        stop_reason=session.stop_reason,
-        seconds=seconds,
-        turns_per_second=rate,
-    )
+    return RunSummary(games=summarise_run(run), stop_reason=session.stop_reason, seconds=seconds, turns_per_second=rate)
+
+
+def write_summary(run: StoredRun, summary: RunSummary) -> None:
+    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game."""
+    for game in run.config.game_ids:
+        if (path := run.folder.record(game_name(game))) is not None:
+            lines = (episode.text() for episode in run.episodes if episode.game == game)
+            run.folder.write(path, game_run_document(summary.games[game], lines))
     run.folder.write_summary(summary)
-    return summary
 
 
 def write_curves(run: StoredRun) -> None:

@@ -1,57 +1,26 @@
-"""`vlmgym compare RUN_A RUN_B`: paired comparison of two runs over the same seeds."""
+"""Paired comparison of two runs over the same seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import asdict
+from typing import Literal, NamedTuple
 
-import tyro
 from pydantic import BaseModel, ConfigDict
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import WorkerOptions
-from vlmgym.evaluation.report import LabelledRun, PageTable, write_page
-from vlmgym.evaluation.summary import states_perception, updated_summary
+from vlmgym.evaluation.summary import states_perception
 from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import json_bytes
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import RunRecord, changes
-from vlmgym.records.run_folder import UNFINISHED
-from vlmgym.records.store import StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.statistics import (
     LEVEL,
-    RESAMPLES,
     PairedDifference,
     Share,
-    difference_name,
     paired_difference,
     share,
 )
-from vlmgym.terminal import make_console
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareConfig(WorkerOptions):
-    """Options of `vlmgym compare`."""
-
-    runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
-    """Folders of the runs; differences are first minus second."""
-    labels: tuple[str, str] | None = None
-    """Labels of the runs, such as: trained baseline. None means their policies, or their folders if the policies are
-    equal."""
-    output_dir: Path | None = None
-    """Folder for compare.json and compare.html. None means compare-RUN_A-RUN_B, next to the first run."""
-    page: bool = True
-    """Write compare.html."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.labels is not None and (not all(map(str.strip, self.labels)) or self.labels[0] == self.labels[1]):
-            raise UsageError(f"labels must be two different names, got {self.labels[0]!r} and {self.labels[1]!r}")
 
 
 class GameComparison(BaseModel):
@@ -96,49 +65,6 @@ class Comparison(BaseModel):
     notes: tuple[str, ...]
     level: float = LEVEL
     games: dict[str, GameComparison]
-
-
-def compare(config: CompareConfig) -> Comparison:
-    """Compare two runs, print a table per game, and write `compare.json` and, if `config.page`, `compare.html`."""
-    first, second = (open_run(folder) for folder in config.runs)
-    a, b = first.folder.folder, second.folder.folder
-    if a.resolve() == b.resolve():
-        raise UsageError(f"cannot compare {a} with itself: choose two runs")
-    folder = (config.output_dir or a.with_name(f"compare-{a.name}-{b.name}")).absolute()
-    numbers, page = folder / "compare.json", folder / "compare.html"
-    output = OutputFolder(folder)
-    output.check_own()
-    output.check(numbers, page, folder / "compare" / UNFINISHED)
-    labels = config.labels or _labels(first, second)
-    notes = check_comparable(first.config, second.config, labels)
-    games = compare_games(first.read(), second.read(), labels)
-    if not games:
-        raise UsageError(f"{labels[0]} and {labels[1]} have no results with the same game and seed")
-    common = {*first.config.game_ids} & {*second.config.game_ids}
-    notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
-    comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
-    with output.reserved():
-        output.write(numbers, json_bytes(comparison))
-    console, progress_console = make_console(), make_console(stderr=True)
-    for note in notes:
-        console.print(f"note: {note}")
-    note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
-    heads = ("mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})")
-    tables = [
-        PageTable(_title(game, found), heads, [*_rows(found), *_shares(found, labels)], note)
-        for game, found in games.items()
-    ]
-    for table in tables:
-        console.print(table.rich())
-    console.print(_note(labels))
-    if config.page:
-        runs = [LabelledRun(label, run, updated_summary(run)) for label, run in zip(labels, (first, second))]
-        title = f"{labels[0]} vs {labels[1]}"
-        with config.pool(len(first.episodes) + len(second.episodes)) as workers:
-            write_page(page, runs, title=title, workers=workers, tables=tables, console=progress_console)
-        console.print(f"report  {page}", soft_wrap=True)
-    console.print(f"numbers {numbers}", soft_wrap=True)
-    return comparison
 
 
 def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str]) -> list[str]:
@@ -281,66 +207,5 @@ RATES = ORDER[3:]
 PERCEPTION = ORDER[6:]
 
 
-def _rows(found: GameComparison) -> list[tuple[str, str, str, str]]:
-    """Return a row for each metric: name, mean of each run, and difference with its interval."""
-    names = [name for name in ORDER if name in found.metrics] + [name for name in found.metrics if name not in ORDER]
-    rows = []
-    for name in names:
-        metric, rate = found.metrics[name], name in RATES
-        less = "" if metric.pairs == found.pairs else f" ({metric.pairs:,} pairs)"
-        rows.append((name + less, _mean(metric.first, rate), _mean(metric.second, rate), _difference(metric, rate)))
-    return rows
-
-
-def _difference(metric: PairedDifference, rate: bool) -> str:
-    scale, unit = (100, " points") if rate else (1, "")
-    text = f"{metric.difference * scale:+,.4g}{unit}"
-    if metric.interval is None:
-        return text
-    if metric.interval[0] == metric.interval[1]:
-        return f"{text} in every pair"
-    low, high = (f"{end * scale:+,.4g}" for end in metric.interval)
-    return f"{text} ({low} to {high})"
-
-
-def _mean(value: float, rate: bool) -> str:
-    if rate:
-        return f"{value:.1%}"
-    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _shares(found: GameComparison, labels: tuple[str, str]) -> list[tuple[str, str, str, str]]:
-    """Return the rows of wins, ties and losses, with the same columns as `_rows`."""
-    rows = []
-    for name, of in ((f"{labels[0]} higher", found.wins), ("equal", found.ties), (f"{labels[1]} higher", found.losses)):
-        interval = f"{of.share:.1%} ({of.interval[0]:.1%} to {of.interval[1]:.1%})"
-        rows.append((f"score: {name}", f"{of.count:,} of {found.pairs:,}", "", interval))
-    return rows
-
-
-def _title(game: str, found: GameComparison) -> str:
-    left_out = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
-    pairs = f"{game}: {found.pairs:,} pair{'' if found.pairs == 1 else 's'}"
-    return f"{pairs}; left out: {left_out}" if left_out else pairs
-
-
-def _note(labels: tuple[str, str]) -> str:
-    return (
-        f"Differences are {difference_name(*labels)}: positive if {labels[0]} is higher. Means are over pairs of "
-        f"episodes with the same seed. Intervals are {LEVEL:.0%} confidence intervals: paired bootstrap "
-        f"({RESAMPLES:,} resamples) for differences, Wilson for proportions."
-    )
-
-
 def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
     return "; ".join(f"{name}: {a!r} in {labels[0]}, {b!r} in {labels[1]}" for name, a, b in changes(first, second))
-
-
-def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
-    for labels in (
-        (first.config.policy.label, second.config.policy.label),
-        (first.folder.folder.name, second.folder.folder.name),
-    ):
-        if labels[0] != labels[1]:
-            return labels
-    return "first", "second"

@@ -29,9 +29,7 @@ MAX_CURRICULUM_EPISODES = 1_000_000
 """Maximum number of episodes in a curriculum run; every episode is assigned to a game before the run starts."""
 
 
-def make_run_record(
-    config: EvalConfig, games: Games, policy: Policy, suite: str | None = None, private_salt: str | None = None
-) -> RunRecord:
+def make_run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None = None) -> RunRecord:
     """Make the `run.json` of a run that starts now."""
     curriculum = difficulty = None
     if isinstance(games, Curriculum):
@@ -50,7 +48,6 @@ def make_run_record(
         prompts=config.prompts,
         max_turns=config.max_turns,
         seed=config.seed,
-        private_salt=private_salt,
         episodes=config.episodes,
         options={
             "concurrency": config.concurrency,

@@ -7,7 +7,6 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from vlmgym.evaluation.suite import suite_summary
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
 from vlmgym.records.store import StoredRun
@@ -174,9 +173,8 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
-    """Summarise a stored run again, or use `games` as its summaries; keep time and stop reason from `summary.json`."""
-    games = summarise_run(run) if games is None else games
-    return run.last_summary().model_copy(update={"games": games, "suite": suite_summary(run.config, games)})
+    """Summarise a stored run again, or use `games` as its summaries; keep everything else in `summary.json`."""
+    return run.last_summary().model_copy(update={"games": summarise_run(run) if games is None else games})
 
 
 def summarise_run(run: StoredRun) -> dict[str, Summary]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.suite import format_estimate
-from vlmgym.records.run import RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
+from vlmgym.records.run import Estimate, RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 MANY = 6
 """Maximum number of games that are listed in titles and have a column each in the terminal table."""
@@ -82,6 +81,11 @@ class PageTable:
         for row in self.rows:
             table.add_row(*row)
         return table
+
+
+def format_estimate(value: Estimate) -> str:
+    """Format a normalised score with its standard error, if known."""
+    return f"{value[0]:.3f}" if value[1] is None else f"{value[0]:.3f} ± {value[1]:.3f}"
 
 
 def suite_table(name: str, suite: SuiteSummary) -> PageTable:

@@ -20,7 +20,7 @@ from vlmgym.workers.pool import ProcessPool
 def evaluate_to_folder(
     folder: Path, games: Sequence[Game[Any, Any]], policy: Policy, config: EvalConfig, console: Console
 ) -> RunSummary:
-    """Play episodes in this process, write a run folder (records, summary, curves, report), and return the summary.
+    """Play episodes in this process, write a run folder (records, summary, curves), and return the summary.
 
     Files of an earlier evaluation in the same folder are removed first.
 
@@ -28,8 +28,7 @@ def evaluate_to_folder(
         VlmgymError: The run failed.
     """
     # Imported here because many programs import `vlmgym.evaluation` but never write a run.
-    from vlmgym.evaluation.artifacts import write_curves, write_summary
-    from vlmgym.evaluation.report import write_report
+    from vlmgym.evaluation.artifacts import session_summary, write_curves, write_summary
     from vlmgym.evaluation.run import make_run_record, play_run
 
     run_folder = RunFolder(folder)
@@ -38,7 +37,7 @@ def evaluate_to_folder(
         run_folder.write_config(make_run_record(config, games, policy))
         session = play_run(run_folder, games, policy, config, None, workers, console, standalone=False)
         run = open_run(run_folder)
-        summary = write_summary(run, session)
+        summary = session_summary(run, session)
+        write_summary(run, summary)
         write_curves(run)
-        write_report(run, summary, workers, console)
     return summary

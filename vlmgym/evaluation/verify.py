@@ -1,27 +1,23 @@
-"""`vlmgym verify RUN`: replay the recorded responses of a run, and check everything that follows from them."""
+"""Replay the recorded responses of a run, and check everything that follows from them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import tyro
 from pydantic import ValidationError
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import CurriculumFile
-from vlmgym.errors import EpisodeEnded, GameError, UsageError, VlmgymError, describe_validation_error, short_repr
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.errors import EpisodeEnded, GameError, UsageError, describe_validation_error, short_repr
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.suite import PrivateSalt, behaviour_hash, read_suite
 from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
-from vlmgym.records.run import Change, RunRecord, Summary, changes, version_changes
-from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.records.run import Change, RunRecord, Summary, changes
+from vlmgym.records.store import StoredEpisode, StoredRun
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
@@ -30,20 +26,8 @@ from vlmgym.terminal import make_console
 from vlmgym.workers.limits import num_workers_for
 from vlmgym.workers.pool import ProcessPool
 
-SHOWN = 10
-"""Maximum number of differences that are printed."""
 SHARED = ("policy", "reward", "max_turns")
 """Fields of episodes that must equal those of `run.json`; prompts are compared after filling in the game's defaults."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyConfig(WorkerOptions):
-    """Options of `vlmgym verify`."""
-
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of the run, which is not changed."""
-    private_salt: Path | None = None
-    """File with the salt of the run's private seeds, to check that the seeds derive from this salt."""
 
 
 @dataclass
@@ -77,46 +61,14 @@ class Replay(NamedTuple):
     totals: GameTally | None
 
 
-def verify(config: VerifyConfig) -> None:
-    """Verify a run and print the result."""
-    run = open_run(config.run)
-    console = make_console()
-    salt = None if config.private_salt is None else PrivateSalt.read(config.private_salt)
-    found = verify_run(run, config.workers, salt=salt)
-    for problem in found.problems[:SHOWN]:
-        console.print(problem, soft_wrap=True)
-    if found.problems:
-        count = len(found.problems)
-        reasons = [f"{count:,} difference{'s' * (count != 1)} in {run.folder.folder}", version_changes(run.config)]
-        raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
-    private = run.config.private_salt is not None and salt is None
-    unchecked = "; and that the private seeds derive from the salt (--private-salt)" if private else ""
-    console.print(
-        f"Scoring verified: {found.episodes:,} episodes ({found.turns:,} turns) of {', '.join(run.config.game_ids)} "
-        "replayed with identical outcomes, rewards, states, metrics and summary. Not verified: who wrote the "
-        f"responses, whether there were other attempts, and latency, tokens and cost{unchecked}.",
-        soft_wrap=True,
-    )
-
-
-def verify_run(
-    run: StoredRun,
-    num_workers: int | None = None,
-    replay: Callable[[StoredEpisode, RunRecord], Replay] | None = None,
-    salt: PrivateSalt | None = None,
-) -> Verification:
+def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
     """Replay every episode of a run, and check that `run.json`, the episodes and the summary agree.
 
     If `run.json` has faults, nothing else is checked; the summary is checked only if nothing else differs.
-
-    `replay` is called in a worker for each episode; the default is `replay_episode`. If `salt` is given, the seeds of
-    the run must derive from it.
     """
     result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
-    if salt is not None:
-        result.problems += salt.differences(run.config)
     if result.problems:
-        return result  # configs other than the suite's may take arbitrarily long to replay
+        return result
     result.problems += [*_episode_problems(run), *_curriculum_problems(run)]
 
     def take(replayed: Replay) -> None:
@@ -128,9 +80,7 @@ def verify_run(
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
-        call_in_order(
-            workers, replay or replay_episode, calls, take, label="Replaying", console=make_console(stderr=True)
-        )
+        call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
     result.games = tally.summaries()
     if not result.problems:
         result.problems += _summary_problems(run, result.games)
@@ -187,20 +137,11 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
-    """Check that `run.json` agrees with its suite; without a suite, check its list of games and their difficulty."""
-    if config.suite is not None:
-        suite = read_suite(config.suite)
-        differences = suite.differences(config)
-        yield from differences
-        if differences:
-            return  # verification fails anyway, and hashing takes time
-        for game in suite.make_games(config.prompts.observation):
-            if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
-                yield f"{game.id} as installed differs from the one in the suite {config.suite}"
-    elif config.curriculum is None and len(config.game_ids) < len(config.games):
+    """Check the list of games in `run.json`, and their difficulty."""
+    if config.curriculum is None and len(config.game_ids) < len(config.games):
         yield "run.json has a game twice"
     stated = config.difficulty
-    if stated is not None and config.suite is None:
+    if stated is not None:
         games = [game.game() for game in config.games]
         if DifficultyRecord.of(stated.perception, stated.reasoning, games) != stated:
             yield "the difficulty in run.json does not match the configs of its games"

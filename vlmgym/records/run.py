@@ -21,8 +21,6 @@ from vlmgym.records.episode import (
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
 
 class CurriculumRecord(_Record):
     """Curriculum of a run.
@@ -52,7 +50,6 @@ class RunRecord(_Record):
         prompts: Contents of prompts.
         max_turns: Turn limit of an episode.
         seed: Seed of the first episode of each game, or of the whole curriculum.
-        private_salt: SHA-256 of the salt from which private seeds of the suite derive; None for public seeds.
         episodes: Episodes per game, or in total for a curriculum.
         options: All options of the run, including those that do not affect episodes.
     """
@@ -69,7 +66,6 @@ class RunRecord(_Record):
     prompts: PromptConfig
     max_turns: int
     seed: int
-    private_salt: Sha256 | None = None
     episodes: int
     options: dict[str, JsonValue]
 
@@ -248,7 +244,7 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
         found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
         if found:  # differences in the games follow from these
             return found
-    fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed", "private_salt"}
+    fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
     found = [*map(str, changes(old, new))]
     if after.episodes < before.episodes:

@@ -30,8 +30,6 @@ class RunFolder:
         self.folder = self.output.folder
         self.run = self.folder / "run.json"
         self.episodes = self.folder / "episodes.jsonl"
-        self.packed = self.folder / "episodes.jsonl.gz"
-        """Episodes of a submission, instead of `episodes`."""
         self.steps = "step_*.jsonl"
         """Pattern of the files with the episodes of each training step, in addition to or instead of `episodes`."""
         self.summary = self.folder / "summary.json"

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
-from vlmgym.records.packed import packed_records, read_packed
 from vlmgym.records.run import RunRecord, RunSummary
 from vlmgym.records.run_folder import RunFolder, saved_folder
 
@@ -27,10 +26,7 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class StoredEpisode:
-    """Location of an episode's record (line number, offset and length in bytes), and fields needed before loading it.
-
-    In a packed file, these are the number, offset and length of a gzip member.
-    """
+    """Location of an episode's record (line, offset and length in bytes), and fields needed before loading it."""
 
     file: Path
     line: int
@@ -66,8 +62,6 @@ class StoredEpisode:
     def text(self) -> bytes:
         """Read the JSON of the record."""
         try:
-            if self.file.suffix == ".gz":
-                return read_packed(self.file, self.offset)
             with self.file.open("rb") as file:
                 file.seek(self.offset)
                 return file.read(self.length)
@@ -127,7 +121,7 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     run_folder = folder if isinstance(folder, RunFolder) else saved_folder(folder)
     config = read_config(run_folder)
     order = {game: i for i, game in enumerate(config.game_ids)}
-    found, torn = find_episodes(run_folder.episodes if run_folder.episodes.exists() else run_folder.packed)
+    found, torn = find_episodes(run_folder.episodes)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
         found += find_episodes(step)[0]
     # A resumed run appends new records for episodes that had no result: an episode's last record counts.
@@ -142,8 +136,6 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
     if not path.exists():
         return [], False
     try:
-        if path.suffix == ".gz":
-            return [_located(path, number, *member) for number, member in enumerate(packed_records(path), 1)], False
         episodes: list[StoredEpisode] = []
         end = 0
         with path.open("rb") as file:

@@ -118,6 +118,16 @@ def game_class(game: str) -> type[Game[Any, Any]]:
     return found
 
 
+def title_of(found: type[Game[Any, Any]]) -> str:
+    """Return the name of a game for headings."""
+    return found.title or found.name.capitalize()
+
+
+def about(found: type[Game[Any, Any]]) -> str:
+    """Return the first line of a game's docstring."""
+    return (found.__doc__ or "").strip().partition("\n")[0]
+
+
 def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
     """Load all games of `game_ids`; return the classes and the load errors, both keyed by game id."""
     loaded, failed = {}, {}

@@ -1,0 +1,146 @@
+"""Entries of a leaderboard: runs of a suite, verified and ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
+from vlmgym.errors import UsageError, short_repr
+from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.records.run import Estimate, RunRecord, Summary
+from vlmgym.records.store import StoredRun
+from vlmgym.statistics import mean_and_stderr
+
+
+@dataclass(frozen=True)
+class LeaderboardEntry:
+    """A run on the leaderboard.
+
+    Attributes:
+        config: `run.json` of the run.
+        policy: Policy and model of the run, and the models that its server reported.
+        mean: Mean normalised score over the games of the run.
+        games: Normalised score of each game, by id.
+        skills: Normalised score of each skill, by name.
+        scores: Score of each episode, by game and seed.
+        perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
+            that have a result in both runs; None unless this run shows only images and was repeated with text instead,
+            and neither run has problems.
+        illegal: Fraction of turns with an illegal action.
+        unparsable: Fraction of turns without a readable action.
+        tokens: Completion tokens of all games; None if not counted.
+        cost: Cost of all games; None if unknown.
+        problems: Number of differences found by `vlmgym verify`; None if the run was not verified.
+        report: Report page of the run, if there is one.
+    """
+
+    config: RunRecord
+    policy: str
+    mean: Estimate
+    games: Mapping[str, Estimate]
+    skills: Mapping[str, Estimate]
+    scores: Mapping[tuple[str, int], float]
+    perception_gap: Estimate | None
+    illegal: float
+    unparsable: float
+    tokens: int | None
+    cost: float | None
+    problems: int | None
+    report: Path | None
+
+    @property
+    def label(self) -> str:
+        """Model of the run, or its policy if that has no model."""
+        return self.config.policy.model or self.config.policy.name
+
+    @property
+    def prompt(self) -> str:
+        """Contents of prompts: observation, chat and history if set, and the number of games if some are left out."""
+        prompts = self.config.prompts
+        words = [prompts.observation, *(["chat"] if prompts.chat else [])]
+        history = {"history": prompts.history, "history images": prompts.history_images}
+        words += [f"{name} {value}" for name, value in history.items() if value is not None]
+        return ", ".join([*words, *([f"{len(self.games)} games"] if self.has_fewer_games else [])])
+
+    @property
+    def has_fewer_games(self) -> bool:
+        """True if some games of the suite were left out because they have no description."""
+        return len(self.games) < len(read_suite(self.config.suite or "").games)
+
+    @property
+    def sampling(self) -> str:
+        """Sampling options that were set."""
+        options = {field.name: self.config.policy.options.get(field.name) for field in fields(SamplingOptions)}
+        return ", ".join(f"{name} {value}" for name, value in options.items() if value not in (None, []))
+
+    @property
+    def cost_per_point(self) -> float | None:
+        """Cost per 0.01 of mean score; None if the cost is unknown or the score is not above random."""
+        return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
+
+
+def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | None) -> LeaderboardEntry:
+    """Make the entry of a complete run of a suite from the summary of each game."""
+    config, suite = run.config, suite_summary(run.config, games)
+    if config.suite is None or suite is None:
+        raise UsageError(f"{run.folder.folder} has no result of a suite")
+    needed = [game.id for game in read_suite(config.suite).make_games(config.prompts.observation)]
+    if missing := [game for game in needed if game not in suite.games or games[game].unfinished]:
+        raise UsageError(f"{run.folder.folder} has no result for all episodes of {', '.join(missing)}")
+    turns = max(1, sum(summary.turns for summary in games.values()))
+    costs = [summary.cost for summary in games.values() if summary.cost is not None]
+    served = dict.fromkeys(name for summary in games.values() for name in summary.served_models)
+    tokens = [summary.completion_tokens for summary in games.values() if summary.completion_tokens is not None]
+    return LeaderboardEntry(
+        config=config,
+        policy=f"{config.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}",
+        mean=mean_with_error([result.normalised for result in suite.games.values()]),
+        games={game: result.normalised for game, result in suite.games.items()},
+        skills=suite.skills,
+        scores={episode.key: episode.score for episode in run.episodes if episode.score is not None},
+        perception_gap=None,
+        illegal=sum((summary.illegal_rate or 0.0) * summary.turns for summary in games.values()) / turns,
+        unparsable=sum((summary.unparsable_rate or 0.0) * summary.turns for summary in games.values()) / turns,
+        tokens=sum(tokens) if tokens else None,
+        cost=math.fsum(costs) if costs else None,
+        problems=problems,
+        report=run.folder.report if run.folder.report.exists() else None,
+    )
+
+
+def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
+    """Sort entries, best first, and add the perception gap of runs that were repeated with text.
+
+    Runs with all games come first, then runs with fewer games, then runs with problems.
+    """
+    texts = {
+        _settings(entry): entry
+        for entry in entries
+        if entry.config.prompts.observation == "text" and not entry.problems
+    }
+    ranked_entries = []
+    for entry in entries:
+        if entry.config.prompts.observation == "image" and not entry.problems:
+            text = texts.get(_settings(entry))
+            entry = entry if text is None else replace(entry, perception_gap=perception_gap(text, entry))
+        ranked_entries.append(entry)
+    return sorted(ranked_entries, key=lambda entry: (bool(entry.problems), entry.has_fewer_games, -entry.mean[0]))
+
+
+def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate | None:
+    """Estimate the normalised score with text minus that with images, over episodes with a result in both runs."""
+    gaps = []
+    for game, baseline in read_suite(text.config.suite or "").games.items():
+        keys = [key for key in text.scores if key[0] == game and key in image.scores]
+        if keys:
+            mean, error = mean_and_stderr([text.scores[key] - image.scores[key] for key in keys])
+            gaps.append(baseline.normalise(baseline.random + mean, error))
+    return mean_with_error(gaps) if gaps else None
+
+
+def _settings(entry: LeaderboardEntry) -> tuple[object, ...]:
+    """Return the settings that a run with images and its repetition with text must share."""
+    return entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")

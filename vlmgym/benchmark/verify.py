@@ -1,0 +1,131 @@
+"""`vlmgym verify RUN`: replay a run, which may be a zip from anyone, and compare a run of a suite with the suite."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import tyro
+
+from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
+from vlmgym.errors import UsageError, VlmgymError, short_repr
+from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.evaluation.verify import Verification, verify_run
+from vlmgym.records.run import RunRecord, changes, version_changes
+from vlmgym.records.store import StoredRun, open_run
+from vlmgym.terminal import make_console
+
+SHOWN = 10
+"""Maximum number of differences that are printed."""
+MIB = 1 << 20
+FILES = {"run.json": 4 * MIB, "summary.json": 16 * MIB, "episodes.jsonl": 4096 * MIB}
+"""Files that are read from a zip, and their maximum sizes in bytes; all others are ignored."""
+MAX_RECORD = 64 * MIB
+"""Maximum size of a line in a zipped `episodes.jsonl` in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig(WorkerOptions):
+    """Options of `vlmgym verify`."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run, which is not changed, or a zip of it."""
+
+
+def verify(config: VerifyConfig) -> None:
+    """Verify a run and print the result."""
+    console = make_console()
+    with run_folder(config.run) as folder:
+        run = open_run(folder)
+        result = verify_results(run, config.workers)
+    for problem in result.problems[:SHOWN]:
+        console.print(problem, soft_wrap=True)
+    if result.problems:
+        count = len(result.problems)
+        reasons = [f"{count:,} difference{'s' * (count != 1)} in {config.run}", version_changes(run.config)]
+        raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
+    suite = suite_summary(run.config, result.games)
+    score = "" if suite is None or suite.score is None else f"{run.config.suite}: {format_estimate(suite.score)}. "
+    console.print(
+        f"{score}Scoring verified: {result.episodes:,} episodes ({result.turns:,} turns) of "
+        f"{', '.join(run.config.game_ids)} replayed with identical outcomes, rewards, states, metrics and summary. Not "
+        "verified: who wrote the responses, whether there were other attempts, and latency, tokens and cost.",
+        soft_wrap=True,
+    )
+
+
+def verify_results(run: StoredRun, num_workers: int | None = None) -> Verification:
+    """Replay a run and, if it is of a suite, compare its configuration, games and normalised scores with the suite.
+
+    If the configuration or a game differs from the suite's, nothing is replayed: a replay could then take any time.
+    """
+    if problems := [*suite_problems(run.config)]:
+        return Verification(problems=problems)
+    result = verify_run(run, num_workers)
+    if not result.problems:
+        normalised = suite_summary(run.config, result.games)
+        stated, derived = (
+            None if suite is None else suite.model_dump(mode="json") for suite in (run.last_summary().suite, normalised)
+        )
+        result.problems += [
+            f"{run.folder.summary}: {path} is {short_repr(before)}, but the episodes give {short_repr(after)}"
+            for path, before, after in changes(stated, derived, "suite")
+        ]
+    return result
+
+
+def suite_problems(config: RunRecord) -> Iterator[str]:
+    """List how a run and the installed games differ from the run's suite, if it has one."""
+    if config.suite is None:
+        return
+    suite = read_suite(config.suite)
+    differences = suite.differences(config)
+    yield from differences
+    if differences:
+        return  # verification fails anyway, and hashing takes time
+    for game in suite.make_games(config.prompts.observation):
+        if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
+            yield f"{game.id} as installed differs from the one in the suite {config.suite}"
+
+
+@contextmanager
+def run_folder(path: Path) -> Iterator[Path]:
+    """Yield the folder of a run; for a zip, a temporary folder with its records."""
+    if not path.is_file():
+        yield path
+        return
+    with TemporaryDirectory(prefix="vlmgym-zip-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _extract(archive, path, Path(folder))
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise UsageError(f"{path} is not a zip that can be read: {error}") from None
+        yield Path(folder)
+
+
+def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
+    """Extract the records of a run, which are at the top of an archive or in one folder."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        place = PurePosixPath(member.filename)
+        if place.is_absolute() or ".." in place.parts:
+            raise UsageError(f"{path} has a file outside its folder: {short_repr(member.filename)}")
+        if place.name in FILES and len(place.parts) <= 2 and not member.is_dir():
+            if place.name in members:
+                raise UsageError(f"{path} has more than one {place.name}: zip the folder of one run")
+            members[place.name] = member
+    for name, member in members.items():
+        if member.file_size > FILES[name]:
+            raise UsageError(f"{path}: {name} has more than {FILES[name]:,} bytes")
+        with archive.open(member) as source, (folder / name).open("wb") as target:
+            while line := source.readline(MAX_RECORD + 1):
+                if len(line) > MAX_RECORD:
+                    raise UsageError(f"{path}: {name} has a line of more than {MAX_RECORD:,} bytes")
+                target.write(line)

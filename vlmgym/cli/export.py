@@ -1,0 +1,214 @@
+"""`vlmgym export RUN`: convert the turns of a saved run to training data, or its results to other formats."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
+
+from vlmgym.benchmark.exports import write_eval_results, write_inspect_logs
+from vlmgym.checks import check_int
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.records.episode import versions
+from vlmgym.records.files import json_bytes, replace_file, writing
+from vlmgym.records.output_folder import new_folder
+from vlmgym.records.run import version_changes
+from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.terminal import make_console
+
+ResultFormat = Literal["eval-results", "inspect"]
+FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
+"""Options that filter episodes and turns."""
+
+ROWS: dict[str, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
+"""Name of the file that contains the rows, by format; Hugging Face ImageFolder requires `metadata.jsonl`."""
+
+TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "system")}
+"""Tags that tell LLaMA-Factory that messages use the keys and roles of OpenAI's API."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(WorkerOptions):
+    """Options of `vlmgym export`."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run."""
+    format: Format | ResultFormat
+    """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for TRL (metadata.jsonl).
+    Results: inspect, logs with images, or eval-results, YAML of a run of a suite for a model's repository on the
+    Hugging Face Hub."""
+    output_dir: Path
+    """New folder for the export."""
+    outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
+    """Outcomes of exported turns."""
+    min_reward: float | None = None
+    """Minimum recorded total reward of a turn; vlmgym rescore applies other reward settings."""
+    min_score: float | None = None
+    """Minimum score of an episode."""
+    top: int | None = None
+    """Number of episodes of each game to export, best first; ties go to lower seeds."""
+    top_fraction: float | None = None
+    """Fraction of the episodes of each game to export, best first; above 0 and at most 1, rounded up."""
+    dataset: str | None = None
+    """Benchmark dataset on the Hugging Face Hub to which the results belong (eval-results)."""
+    source_url: str | None = None
+    """Address at which the run is published (eval-results)."""
+    unfinished: bool = False
+    """Include episodes without a result (stopped or failed)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, number in (("min_reward", self.min_reward), ("min_score", self.min_score)):
+            if number is not None and not math.isfinite(number):
+                raise UsageError(f"{name} must be finite, got {number}")
+        if not self.outcome:
+            raise UsageError(f"outcome must be one or more of {', '.join(outcome.value for outcome in Outcome)}")
+        check_int("top", self.top, 1, optional=True)
+        if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
+            raise UsageError(f"top_fraction must be above 0 and at most 1, got {self.top_fraction:g}")
+        if self.top is not None and self.top_fraction is not None:
+            raise UsageError("top and top_fraction cannot be combined")
+        if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
+            raise UsageError(
+                "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
+            )
+        for_results = self.format in get_args(ResultFormat)
+        if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
+            raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
+        if self.format == "eval-results" and self.dataset is None:
+            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark")
+        if self.format != "eval-results" and self.dataset is not None:
+            raise UsageError("only eval-results accepts --dataset")
+        if self.dataset is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
+            raise UsageError(f"dataset must be a name on the Hub such as my-org/my-benchmark, got {self.dataset!r}")
+        if self.source_url is not None and self.format != "eval-results":
+            raise UsageError("only eval-results accepts --source-url")
+        if self.source_url is not None and not self.source_url.startswith(("https://", "http://")):
+            raise UsageError(f"source_url must be the address of a web page, got {self.source_url!r}")
+
+
+def export(config: ExportConfig) -> None:
+    """Write an export, and print where it is, how much it contains and how much was left out."""
+    run = open_run(config.run)
+    for game in run.config.games:
+        game.game()  # raises if the game is not installed
+    if config.format in get_args(ResultFormat):
+        _export_results(run, config)
+        return
+    chosen = _choose(run.episodes, config)
+    if not chosen:
+        raise UsageError(f"no episode of {run.folder.folder} passes the filters")
+    console, progress_console = make_console(), make_console(stderr=True)
+    if changed := version_changes(run.config):
+        progress_console.print(f"{changed}; images drawn now may differ", soft_wrap=True)
+    with new_folder(config.output_dir) as folder:
+        (folder / IMAGES).mkdir()
+        path = folder / ROWS[config.format]
+        count, left_out = 0, Counter[str]()
+
+        def take(rows: Rows) -> None:
+            nonlocal count
+            with writing(path), path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in rows.lines)
+            count += len(rows.lines)
+            left_out.update(rows.left_out)
+
+        turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
+        calls = [(episode, run.config.games, turns, config.format, folder) for episode in chosen]
+        with config.pool(len(chosen)) as workers:
+            call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
+        if not count:
+            raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
+        if config.format == "sharegpt":
+            replace_file(folder / "dataset_info.json", json_bytes(_dataset_info(config.output_dir)))
+        TrainedRecord.of_run(run.config).write(folder)
+        images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
+        counts = {"rows": count, "images": images, "turns_left_out": left_out}
+        replace_file(folder / "export.json", json_bytes(_origin(run, config, counts)))
+    out = config.output_dir.absolute()
+    console.print(f"{count:,} turns of {len(chosen):,} episodes, {images:,} distinct images")
+    if left := len(run.episodes) - len(chosen):
+        console.print(f"left out episodes: {left:,}")
+    if left_out:
+        console.print(f"left out turns: {_counts(left_out)}")
+    console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
+    if config.format == "sharegpt":
+        how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
+    elif images:
+        how = f"datasets.load_dataset('imagefolder', data_dir={str(out)!r})"
+    else:
+        how = f"datasets.load_dataset('json', data_files={str(out / ROWS['hf'])!r})"
+    console.print(f"load    {how}", soft_wrap=True)
+
+
+def _export_results(run: StoredRun, config: ExportConfig) -> None:
+    """Write the results of a run and print their paths."""
+    console = make_console()
+    with new_folder(config.output_dir) as folder:
+        if config.dataset is not None:
+            paths = write_eval_results(folder, run, config.dataset, config.source_url)
+        else:
+            with config.pool(len(run.episodes)) as workers:
+                paths = write_inspect_logs(folder, run, workers, make_console(stderr=True))
+        names = [path.relative_to(folder) for path in paths]
+    for name in names:
+        console.print(f"results {config.output_dir.absolute() / name}", soft_wrap=True)
+
+
+def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
+    """Return the episodes that pass the filters, in order."""
+    if config.unfinished:
+        return list(episodes)
+    best: set[StoredEpisode] = set()
+    for game in {episode.game for episode in episodes}:
+        scored = [
+            (episode.score, episode) for episode in episodes if episode.game == game and episode.score is not None
+        ]
+        scored.sort(key=lambda pair: (-pair[0], pair[1].seed))
+        count = len(scored)
+        if config.top is not None:
+            count = config.top
+        elif config.top_fraction is not None:
+            count = math.ceil(round(config.top_fraction * len(scored), 9))  # rounded, so that 0.1 of 30 is exactly 3
+        best.update(
+            episode for score, episode in scored[:count] if config.min_score is None or score >= config.min_score
+        )
+    return [episode for episode in episodes if episode in best]
+
+
+def _dataset_name(out: Path) -> str:
+    """Return the folder name with special characters replaced, because LLaMA-Factory treats some as separators."""
+    return re.sub(r"[^\w.-]", "_", out.name)
+
+
+def _dataset_info(out: Path) -> dict[str, Any]:
+    return {
+        _dataset_name(out): {
+            "file_name": ROWS["sharegpt"],
+            "formatting": "sharegpt",
+            "columns": {"messages": "messages", "images": "images"},
+            "tags": TAGS,
+        }
+    }
+
+
+def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
+    """Describe the source and filters of the export; the run's `options` are left out."""
+    filters = {name: getattr(config, name) for name in FILTERS}
+    config_data = run.config.model_dump(mode="json", exclude={"options"})
+    return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}
+
+
+def _counts(left_out: Counter[str]) -> str:
+    return ", ".join(f"{reason}: {count:,}" for reason, count in left_out.most_common())

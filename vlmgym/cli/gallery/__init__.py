@@ -1,1 +1,0 @@
-"""The gallery: every game at every level, as a page and as a poster."""

@@ -1,1 +1,0 @@
-"""One page that ranks runs of a suite."""

@@ -1,1 +1,0 @@
-"""Submissions: runs of a suite in a form that others can verify."""

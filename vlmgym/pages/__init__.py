@@ -1,0 +1,1 @@
+"""Pages that open from disk: reports, comparisons, leaderboards and the gallery."""

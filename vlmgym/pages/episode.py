@@ -1,0 +1,157 @@
+"""Report data of one episode: text, numbers and images. Built in worker processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vlmgym.errors import GameError, UsageError
+from vlmgym.evaluation.curves import EpisodeRewards
+from vlmgym.evaluation.summary import states_perception
+from vlmgym.pages.document import marked, safe_json, shown
+from vlmgym.pages.images import episode_images
+from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
+from vlmgym.records.store import StoredEpisode
+from vlmgym.sandbox.core.episode import game_errors
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid
+from vlmgym.sandbox.core.response_format import parse_response
+from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.registry import game_class
+
+LARGEST_GRID = 64
+"""Maximum number of rows, and of columns, of a perception grid on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePage:
+    """An episode on the page.
+
+    Attributes:
+        row: Entry in the list of episodes.
+        rewards: Rewards for the curves; None without a result.
+        data: Data for the viewer, as JSON made by `safe_json`.
+    """
+
+    row: Mapping[str, Any]
+    rewards: EpisodeRewards | None
+    data: str
+
+
+def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
+    """Build the page data of an episode."""
+    episode = stored.read()
+    rewards = None if episode.score is None else EpisodeRewards.of(episode)
+    with stored.named():
+        game = _installed_game(episode.game)
+        try:
+            with game_errors(episode.game.id, episode.seed, None, UsageError):
+                data = _episode_data(episode, game, with_images)
+        except GameError:  # a game that failed in the run may fail again
+            data = _episode_data(episode, None, False)
+    return EpisodePage(_row(episode), rewards, safe_json(data))
+
+
+def _row(episode: EpisodeRecord) -> dict[str, Any]:
+    outcomes = [turn.outcome for turn in episode.turns]
+    stated = any(states_perception(turn.response) for turn in episode.turns)
+    seen = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
+    return {
+        "score": episode.score,
+        "turns": len(episode.turns),
+        "illegal": outcomes.count(Outcome.ILLEGAL),
+        "unparsable": outcomes.count(Outcome.UNPARSABLE),
+        "perception": sum(seen) / len(seen) if seen else None,
+        "status": episode.status,
+        "end": shown(episode.end_reason),
+        "stage": None if episode.stage is None else shown(episode.stage),
+    }
+
+
+def _episode_data(episode: EpisodeRecord, game: Game[Any, Any] | None, with_images: bool) -> dict[str, Any]:
+    """Build the viewer data of an episode; prompts and descriptions are indices into the distinct `texts`."""
+    texts = _Texts()
+    states = [] if game is None else recorded_states(game, episode)
+    truths = [None if game is None else game.describe(state) for state in states]
+    turns = [
+        _turn(turn, game, truth, texts) for turn, truth in zip(episode.turns, truths or [None] * len(episode.turns))
+    ]
+    return {
+        "turns": turns,
+        "final": texts.number(truths[-1]) if truths else None,
+        "texts": list(map(shown, texts)),
+        "images": episode_images(game, states) if game is not None and with_images else None,
+        "installed": game is not None,
+        "maxTurns": episode.max_turns,
+        "facts": _facts(episode),
+    }
+
+
+def _installed_game(record: GameRecord) -> Game[Any, Any] | None:
+    """Return the game of a record, or None if that version is not installed."""
+    try:
+        game_class(record.id)
+    except UsageError:
+        return None
+    return record.game()
+
+
+class _Texts(dict[str, int]):
+    """Indices of the distinct texts of an episode."""
+
+    def number(self, text: str | None) -> int | None:
+        return None if text is None else self.setdefault(text, len(self))
+
+
+def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, texts: _Texts) -> dict[str, Any]:
+    if game is not None:
+        action = recorded_action(game, turn)
+    else:
+        action = None if turn.action is None else json.dumps(turn.action)
+    return {
+        "system": texts.number(turn.system),
+        "prompt": texts.number(turn.prompt),
+        "response": marked(turn.response),
+        "reasoning": None if turn.reasoning is None else shown(turn.reasoning),
+        "outcome": turn.outcome,
+        "action": None if action is None else shown(action),
+        "feedback": shown(turn.feedback),
+        "reward": turn.reward,
+        "truth": texts.number(truth),
+        "grids": None if game is None or truth is None else _grids(game, truth, turn.response),
+        "info": [
+            (name, shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+            for name, value in turn.info.items()
+        ],
+        "latency": turn.latency,
+        "promptTokens": turn.prompt_tokens,
+        "completionTokens": turn.completion_tokens,
+        "cost": turn.cost,
+        "finish": None if turn.finish_reason is None else shown(turn.finish_reason),
+        "requests": turn.requests,
+    }
+
+
+def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:
+    """Return the predicted and true cells.
+
+    Returns None if the game does not compare them cell by cell, or the response does not have exactly one perception.
+    """
+    if type(game).perceive is not Game.perceive:
+        return None
+    perception = parse_response(response).perception
+    if perception is None:
+        return None
+    seen = read_grid(perception[:LONGEST_PERCEPTION])
+    return {"seen": [row[:LARGEST_GRID] for row in seen[:LARGEST_GRID]], "truth": read_grid(truth)}
+
+
+def _facts(episode: EpisodeRecord) -> list[tuple[str, Any]]:
+    facts = [(name, value if isinstance(value, str) else f"{value:,.6g}") for name, value in episode.metrics.items()]
+    if episode.stage is not None:
+        facts.append(("stage", episode.stage))
+    if episode.attempt > 1:
+        facts.append(("attempt", str(episode.attempt)))
+    return [(name, shown(value)) for name, value in facts]

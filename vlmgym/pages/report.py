@@ -1,0 +1,397 @@
+"""`vlmgym report RUN`: the report of a run, `report.html`, with scores, curves and an episode viewer.
+
+The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
+
+- page data: everything shown initially, and a summary row per game and seed. This data is always part of the page.
+- episode data, made by `make_episode`: text and images of one episode. The episodes of a small run are part of the
+  page. The episodes of a larger run are grouped into scripts in a folder next to the page, which are loaded on demand
+  (a page opened from disk may load scripts, but not fetch data).
+
+A page shows one or two runs. With two (`compare.html`), the viewer has a pane per run, and both panes change turns
+together; results of the comparison are passed as plain-text tables.
+
+Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import tyro
+from rich.console import Console
+
+from vlmgym import __version__
+from vlmgym.benchmark.suites import find_baselines, normalised, summarise
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run_title, suite_table
+from vlmgym.pages.document import asset, content_policy, safe_json
+from vlmgym.pages.episode import EpisodePage, make_episode
+from vlmgym.pages.store import EpisodeStore
+from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.run import RunRecord, RunSummary, Summary
+from vlmgym.records.run_folder import UNFINISHED
+from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.sandbox.core.prompt import PromptConfig
+from vlmgym.sandbox.registry import game_class
+from vlmgym.statistics import difference_name
+from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool
+
+IMAGES = 200
+"""Default number of episodes per game with images; drawing the images of 100 turns takes 0.3 s of CPU time."""
+AHEAD = 8
+"""Episodes in progress per worker, to keep all workers busy."""
+SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
+"""Scripts in `assets`, in concatenation order."""
+OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
+"""Descriptions of the values of `PromptConfig.observation`."""
+SINGLE_CURVES = 40
+"""Maximum number of single-episode curves per game and run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig(WorkerOptions):
+    """Options of `vlmgym report`."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Run folder."""
+    images: str = str(IMAGES)
+    """Number of episodes per game with images, or all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.images != "all" and not (self.images.isascii() and self.images.isdecimal()):
+            raise UsageError(f"images must be a number of episodes or all, got {self.images!r}")
+
+
+def report(config: ReportConfig) -> None:
+    """Write the report of a saved run into its folder."""
+    console = make_console()
+    run = open_run(config.run)
+    with run.folder.output.reserved(adopt=True):
+        run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
+        images = None if config.images == "all" else int(config.images)
+        with config.pool(len(run.episodes)) as workers:
+            write_report(run, summarise(run), workers, make_console(stderr=True), images)
+    console.print(f"report  {run.folder.report}", soft_wrap=True)
+
+
+def write_report(
+    run: StoredRun,
+    summary: RunSummary,
+    workers: ProcessPool,
+    console: Console,
+    images: int | None = IMAGES,
+    *,
+    path: Path | None = None,
+) -> None:
+    """Write the report of a run, by default into the run's folder; see `write_page`."""
+    config, suite = run.config, summary.suite
+    write_page(
+        path or run.folder.report,
+        [LabelledRun(config.policy.label, run, summary)],
+        title=run_title(config),
+        workers=workers,
+        images=images,
+        tables=[] if config.suite is None or suite is None else [suite_table(config.suite, suite)],
+        skills=skills_of(config, summary.games),
+        console=console,
+    )
+
+
+@dataclass(frozen=True)
+class LabelledRun:
+    """A run shown in a report, with its label and summary."""
+
+    label: str
+    run: StoredRun
+    summary: RunSummary
+
+
+@dataclass(frozen=True)
+class Skills:
+    """Profile of a run.
+
+    Attributes:
+        scores: Name, normalised score, standard error (None if unknown) and game ids of each skill.
+        note: Text below the chart.
+    """
+
+    scores: Sequence[tuple[str, float, float | None, list[str]]]
+    note: str
+
+
+def skills_of(config: RunRecord, games: Mapping[str, Summary]) -> Skills | None:
+    """Make a run's profile from the summaries of its games; return None if no suite has baselines for them."""
+    if (baselines := find_baselines(config)) is None:
+        return None
+    name, suite = baselines
+    scores = [
+        (skill, *value, [game for game in suite.games if skill in game_class(game).skills])
+        for skill, value in normalised(suite, games).skills.items()
+    ]
+    note = (
+        "Means over the games that mainly test a skill, with 95% intervals: 0 is the random policy's score, 1 the "
+        f"oracle's, both measured in {name} with at most {suite.max_turns} turns per episode."
+    )
+    return Skills(scores, note) if scores else None
+
+
+def write_page(
+    path: Path,
+    runs: Sequence[LabelledRun],
+    *,
+    title: str,
+    workers: ProcessPool,
+    images: int | None = IMAGES,
+    tables: Sequence[PageTable] = (),
+    skills: Skills | None = None,
+    console: Console | None = None,
+) -> None:
+    """Write the page of one or two runs.
+
+    The page is replaced atomically. If the episodes are too large for the page, they are written to a folder named
+    after the page, without `.html`. The same runs give the same bytes. The first `images` episodes of each game in each
+    run have images; None means all episodes.
+    """
+    path = path.absolute()
+    output = OutputFolder(path.parent)
+    output.check(path)
+    store = EpisodeStore(path, output)
+    jobs = [_Job(i, number, source) for i, run in enumerate(runs) for number, source in enumerate(run.run.episodes)]
+    pages: list[EpisodePage] = []
+
+    def take(page: EpisodePage) -> None:
+        store.add(jobs[len(pages)].name, page.data)
+        pages.append(replace(page, data=""))
+
+    try:
+        calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
+        call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
+        data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
+        output.write(path, _document(title, data, store.inline).encode())
+        store.remove_others()
+    finally:
+        store.remove_unfinished()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """An episode to add to the page.
+
+    Attributes:
+        run: Index of the run.
+        number: Index of the episode within the run.
+        source: The stored episode.
+    """
+
+    run: int
+    number: int
+    source: StoredEpisode
+
+    @property
+    def name(self) -> str:
+        return f"{self.run}-{self.number}"
+
+
+def _with_images(jobs: Sequence[_Job], images: int | None) -> list[bool]:
+    """Return whether each episode gets images: the first `images` episodes of each game in each run do."""
+    seen: Counter[tuple[int, str]] = Counter()
+    chosen = []
+    for job in jobs:
+        key = job.run, job.source.game
+        chosen.append(images is None or seen[key] < images)
+        seen[key] += 1
+    return chosen
+
+
+def _page_data(
+    path: Path,
+    title: str,
+    runs: Sequence[LabelledRun],
+    made: Sequence[tuple[_Job, EpisodePage]],
+    images: int | None,
+    tables: Sequence[PageTable],
+    skills: Skills | None,
+    store: EpisodeStore,
+) -> dict[str, Any]:
+    found = [game for run in runs for game in run.run.config.game_ids] + [job.source.game for job, _ in made]
+    games = list(dict.fromkeys(found))
+    videos = [run.run.videos() for run in runs]
+    rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
+    rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
+    for job, page in made:
+        game, seed = job.source.key
+        cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
+        video = videos[job.run].get(job.source.key)
+        cells[job.run] = {
+            "number": job.number,
+            "file": store.files.get(job.name),
+            "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
+            **page.row,
+        }
+        if page.rewards is not None:
+            rewards.setdefault((game, job.run), []).append(page.rewards)
+    return {
+        "title": title,
+        "madeBy": f"vlmgym {__version__}",
+        "runs": [run_facts(run) for run in runs],
+        "games": [game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))]) for game in games],
+        "episodes": [
+            {"game": game, "seed": seed, "runs": cells, "difference": _difference(cells)}
+            for (game, seed), cells in sorted(rows.items())
+        ],
+        "difference": difference_name(*(run.label for run in runs)) if len(runs) == 2 else None,
+        "tables": tables,
+        "skills": skills,
+        "images": images,
+        "folder": store.finish(),
+    }
+
+
+def _difference(cells: Sequence[Mapping[str, Any] | None]) -> float | None:
+    scores = [cell["score"] for cell in cells if cell is not None and cell["score"] is not None]
+    return scores[0] - scores[1] if len(scores) == 2 else None
+
+
+def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
+    css = asset("base.css") + asset("page.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
+    others = "" if inline else " 'strict-dynamic'"  # the page's script loads episode files
+    return Template(asset("page.html")).substitute(
+        title=html.escape(title),
+        policy=content_policy(css, script, others),
+        css=css,
+        script=script,
+        data="\n".join(f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items()),
+    )
+
+
+def run_facts(run: LabelledRun) -> dict[str, Any]:
+    """Return the facts that the page shows about a run, and the numbers of episodes without a result, by status."""
+    config, games = run.run.config, run.summary.games
+    missing: Counter[str] = Counter()
+    for summary in games.values():
+        missing.update(summary.unfinished)
+    set_options = {name: value for name, value in config.options.items() if name != "policy" and value is not None}
+    return {
+        "label": run.label,
+        "policy": config.policy.label,
+        "lead": [
+            _episodes(config),
+            f"at most {config.max_turns:,} turns per episode",
+            f"started {config.started[:16].replace('T', ' ')} UTC",
+        ],
+        "facts": [
+            ("policy", config.policy.name),
+            *((f"policy: {name}", _words(value)) for name, value in config.policy.options.items() if value is not None),
+            *_games(config),
+            ("episodes", _episodes(config)),
+            ("turns", f"at most {config.max_turns:,} per episode"),
+            ("observation", OBSERVATIONS[config.prompts.observation]),
+            ("history", _history(config)),
+            ("reward", _settings(config.reward.model_dump(exclude_none=True))),
+            *((f"option: {name}", _words(value)) for name, value in set_options.items()),
+            ("started", config.started),
+            ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
+        ],
+        "hasImages": config.prompts.has_images,
+        "missing": missing,
+        "bias": bias_note(games),
+        "stop_reason": run.summary.stop_reason,
+    }
+
+
+def game_facts(game: str, runs: Sequence[LabelledRun], rewards: Sequence[Sequence[EpisodeRewards]]) -> dict[str, Any]:
+    """Return the summary and curves of a game in each run; `rewards` has the rewards of the results in each run."""
+    summaries = [run.summary.games.get(game) for run in runs]
+    words = [
+        {} if summary is None else game_rows(run.run.config, game, summary) for run, summary in zip(runs, summaries)
+    ]
+    names = dict.fromkeys(name for column in words for name in column)
+    return {
+        "id": game,
+        "table": [(name, [column.get(name, "") for column in words]) for name in names],
+        "summaries": summaries,
+        "curves": [
+            curves(run, one_stage=summary is None or len(summary.stages) < 2)
+            for run, summary in zip(rewards, summaries)
+        ],
+    }
+
+
+def curves(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> dict[str, Any] | None:
+    """Compute the mean curve, its interval from `low` to `high`, and the curves of `single` episodes.
+
+    `low` and `high` are None without an interval. Returns None without episodes.
+    """
+    if not episodes:
+        return None
+    curve = mean_curve(episodes, one_stage=one_stage)
+    low, high = map(_rounded, curve.interval) if curve.interval is not None else (None, None)
+    return {
+        "turns": curve.turns.tolist(),
+        "mean": _rounded(curve.mean),
+        "low": low,
+        "high": high,
+        "single": [
+            _rounded(episode.totals[curve.turns[curve.turns <= len(episode.rewards)]])
+            for episode in episodes[:SINGLE_CURVES]
+        ],
+        "count": len(episodes),
+        "stages": not one_stage,
+    }
+
+
+def _rounded(values: Any) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
+
+
+def _games(config: RunRecord) -> list[tuple[str, str]]:
+    if config.curriculum is None:
+        return [(game.id, _settings(game.config)) for game in config.games]
+    return [("games", ", ".join(config.game_ids)), ("curriculum", _words(config.curriculum.file))]
+
+
+def _episodes(config: RunRecord) -> str:
+    of = "of each game" if config.curriculum is None else "of the curriculum"
+    return f"{config.episodes:,} episodes {of}, seeds {config.seed} to {config.seed + config.episodes - 1}"
+
+
+def _history(config: RunRecord) -> str:
+    games: dict[str, list[str]] = {}
+    for game in config.games:
+        games.setdefault(_history_of(config.prompts.of(game.history)), []).append(game.id)
+    if len(games) == 1:
+        return next(iter(games))
+    return "; ".join(f"{', '.join(ids)}: {words}" for words, ids in games.items())
+
+
+def _history_of(prompts: PromptConfig) -> str:
+    where = "conversation" if prompts.chat else "prompt"
+    if prompts.history == 0:
+        return f"no earlier turns in the {where}"
+    turns = "all" if prompts.history is None else f"{prompts.history:,}"
+    shown = "images" if prompts.has_images or prompts.chat else "descriptions"
+    return f"{turns} earlier turns in the {where}, at most {prompts.image_turns} of them with {shown}"
