@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 
 from vlmgym import make_game
-from vlmgym.cli.gallery.items import items_of
-from vlmgym.cli.gallery.poster import draw_poster
+from vlmgym.pages.posters import draw_poster, items_of
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray

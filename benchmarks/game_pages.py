@@ -20,13 +20,12 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.gallery.items import items_of
-from vlmgym.cli.gallery.poster import draw_levels
-from vlmgym.cli.games import about, options_of, title_of
+from vlmgym.cli.games import options_of
+from vlmgym.pages.posters import draw_levels, items_of
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game
+from vlmgym.sandbox.registry import BUILT_IN, about, game_class, make_game, title_of
 
 FOLDER = ROOT / "docs" / "games"
 README = ROOT / "README.md"

@@ -1,9 +1,9 @@
-"""Write the leaderboard of a suite, with policies that need no model and submissions of models.
+"""Write the leaderboard of a suite, with policies that need no model and runs of models.
 
 python -m benchmarks.leaderboard
 
-Plays the policies and packs their runs into submissions. Adds the submissions of models, by default a tiny model's
-(`benchmarks/tiny_submission.py`). Writes `docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
+Plays the policies, and adds runs of models, by default a tiny model's (`benchmarks/tiny_submission.py`). Writes
+`docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import tyro
 
 from benchmarks.markdown import table, wrapped
 from benchmarks.tiny_submission import NAME, SUBMISSION
+from vlmgym.benchmark.leaderboard import LeaderboardEntry
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.leaderboard.command import LeaderboardConfig, leaderboard
-from vlmgym.evaluation.leaderboard.entry import LeaderboardEntry
-from vlmgym.evaluation.submission.pack import PackConfig, pack
-from vlmgym.evaluation.suite import format_estimate
+from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.pages.leaderboard import LeaderboardConfig, leaderboard
 from vlmgym.records.files import replace_file
 from vlmgym.records.run import Estimate
 
@@ -35,7 +34,7 @@ TINY = (
     "alone](learning/whole_games.md), and was then trained on demonstrations with the suite's images of 2048. The "
     "model sees 128x128 images and no prompt text, so it answers in every game as if it were 2048. Most other games "
     "penalise such answers, so the model scores below random. `.venv-train/bin/python -m benchmarks.tiny_submission` "
-    f"makes the submission, and `.venv/bin/vlmgym submit check {SUBMISSION.as_posix()}` replays it."
+    f"makes the submission, and `.venv/bin/vlmgym verify {SUBMISSION.as_posix()}` replays it."
 )
 
 
@@ -45,8 +44,8 @@ class Config:
 
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
-    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")] = (SUBMISSION,)
-    """Folders of model submissions."""
+    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = (SUBMISSION,)
+    """Runs of models: folders, or zips of them."""
     docs: Path = Path("docs")
     """Folder to write leaderboard.md to."""
     workers: int | None = None
@@ -54,7 +53,7 @@ class Config:
 
 
 def write(config: Config) -> None:
-    """Play the policies, verify and rank all submissions, and write the pages."""
+    """Play the policies, verify and rank all runs, and write the pages."""
     page = config.docs / "leaderboard" / f"{config.suite}.html"
     with TemporaryDirectory(prefix="vlmgym-leaderboard-") as root:
         folders = [_play(policy, Path(root), config) for policy in POLICIES]
@@ -65,12 +64,10 @@ def write(config: Config) -> None:
 
 
 def _play(policy: str, root: Path, config: Config) -> Path:
-    """Play a policy, pack its run, and return the folder of the submission."""
+    """Play a policy and return the folder of its run."""
     options = EvalConfig(policy=policy, output_dir=root / policy, videos=0, report=False, workers=config.workers)
     run_evaluation((), options, suite=config.suite)
-    folder = root / f"{policy}-submission"
-    pack(PackConfig(run=root / policy, output_dir=folder, submitter="vlmgym", workers=config.workers))
-    return folder
+    return root / policy
 
 
 def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
@@ -82,7 +79,7 @@ def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
         f"Scores in [{suite}](suites.md), verified by replaying every response. Scores are normalised per game, so "
         "that the random policy has 0 and the oracle 1; the tables show means with standard errors. [The interactive "
         f"page]({page.as_posix()}) opens from disk, can be sorted by any column, and also shows intervals, invalid "
-        "responses, tokens and cost. [Submit results](submitting.md) to add a model.",
+        "responses, tokens and cost. [Submit a run](suites.md#submit-a-run) to add a model.",
         table(
             ["model", "prompt", "score"],
             [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],

@@ -20,18 +20,15 @@ from typing import Annotated, Any
 import tyro
 from pydantic import ValidationError
 
+from vlmgym.benchmark.suites import FOLDER, Suite, SuiteGame, behaviour_hash, read_suite, suite_names
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.suite import FOLDER, Suite, SuiteGame, behaviour_hash, read_suite, suite_names
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import make_console
 
-SETTINGS = (
-    *("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes"),
-    "private_salt",
-)
+SETTINGS = ("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +51,6 @@ class FreezeConfig:
     """Reasoning difficulty."""
     baseline_episodes: int = 200
     """Episodes per game for the baselines of the random policy and the oracle; at least --episodes."""
-    private_salt: str | None = None
-    """SHA-256 of the salt of the suite's private seeds."""
     replace: bool = False
     """Replace an existing suite, which must not have been published."""
 

@@ -4,7 +4,7 @@
     .venv-train/bin/python -m benchmarks.tiny_submission
 
 Continues the training of a tiny model that has learned 2048, with demonstrations on images like the suite's;
-then plays the suite and packs the run. The image processor shrinks images to the size that the model was trained on.
+then plays the suite and zips the run. The image processor shrinks images to the size that the model was trained on.
 The chat template replaces the text of every prompt with the one sentence that the model was trained on, so the model
 plays all games as if they were 2048.
 """
@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.learning.running import train
+from vlmgym.benchmark.verify import FILES
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.submission.pack import PackConfig, pack
 from vlmgym.policies.transformers import TransformersOptions
 
 NAME = "vlmgym-tiny-2048"
-SUBMISSION = Path("docs/leaderboard") / NAME
+SUBMISSION = Path("docs/leaderboard") / f"{NAME}.zip"
 PIXELS = 128**2
 """Number of pixels per image that the model was trained on."""
 TRAINING = (
@@ -45,15 +46,11 @@ CHAT_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
-NOTES = (
-    "A Qwen3-VL of 0.3 million weights, trained from scratch by benchmarks.miniature and benchmarks.tiny_submission on "
-    "2048 alone. It sees images of 128x128 pixels and no text of prompts. Played on a CPU."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Train the tiny model, play a suite, and pack a submission."""
+    """Train the tiny model, play a suite, and zip the run."""
 
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
@@ -62,11 +59,11 @@ class Config:
     output_dir: Path = Path("logs/tiny_submission")
     """Folder of the training run and of the evaluation."""
     submission: Path = SUBMISSION
-    """New folder for the submission."""
+    """Zip of the run."""
 
 
 def submit(config: Config) -> None:
-    """Train the model, play the suite, and pack the submission."""
+    """Train the model, play the suite, and zip the run."""
     start, trained = config.output_dir / "start", config.output_dir / "training"
     checkpoint, run = config.output_dir / NAME, config.output_dir / "run"
     if not start.exists():
@@ -82,18 +79,9 @@ def submit(config: Config) -> None:
     )
     options = EvalConfig(policy="transformers", output_dir=run, videos=0, report=False, concurrency=256)
     run_evaluation((), options, model, suite=config.suite)
-    pack(
-        PackConfig(
-            run=run,
-            output_dir=config.submission,
-            submitter="vlmgym",
-            model=NAME,
-            developer="vlmgym",
-            relationship="first-party",
-            cost=0.0,
-            notes=NOTES,
-        )
-    )
+    with zipfile.ZipFile(config.submission, "w") as archive:
+        for name in FILES:  # with the same date every time
+            archive.writestr(zipfile.ZipInfo(name), (run / name).read_bytes(), zipfile.ZIP_DEFLATED, 9)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ import vlmgym
 from tests.api_server import ApiServer
 from tests.api_server import policy as server_policy
 from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
-from vlmgym.cli.export import ExportConfig, export
 from vlmgym.policies import Prompt
 
 GAME = vlmgym.make_game("2048", size=64)

@@ -15,7 +15,8 @@ from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
-from vlmgym.evaluation.compare import CompareConfig, Comparison, compare
+from vlmgym.evaluation.compare import Comparison
+from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.statistics import paired_difference
 

@@ -12,9 +12,9 @@ from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run, read_run
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.report.command import ReportConfig, report
-from vlmgym.evaluation.report.episode import make_episode
 from vlmgym.evaluation.video import write_stored_video
+from vlmgym.pages.episode import make_episode
+from vlmgym.pages.report import ReportConfig, report
 
 OPTIONS = {"episodes": 2, "max_turns": 3, "workers": 0, "videos": 0, "report": False}
 

@@ -13,9 +13,9 @@ from PIL import Image
 
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
-from vlmgym.cli.export import ExportConfig, export
 from vlmgym.policies import random_response
 
 ALL = ("played", "illegal", "unparsable")

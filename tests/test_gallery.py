@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from vlmgym.cli.gallery.command import GalleryConfig, gallery
-from vlmgym.cli.gallery.items import items_of
-from vlmgym.cli.gallery.page import render_page
-from vlmgym.cli.gallery.poster import draw_poster
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
+from vlmgym.pages.gallery import GalleryConfig, gallery, render_page
+from vlmgym.pages.posters import draw_poster, items_of
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.games.nlvr2.game import Nlvr2
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
@@ -101,7 +99,7 @@ def test_text_is_escaped(path, monkeypatch):
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ShisenSho, "variants", {"folders": {"tiles": "folder"}})
     games = {"swap-v0": Swap, "shisensho-v0": ShisenSho}
-    monkeypatch.setattr("vlmgym.cli.gallery.items.load_games", lambda: (games, {}))
+    monkeypatch.setattr("vlmgym.pages.posters.load_games", lambda: (games, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--output", str(path), "--size", str(SIZE)])
     assert "Shisen-Sho with folders is not shown: shisensho: tiles=folder needs data" in path.read_text()

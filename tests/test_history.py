@@ -11,8 +11,8 @@ from vlmgym import Episode, make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
 from vlmgym.evaluation import EvalConfig, open_run
-from vlmgym.evaluation.report.facts import LabelledRun, run_facts
 from vlmgym.evaluation.verify import verify_run
+from vlmgym.pages.report import LabelledRun, run_facts
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import axe_playwright_python
@@ -14,9 +14,9 @@ import pytest
 from benchmarks.leaderboard import Config, write
 from benchmarks.suites import FreezeConfig, freeze
 from tests.browser import EVIL, Watched, chromium
+from vlmgym.benchmark.suites import mean_with_error, read_suite
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.suite import read_suite
 from vlmgym.records.run import SuiteSummary
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
+        patch.setattr("vlmgym.benchmark.suites.FOLDER", root)
         patch.setattr("benchmarks.suites.FOLDER", root)
         patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0"])
         small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 25}
@@ -77,7 +77,11 @@ def results(run: Path) -> SuiteSummary:
 
 def test_entries_are_ranked_with_errors_costs_and_links(runs: Path, watched: Watched) -> None:
     played = {name: open_run(runs / name) for name in ("random", "oracle", "counting", "described")}
-    scores = {name: (results(runs / name).score or (0.0, None))[0] for name in played}
+    suites = {name: results(runs / name) for name in played}
+    assert {name for name, suite in suites.items() if suite.score is None} == {"described"}
+    scores = {
+        name: mean_with_error([game.normalised for game in suite.games.values()])[0] for name, suite in suites.items()
+    }
     order = sorted(("random", "oracle", "counting"), key=lambda name: -scores[name])
     assert [name.rpartition(":")[2] for name in column(watched, "model")] == [*order, "counting"]
     assert column(watched, "prompt") == [
@@ -127,21 +131,21 @@ def test_columns_sort_both_ways(watched: Watched) -> None:
     watched.check()
 
 
-def test_submissions_have_their_metadata_as_text_and_reports(runs: Path, watched: Watched, tmp_path: Path) -> None:
-    packed, page, evil = tmp_path / "packed", tmp_path / "page.html", EVIL.removesuffix(" \u2028")
-    stated = ["--model", evil, "--provider", evil, "--submitter", evil, "--developer", evil, "--weights", "closed"]
-    main(["submit", "pack", str(runs / "counting"), "--output-dir", str(packed), "--workers", "0", *stated])
-    folders = [str(packed), str(runs / "oracle")]
-    main(["leaderboard", *folders, "--output", str(page), "--workers", "0", "--reports"])
+def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp_path: Path) -> None:
+    page, model = tmp_path / "page.html", EVIL.removesuffix(" \u2028")
+    changed = shutil.copytree(runs / "counting", tmp_path / "changed")
+    policy = {"name": "openai", "options": {"model": model, "temperature": 0.5}}
+    config = json.loads((changed / "run.json").read_text())
+    (changed / "run.json").write_text(json.dumps({**config, "policy": policy}))
+    edit_records(changed, lambda _, record: record.update(policy=policy))
+    main(["leaderboard", str(changed), str(runs / "oracle"), "--output", str(page), "--workers", "0", "--reports"])
     browser = watched.page.context.browser
     assert browser is not None
     other = Watched(browser.new_page())
     other.visit(page)
-    assert [column(other, name)[-1] for name in ("model", "provider", "submitter", "weights")] == [
-        *[evil] * 3,
-        "closed",
-    ]
-    assert column(other, "policy") == ["oracle", "counting.py:counting"]
+    assert column(other, "model") == ["oracle", PurePath(model).name]
+    assert column(other, "policy") == ["oracle", f"openai ...{model[-57:]}"]
+    assert column(other, "sampling") == ["", "temperature 0.5"]
     assert column(other, "verification") == ["verified"] * 2
     other.page.locator(".profile").last.get_by_role("link", name="swap-v0").click()
     other.page.wait_for_selector(".pane .outcome")
@@ -159,44 +163,37 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
 
 
-def test_runs_and_submissions_with_faults_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
-    packed, changed, emptied = tmp_path / "packed", tmp_path / "changed", tmp_path / "emptied"
+def test_runs_with_differences_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    main(["submit", "pack", str(runs / "oracle"), "--output-dir", str(packed), "--workers", "0", "--submitter", "me"])
-    (packed / "report.html").write_text("evil")
-    edit_records(runs / "counting", changed, lambda n, one: one["metrics"].update({} if n else {"largest tile": "4"}))
-    edit_records(runs / "random", emptied, lambda _, one: one.update(turns=[], status="ended", score=0))
-    folders = [*map(str, (packed, changed, emptied)), str(runs / "random")]
+    changed, emptied = (shutil.copytree(runs / name, tmp_path / name) for name in ("counting", "random"))
+    edit_records(changed, lambda n, one: one["metrics"].update({} if n else {"largest tile": "4"}))
+    edit_records(emptied, lambda _, one: one.update(turns=[], status="ended", score=0))
+    folders = [str(changed), str(emptied), str(runs / "random")]
     main(["leaderboard", *folders, "--output", str(page), "--workers", "0"])
     watched.visit(page)
     assert (column(watched, "model")[0], column(watched, "verification")[0]) == ("random", "verified")
-    assert sorted(column(watched, "verification")[1:]) == ["1 difference", "1 difference", "12 differences"]
-    assert watched.page.locator("a").count() == 0  # no link to the report in the submission
+    assert sorted(column(watched, "verification")[1:]) == ["1 difference", "12 differences"]
     watched.visit(runs / "leaderboard.html")
 
 
-def edit_records(run: Path, folder: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
-    """Copy a run, and call `change` with the number and data of each record of the copy."""
-    shutil.copytree(run, folder)
+def edit_records(folder: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
+    """Call `change` with the number and data of each record of a run."""
     records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     for number, record in enumerate(records):
         change(number, record)
     (folder / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"suite": None}, "all runs must be of the same suite"),
-        ({"private_salt": "0" * 64}, "all runs must use public seeds, or private seeds of the same salt"),
-    ],
-)
-def test_runs_of_different_suites_or_seeds_are_not_ranked_together(
-    runs: Path, tmp_path: Path, change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+def test_runs_without_all_results_or_of_different_suites_are_not_ranked(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = shutil.copytree(runs / "random", tmp_path / "other")
+    edit_records(other, lambda n, record: record.update({} if n else {"status": "stopped", "score": None}))
+    with pytest.raises(SystemExit):
+        main(["leaderboard", str(other), "--no-verify"])
+    assert "has no result for all episodes of" in capsys.readouterr().err
     config = json.loads((other / "run.json").read_text())
-    (other / "run.json").write_text(json.dumps(config | change))
+    (other / "run.json").write_text(json.dumps(config | {"suite": None}))
     with pytest.raises(SystemExit):
         main(["leaderboard", str(runs / "random"), str(other)])
-    assert message in capsys.readouterr().err
+    assert "all runs must be of the same suite" in capsys.readouterr().err

@@ -13,10 +13,10 @@ import vlmgym
 from tests.api_server import ApiServer
 from tests.api_server import policy as server_policy
 from vlmgym.cli.eval import run_evaluation
+from vlmgym.cli.export import ExportConfig, export
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, read_run
-from vlmgym.evaluation.compare import CompareConfig, compare
-from vlmgym.cli.export import ExportConfig, export
+from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.policies import Prompt, random_response
 
 DESCRIBED = [game for game in vlmgym.game_ids() if vlmgym.make_game(game).no_text_observation is None]

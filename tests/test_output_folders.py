@@ -21,11 +21,11 @@ import benchmarks.calibration.__main__ as calibration
 from vlmgym import make_game
 from vlmgym.cli.console import reporting_errors
 from vlmgym.cli.eval import evaluate_script
-from vlmgym.cli.gallery import command as gallery
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import read_run
+from vlmgym.pages import gallery
 from vlmgym.records.episode import PolicyRecord
 from vlmgym.records.file_list import FileList
 from vlmgym.records.files import LineLog, write_own_json

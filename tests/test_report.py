@@ -14,7 +14,7 @@ from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, read_run
-from vlmgym.evaluation.report.document import LONGEST, safe_json
+from vlmgym.pages.document import LONGEST, safe_json
 from vlmgym.sandbox.core.response_format import compose
 
 

@@ -8,9 +8,11 @@ from tests.browser import EVIL, WAIT, canvas, choose, pixels, rows, shows, turn
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunRecord, evaluate, open_run
-from vlmgym.evaluation.report import LabelledRun, PageTable, store, write_page
-from vlmgym.evaluation.report.images import episode_images
 from vlmgym.evaluation.summary import updated_summary
+from vlmgym.evaluation.summary_table import PageTable
+from vlmgym.pages import store
+from vlmgym.pages.images import episode_images
+from vlmgym.pages.report import LabelledRun, write_page
 from vlmgym.records.episode import now, versions
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.workers.pool import ProcessPool

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlmgym.errors import ParseError
-from vlmgym.evaluation.report.document import marked
+from vlmgym.pages.document import marked
 from vlmgym.sandbox.core.response_format import MOST_TAGS, compose, parse_response
 
 LONGEST_ANSWER = 200

@@ -21,7 +21,8 @@ LAYERS = (
     ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
     ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.sandbox",),
     ("vlmgym.testing",), ("vlmgym.records",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
-    ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.cli.console",), ("vlmgym.training",),
+    ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.benchmark",), ("vlmgym.pages",), ("vlmgym.cli.console",),
+    ("vlmgym.training",),
     ("vlmgym.cli", "vlmgym.integrations"), ("vlmgym.__main__", "vlmgym.test"),
 )  # fmt: skip
 """Layers from the bottom up. A module may import its own package and the layers below."""

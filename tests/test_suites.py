@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
-from collections.abc import Iterator
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pytest
 
 from benchmarks.suites import FreezeConfig, freeze
 from benchmarks.tiny_submission import SUBMISSION
-from vlmgym import UsageError, make_game
+from vlmgym import make_game
+from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, read_suite, suite_names
+from vlmgym.benchmark.verify import run_folder, verify_results
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.submission.metadata import read_metadata
-from vlmgym.evaluation.suite import FOLDER, behaviour_hash, format_estimate, mean_with_error, read_suite, suite_names
-from vlmgym.evaluation.verify import verify_run
+from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap import Swap
@@ -26,13 +27,12 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "3c55db969ac299add7664becf366fa997c4750f8a2f1115c9836b541da07daff",
-    "vlmgym-2026.1-full": "f517cf1ff434e2a9874ae91c2aa0e69f0b7937f51a15414a66ad8666db8ffebf",
-    "vlmgym-2026.1-lite": "7a6733b25d398ee3721dc373c49c6d3a7b946ecc2ddd5fdca6bf6ca38516bc7f",
+    "vlmgym-2026.1-core": "39d0e5959d0c800b181546087c89e2cc767a7ad939553fc3e9fcb1fa21a55b30",
+    "vlmgym-2026.1-full": "3c51dca2782b28627153377ea59b390ebb8d9d61064242ec4934680b22983173",
+    "vlmgym-2026.1-lite": "44b76e306e39619fecb79ac97749924f32c4d0105e1b85bd24e6ce5854633843",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
-SECRET = b"an example of a secret that no other host knows"
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +40,17 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Freeze a small suite of two games in a temporary folder."""
     folder = tmp_path_factory.mktemp("suites")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.evaluation.suite.FOLDER", folder)
+        patch.setattr("vlmgym.benchmark.suites.FOLDER", folder)
         patch.setattr("benchmarks.suites.FOLDER", folder)
         patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "swap-v0"])
         small: Any = {"description": "Small.", "episodes": 3, "max_turns": 4, "baseline_episodes": 20}
-        small["private_salt"] = hashlib.sha256(SECRET).hexdigest()
         freeze(FreezeConfig(name="small-1", **small))
     return folder
 
 
 @pytest.fixture
 def suite(frozen: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("vlmgym.evaluation.suite.FOLDER", frozen)
+    monkeypatch.setattr("vlmgym.benchmark.suites.FOLDER", frozen)
     read_suite.cache_clear()
     yield "small-1"
     read_suite.cache_clear()
@@ -70,7 +69,7 @@ def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "mean of all games" in shown
     assert "1.000 ± 0.000" in shown
-    assert verify_run(run, 0).problems == []
+    assert verify_results(run, 0).problems == []
 
 
 def test_reports_of_other_runs_of_its_games_have_a_profile_of_skills(suite, tmp_path, watched):
@@ -174,12 +173,6 @@ def test_every_game_names_its_skills():
     assert [game for game in BUILT_IN if not game_class(game).skills] == []
 
 
-def test_suites_are_frozen_only_with_the_hash_of_a_salt(suite):
-    config: dict[str, Any] = {"description": "Small.", "episodes": 1, "max_turns": 1, "private_salt": "salt.txt"}
-    with pytest.raises(UsageError, match="private_salt: string should match pattern"):
-        freeze(FreezeConfig(name="small-2", **config))
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_suites_have_all_games_with_better_oracles(name):
     for game in read_suite(name).games.values():
@@ -204,96 +197,95 @@ def test_shipped_suites_are_unchanged(game_id):
             assert found[settings] == suite.games[game_id].hash, name
 
 
-def test_the_committed_submission_is_of_its_suite():
+def test_the_committed_run_is_of_its_suite():
     """If this test fails after a change to the suite, run `benchmarks.tiny_submission` again."""
-    folder = Path(__file__).parents[1] / SUBMISSION
-    run = open_run(folder)
-    assert read_suite(run.config.suite).differences(run.config) == []
-    assert read_metadata(folder).differences(run.config, run.last_summary().games) == []
+    with run_folder(Path(__file__).parents[1] / SUBMISSION) as folder:
+        run = open_run(folder)
+        assert read_suite(run.config.suite).differences(run.config) == []
+        assert len(run.episodes) == run.config.episodes * len(run.config.games)
 
 
-def salt_file(folder: Path, secret: bytes) -> Path:
-    path = folder / "salt"
-    path.write_bytes(secret)
-    return path
-
-
-def test_private_seeds_derive_from_a_salt_of_which_only_the_hash_is_recorded(suite, tmp_path, capsys):
-    secret, salt = SECRET, salt_file(tmp_path, SECRET)
-    options = ["--videos", "0", "--workers", "0", "--output-dir", str(tmp_path / "run")]
-    main(["eval", "--suite", suite, "--private-salt", str(salt), *options])
-    run = open_run(tmp_path / "run")
-    expected = hmac.new(secret, suite.encode(), hashlib.sha256).hexdigest()[:13]
-    assert {episode.seed - episode.index for episode in run.episodes} == {run.config.seed} == {int(expected, 16)}
-    assert run.config.private_salt == hashlib.sha256(secret).hexdigest()
-    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and secret in path.read_bytes()]
+def test_a_zip_of_a_run_is_verified_and_ranked(suite, tmp_path, capsys):
+    shutil.make_archive(str(tmp_path / "run"), "zip", tmp_path, play(suite, tmp_path / "run").name)
     capsys.readouterr()
-
-    main(["verify", str(tmp_path / "run"), "--workers", "0"])
-    assert "that the private seeds derive from the salt" in capsys.readouterr().out
-    main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(salt)])
-    assert "private" not in capsys.readouterr().out
+    main(["verify", str(tmp_path / "run.zip"), "--workers", "0"])
+    assert capsys.readouterr().out.startswith(
+        "small-1: 1.000 ± 0.000. Scoring verified: 6 episodes (15 turns) of nlvr2"
+    )
     page = tmp_path / "page.html"
-    rank = ["leaderboard", str(tmp_path / "run"), "--workers", "0", "--output", str(page)]
-    with pytest.raises(SystemExit):
-        main(rank)
-    assert "verifying runs on private seeds needs --private-salt" in capsys.readouterr().err
-    main([*rank, "--private-salt", str(salt)])
-    assert f"private seeds of the salt with the SHA-256 {run.config.private_salt}" in page.read_text()
-    assert "2026000" not in page.read_text()
-    assert str(run.config.seed) not in page.read_text()
-    with pytest.raises(SystemExit):
-        main([*rank, "--private-salt", str(salt), "--reports"])
-    assert "reports show private seeds" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "packed"), "--submitter", "me"])
-    assert "run.json has private seeds" in capsys.readouterr().err
-    other = salt_file(tmp_path, secret[::-1])
-    with pytest.raises(SystemExit):
-        main(["verify", str(tmp_path / "run"), "--workers", "0", "--private-salt", str(other)])
-    assert "the SHA-256 of the salt is" in capsys.readouterr().out
+    main(["leaderboard", str(tmp_path / "run.zip"), "--output", str(page), "--workers", "0", "--reports"])
+    assert ">verified<" in page.read_text()
+    assert "seed 2026000" not in page.read_text()
+    assert (tmp_path / "page" / "0.html").exists()
 
 
-def test_chosen_seeds_are_not_those_of_the_salt(suite, tmp_path, capsys):
-    salt = salt_file(tmp_path, SECRET)
-    folder = play(suite, tmp_path / "run")
-    config = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(config | {"private_salt": hashlib.sha256(SECRET).hexdigest()}))
-    with pytest.raises(SystemExit):
-        main(["verify", str(folder), "--workers", "0", "--private-salt", str(salt)])
-    assert "seed is 2026000, the salt gives" in capsys.readouterr().out
+def in_run(**fields: Any) -> Callable[[Path], object]:
+    return edit("run.json", lambda run: run.update(fields))
 
 
-def test_salts_must_have_the_hash_that_the_suite_publishes(suite, tmp_path, capsys):
-    other, published = hashlib.sha256(bytes(32)).hexdigest(), hashlib.sha256(SECRET).hexdigest()
-    salt = salt_file(tmp_path, bytes(32))
-    with pytest.raises(SystemExit):
-        main(["eval", "--suite", suite, "--private-salt", str(salt), "--output-dir", str(tmp_path / "other")])
-    assert f"the SHA-256 of the salt is {other}, but {suite} publishes {published}" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
-    folder = play(suite, tmp_path / "run")
-    config = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(config | {"private_salt": other}))
-    (problem,) = verify_run(open_run(folder), 0).problems
-    assert problem.startswith("private_salt is ")
-    assert problem.endswith(f", but the suite has {published}")
+def edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """Return an edit of the first line of a file, or of the whole file if it is one JSON value."""
+
+    def write(folder: Path) -> None:
+        text = (folder / name).read_text()
+        first, rest = text.split("\n", 1) if name == "episodes.jsonl" else (text, "")
+        data = json.loads(first)
+        change(data)
+        (folder / name).write_text(f"{json.dumps(data)}\n{rest}")
+
+    return write
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("change", "message"),
     [
-        (["--suite", "vlmgym-2026.1-lite", "--private-salt", "short"], "a salt must have at least 32 bytes"),
-        (["--suite", "vlmgym-2026.1-lite", "--private-salt", "missing"], "cannot read missing"),
-        (["swap", "--private-salt", "short"], "--private-salt needs --suite"),
+        (in_run(max_turns=3), "max_turns is 3, but the suite has 4"),
+        (in_run(seed=5), "seed is 5, but the suite has 2026000"),
+        (in_run(games=[]), "the games or their configurations differ from the suite's"),
+        (in_run(suite="best-1"), "unknown suite 'best-1'"),
+        (
+            edit("run.json", lambda run: run["difficulty"].update(reasoning=2)),
+            "the difficulty differs from the suite's",
+        ),
+        (edit("episodes.jsonl", lambda one: one["turns"][0].update(response="<answer>no</answer>")), "turns.0."),
+        (edit("episodes.jsonl", lambda one: one.update(seed=5)), "seed 5 with index 0"),
+        (edit("summary.json", lambda it: it["suite"]["games"]["swap-v0"].update(oracle=1)), "swap-v0.oracle is 1"),
+        (edit("summary.json", lambda it: it["suite"].update(score=[2, 0])), "suite.score.0 is 2.0, but the episodes"),
+        (edit("summary.json", lambda it: it.update(suite=None)), "suite is None, but the episodes give"),
     ],
 )
-def test_unusable_salts_are_rejected(options, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("short").write_bytes(b"guessable")
+def test_runs_that_differ_from_their_suite_or_its_baselines_are_not_verified(suite, change, message, tmp_path, capsys):
+    folder = play(suite, tmp_path / "run")
+    change(folder)
     with pytest.raises(SystemExit):
-        main(["eval", *options])
+        main(["verify", str(folder), "--workers", "0"])
+    told = capsys.readouterr()
+    assert message in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"run/run.json": b"", "../run.json": b""}, "has a file outside its folder: '../run.json'"),
+        ({"/etc/passwd": b""}, "has a file outside its folder: '/etc/passwd'"),
+        ({"a/run.json": b"", "b/run.json": b""}, "has more than one run.json: zip the folder of one run"),
+        ({"run.json": b" " * (5 << 20)}, "run.json has more than 4,194,304 bytes"),
+        ({"episodes.jsonl": b" " * (65 << 20)}, "episodes.jsonl has a line of more than 67,108,864 bytes"),
+        ({"a/b/run.json": b""}, "is not a run: cannot read"),
+        (None, "is not a zip that can be read"),
+    ],
+)
+def test_unusable_zips_are_rejected(files, message, tmp_path, capsys):
+    path = tmp_path / "run.zip"
+    path.write_bytes(b"PK")
+    if files is not None:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+    with pytest.raises(SystemExit):
+        main(["verify", str(path)])
     assert message in capsys.readouterr().err
-    assert not Path("logs").exists()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_all_plays_every_game(tmp_path, monkeypatch, capsys):

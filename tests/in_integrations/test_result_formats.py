@@ -1,10 +1,8 @@
-"""Exported results load in their formats' libraries and validate against their schemas."""
+"""Exported results load in the libraries of their formats."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shutil
 from base64 import b64decode
 from collections.abc import Iterator
@@ -17,17 +15,14 @@ import pytest
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
 from inspect_ai.log import list_eval_logs, read_eval_log
-from jsonschema import Draft7Validator
 from PIL import Image
 
 from benchmarks.suites import FreezeConfig, freeze
 from vlmgym import make_game
+from vlmgym.benchmark.suites import read_suite
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.results.every_eval_ever import _component
-from vlmgym.evaluation.suite import read_suite
 
-SCHEMAS = Path(__file__).parents[1] / "data" / "every_eval_ever"
 POLICY = """
 from vlmgym.policies import Reply
 
@@ -39,11 +34,11 @@ def right(images, prompts):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a run of a small suite, packed and exported."""
+    """A folder with a run of a small suite, and its exports."""
     root = tmp_path_factory.mktemp("suite")
     (root / "policy.py").write_text(POLICY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.evaluation.suite.FOLDER", root)
+        patch.setattr("vlmgym.benchmark.suites.FOLDER", root)
         patch.setattr("benchmarks.suites.FOLDER", root)
         patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "rotation-v0", "swap-v0"])
         small: Any = {"description": "Small.", "episodes": 2, "max_turns": 3, "baseline_episodes": 20}
@@ -52,22 +47,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         options = ["--videos", "0", "--no-report", "--workers", "0", "--price-in", "1", "--price-out", "2"]
         run = ["--policy", f"{root / 'policy.py'}:right", "--output-dir", str(root / "run")]
         main(["eval", "--suite", "small-1", *run, *options])
-        stated = [
-            "--submitter",
-            "A laboratory",
-            "--model",
-            "lab/tiny",
-            "--weights",
-            "open",
-            "--provider",
-            "self-hosted",
-        ]
-        main(["submit", "pack", str(root / "run"), "--output-dir", str(root / "packed"), "--workers", "0", *stated])
-        text = (shutil.copytree(root / "packed", root / "changed") / "metadata.toml").read_text()
-        (root / "changed" / "metadata.toml").write_text(re.sub("cost = .*", "cost = 0.0001", text))
-        export(root, "packed", "eval-results", "--dataset", "org/games", "--source-url", "https://example.org/run")
-        export(root, "packed", "every-eval-ever")
-        export(root, "packed", "inspect")
+        config = json.loads((root / "run" / "run.json").read_text())
+        for name, change in (("changed", {"seed": 1}), ("plain", {"suite": None})):
+            (shutil.copytree(root / "run", root / name) / "run.json").write_text(json.dumps({**config, **change}))
+        export(root, "run", "eval-results", "--dataset", "org/games", "--source-url", "https://example.org/run")
+        export(root, "run", "inspect")
         yield root
     read_suite.cache_clear()
 
@@ -81,7 +65,7 @@ def test_the_hub_reads_eval_results(root: Path) -> None:
     data = yaml.safe_load((root / "eval-results" / ".eval_results" / "small-1.yaml").read_text())
     entries = parse_eval_result_entries(data)
     assert eval_result_entries_to_yaml(entries) == data
-    suite = open_run(root / "packed").last_summary().suite
+    suite = open_run(root / "run").last_summary().suite
     assert suite is not None
     assert suite.score is not None
     assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "rotation-v0", "swap-v0"]
@@ -90,39 +74,15 @@ def test_the_hub_reads_eval_results(root: Path) -> None:
     assert {entry.source_url for entry in entries} == {"https://example.org/run"}
 
 
-def test_every_eval_ever_is_valid_and_consistent(root: Path) -> None:
-    (path,) = (root / "every-eval-ever").rglob("*.json")
-    (samples,) = (root / "every-eval-ever").rglob("*.jsonl")
-    record, rows = json.loads(path.read_text()), [json.loads(line) for line in samples.read_text().splitlines()]
-    Draft7Validator(json.loads((SCHEMAS / "eval.schema.json").read_text())).validate(record)
-    for row in rows:
-        Draft7Validator(json.loads((SCHEMAS / "instance_level_eval.schema.json").read_text())).validate(row)
-    assert path.relative_to(root / "every-eval-ever").parts[:4] == ("data", "small-1", "lab", "tiny")
-    details = record["detailed_evaluation_results"]
-    assert details["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
-    assert details["file_path"] == samples.relative_to(root / "every-eval-ever").as_posix()
-    assert details["total_rows"] == len(rows) == 6
-    for result in record["evaluation_results"][1:]:
-        own = [row for row in rows if row["evaluation_result_id"] == result["evaluation_result_id"]]
-        assert np.mean([row["evaluation"]["score"] for row in own]) == pytest.approx(result["score_details"]["score"])
-        for row in own:
-            assert row["evaluation_id"] == record["evaluation_id"]
-            for answer in row["answer_attribution"]:
-                single = row["interaction_type"] == "single_turn"
-                text = row["output"]["raw"][0] if single else row["messages"][answer["turn_idx"]]["content"]
-                assert text == "<answer>true</answer>"
-    assert {row["interaction_type"] for row in rows} == {"single_turn", "multi_turn"}
-
-
 def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> None:
     logs = {info.task: info for info in list_eval_logs(str(root / "inspect"))}
     assert sorted(logs) == ["nlvr2", "rotation", "swap"]
     header = read_eval_log(logs["swap"], header_only=True)
     log = read_eval_log(logs["swap"], resolve_attachments=True)
-    run = open_run(root / "packed")
+    run = open_run(root / "run")
     records = [episode for episode in run.read() if episode.game.id == "swap-v0"]
     assert header.status == log.status == "success"
-    assert header.eval.model == "lab/tiny"
+    assert header.eval.model == run.config.policy.label
     assert header.results is not None
     assert log.samples is not None
     metrics = header.results.scores[0].metrics
@@ -132,7 +92,7 @@ def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> No
         assert sample.scores is not None
         assert sample.scores["game_score"].value == record.score
         assert sample.output.stop_reason == "max_tokens"
-        assert sample.model_usage["lab/tiny"].total_tokens == 45
+        assert sample.model_usage[run.config.policy.label].total_tokens == 45
         assert [message.role for message in sample.messages] == ["user", "assistant"] * 3
         assert sample.messages[1].text == "<answer>true</answer>"
         for message, turn in zip(sample.messages[::2], record.turns, strict=True):
@@ -145,14 +105,14 @@ def test_inspect_reads_logs_with_the_images_that_the_model_saw(root: Path) -> No
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("run", ["--format", "every-eval-ever"], "is not a submission"),
-        ("changed", ["--format", "every-eval-ever"], "cost is 0.0001, but the run has"),
-        ("packed", ["--format", "eval-results"], "eval-results needs --dataset"),
-        ("packed", ["--format", "inspect", "--top", "1"], "remove --top"),
-        ("packed", ["--format", "inspect", "--source-url", "https://example.org"], "only eval-results"),
-        ("packed", ["--format", "eval-results", "--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
+        ("changed", ["--format", "eval-results", "--dataset", "a/b"], "changed differs from its suite: seed is 1, but"),
+        ("plain", ["--format", "eval-results", "--dataset", "a/b"], "plain is not a run of a suite"),
+        ("run", ["--format", "eval-results"], "eval-results needs --dataset"),
+        ("run", ["--format", "inspect", "--top", "1"], "remove --top"),
+        ("run", ["--format", "inspect", "--source-url", "https://example.org"], "only eval-results"),
+        ("run", ["--format", "eval-results", "--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
         (
-            "packed",
+            "run",
             ["--format", "eval-results", "--dataset", "org/games", "--source-url", "runs/qwen"],
             "source_url must be the address of a web page, got 'runs/qwen'",
         ),
@@ -181,8 +141,7 @@ def test_every_message_has_the_images_of_its_prompt(tmp_path: Path) -> None:
 def test_runs_of_fewer_games_have_no_score_of_the_suite(root: Path, tmp_path: Path) -> None:
     options = ["--videos", "0", "--no-report", "--workers", "0", "--observation", "text", "--policy", "random"]
     main(["eval", "--suite", "small-1", *options, "--output-dir", str(tmp_path / "run")])
-    main(["submit", "pack", str(tmp_path / "run"), "--output-dir", str(tmp_path / "packed"), "--submitter", "me"])
-    export(tmp_path, "packed", "eval-results", "--dataset", "org/games")
+    export(tmp_path, "run", "eval-results", "--dataset", "org/games")
     data = yaml.safe_load((tmp_path / "eval-results" / ".eval_results" / "small-1.yaml").read_text())
     assert [entry.task_id for entry in parse_eval_result_entries(data)] == ["nlvr2-v0", "swap-v0"]
 
@@ -195,10 +154,6 @@ def test_runs_without_versions_have_logs(root: Path, tmp_path: Path) -> None:
     assert all(
         read_eval_log(info).eval.packages == {"vlmgym": "unknown"} for info in list_eval_logs(str(tmp_path / "inspect"))
     )
-
-
-def test_paths_of_models_stay_in_the_export() -> None:
-    assert [*map(_component, ("..", "../x", "lab/.x", "a b", "Qwen2.5"))] == ["_", "_x", "lab_.x", "a_b", "Qwen2.5"]
 
 
 def test_runs_of_no_suite_have_logs(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
 from vlmgym.errors import UsageError, short_repr
@@ -53,8 +53,8 @@ class LeaderboardEntry:
 
     @property
     def label(self) -> str:
-        """Model of the run, or its policy if that has no model."""
-        return self.config.policy.model or self.config.policy.name
+        """Name of the model without its organisation or folder; if the policy has no model, its own name."""
+        return PurePath(self.config.policy.model or self.config.policy.name).name
 
     @property
     def prompt(self) -> str:

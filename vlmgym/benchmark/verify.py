@@ -101,7 +101,7 @@ def run_folder(path: Path) -> Iterator[Path]:
     if not path.is_file():
         yield path
         return
-    with TemporaryDirectory(prefix="vlmgym-zip-") as folder:
+    with TemporaryDirectory(prefix=f"{path.stem}-") as folder:
         try:
             with zipfile.ZipFile(path) as archive:
                 _extract(archive, path, Path(folder))

@@ -16,9 +16,9 @@ from PIL.PngImagePlugin import PngInfo
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
 from vlmgym.sandbox.drawing.canvas import Canvas, text_width
 from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
 
 AnyGame = Game[Any, Any]
 

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import VlmgymError
-from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder
+from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder, open_run
+from vlmgym.pages.report import write_report
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.records.run import RunSummary
@@ -23,6 +24,7 @@ from vlmgym.training.result import score_summary
 from vlmgym.training.states import blank, check_validation_size
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import validate, validation_episodes
+from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,4 +152,7 @@ def evaluate_episodes(trainer: Trainer, games: Sequence[Game[Any, Any]], folder:
         batch_size=config.rollout.batch_size,
         blank=config.blank,
     )
-    return evaluate_to_folder(folder, games, TrainedPolicy(trainer, options), eval_config, console)
+    summary = evaluate_to_folder(folder, games, TrainedPolicy(trainer, options), eval_config, console)
+    with ProcessPool(0) as workers:
+        write_report(open_run(folder), summary, workers, console)
+    return summary
