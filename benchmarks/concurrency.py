@@ -37,8 +37,7 @@ from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
-from vlmgym.workers.limits import num_workers_for
-from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.pool import ProcessPool, num_workers_for
 from vlmgym.workers.process import exit_with_parent
 
 ANSWERS = ("up", "left", "down", "right")

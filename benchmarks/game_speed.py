@@ -22,7 +22,7 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.timing import legal_script, measure, opened, play
 from vlmgym.records.files import replace_file
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 
 REFERENCE = "2048"

@@ -12,7 +12,7 @@ import numpy as np
 from vlmgym.cli.timing import Script, Trial, legal_action
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 
 
 def repeat(work: Callable[[], int]) -> Trial:

@@ -50,9 +50,9 @@ from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import make_game
-from vlmgym.workers.limits import available_cores
+from vlmgym.workers.pool import available_cores
 
 Part = Literal["steps", "environments", "memory", "start", "encoding"]
 Makers = dict[str, Callable[[], VectorEnv[Any, Any, Any]]]

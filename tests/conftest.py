@@ -20,7 +20,7 @@ from tests.training import VARIABLES
 from vlmgym import make_vec
 from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
-from vlmgym.sandbox.envs.vector.env import GameVectorEnv
+from vlmgym.sandbox.envs.vector import GameVectorEnv
 
 settings.register_profile("vlmgym", deadline=None, max_examples=50)
 settings.load_profile("vlmgym")

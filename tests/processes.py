@@ -32,7 +32,7 @@ def _runs(pid: int) -> bool:
 
 def worker_process(envs: Any, number: int) -> Any:
     """Return the process of a vector environment's worker."""
-    return envs._group.workers[number]._worker.process
+    return envs._group.workers[number].process.process
 
 
 @contextmanager

@@ -23,9 +23,8 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.envs.single import GameEnv, Response
-from vlmgym.sandbox.envs.vector.env import GameVectorEnv
-from vlmgym.workers.limits import WORKERS_PER_CORE, available_cores
-from vlmgym.workers.pool import ProcessPool
+from vlmgym.sandbox.envs.vector import GameVectorEnv
+from vlmgym.workers.pool import WORKERS_PER_CORE, ProcessPool, available_cores
 
 VERY_MANY = 10**30
 STRANGE = st.one_of(
@@ -65,7 +64,7 @@ def envs() -> Iterator[GameVectorEnv]:
 
 PARAMETERS = [
     "game", "num_envs", "num_workers", "perception", "reasoning", "reward", "autoreset_mode", "max_episode_steps",
-    "render", "copy", "full_info", "timeout", "backend", "size", "rows", "no_such_knob",
+    "render", "copy", "full_info", "timeout", "size", "rows", "no_such_knob",
 ]  # fmt: skip
 
 
@@ -98,10 +97,6 @@ CALLS = {
     "set_states one": lambda envs, value: envs.set_states([value, value]),
     "set_states env_ids": lambda envs, value: envs.set_states(envs.get_states(), value),
     "set_states seed": lambda envs, value: envs.set_states(envs.get_states(), seed=value),
-    "branch": lambda envs, value: envs.branch(value),
-    "branch seed": lambda envs, value: envs.branch(1, seed=value),
-    "branch workers": lambda envs, value: envs.branch(1, num_workers=value),
-    "branch render": lambda envs, value: envs.branch(1, render=value),
     "image": lambda envs, value: envs.image(value),
     "call": lambda envs, value: envs.call(value),
     "get_attr": lambda envs, value: envs.get_attr(value),
@@ -161,18 +156,15 @@ def test_vector_environments_and_pools_cannot_be_copied(envs: GameVectorEnv) -> 
 
 @pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
 @pytest.mark.parametrize("render", [True, False])
-def test_environments_that_do_not_fit_into_memory(render: bool, envs: GameVectorEnv) -> None:
+def test_environments_that_do_not_fit_into_memory(render: bool) -> None:
     with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB"):
         make_vec("2048", 10**9, render=render)
-    with pytest.raises(UsageError, match=r"2,000,000,000 environments need"):
-        envs.branch(10**9, render=render)
 
 
-def test_too_many_workers(envs: GameVectorEnv) -> None:
+def test_too_many_workers() -> None:
     most = WORKERS_PER_CORE * available_cores()
     for call in (
         lambda: make_vec("2048", 10**5, most + 1, size=64),
-        lambda: envs.branch(10**4, num_workers=most + 1),
         lambda: evaluate("2048", "random", 10**5, workers=most + 1),
         lambda: EvalConfig(workers=10**5),
     ):

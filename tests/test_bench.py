@@ -14,7 +14,7 @@ from vlmgym.cli.bench import TIE_RATIO, BenchConfig, bench, recommend
 from vlmgym.cli.main import main
 from vlmgym.cli.timing import Rates, legal_script, opened
 from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import make_game
 
 

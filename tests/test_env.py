@@ -14,9 +14,8 @@ from vlmgym.errors import EpisodeEnded
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.window import Window
-from vlmgym.sandbox.envs.wrappers import ResponseWrapper
+from vlmgym.sandbox.envs.human import Window
+from vlmgym.sandbox.envs.single import GameEnv, ResponseWrapper
 
 SMALL: dict[str, Any] = {"size": 128}
 

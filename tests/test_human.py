@@ -19,7 +19,7 @@ from vlmgym.errors import DisplayError, PolicyError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
 from vlmgym.policies import human
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.envs.human.player import magnification, show
+from vlmgym.sandbox.envs.human import magnification, show
 
 GAME = vlmgym.make_game("2048", size=128)
 WATCHED = (pygame.KEYDOWN, pygame.MOUSEBUTTONDOWN, pygame.QUIT)

@@ -14,8 +14,8 @@ from vlmgym.errors import DisplayError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.sandbox.envs.human import player as player_module
-from vlmgym.sandbox.envs.human.player import Player, magnification
+from vlmgym.sandbox.envs import human
+from vlmgym.sandbox.envs.human import Player, magnification
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr(player_module, "Player", Seen)
+    monkeypatch.setattr(human, "Player", Seen)
     return made
 
 

@@ -1,7 +1,10 @@
-"""Vector environments, compared with Gymnasium's; other tests are in test_vector_*.py."""
+"""Vector environments, compared with Gymnasium's; their workers are tested in test_vector_workers.py."""
 
 import gc
 import math
+import os
+import signal
+import time
 
 import gymnasium
 import numpy as np
@@ -11,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vlmgym
+from tests.processes import worker_process
 from vlmgym import make_game, make_vec
 from vlmgym.errors import EpisodeEnded, UsageError
+from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.envs.single import GameEnv, Response
-from vlmgym.sandbox.envs.vector.arguments import read_actions
-from vlmgym.sandbox.envs.vector.spaces import plain_action_space
+from vlmgym.sandbox.envs.vector import plain_action_space, read_actions
 
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 
@@ -217,7 +221,9 @@ def test_invalid_calls_are_rejected(make_envs):
         (lambda: envs.call("reset"), "cannot call 'reset'"),
         (lambda: envs.get_attr("nonsense"), "no attribute 'nonsense'"),
         (lambda: envs.set_states([]), "got 0 states"),
-        (lambda: envs.branch(0), "n must be an integer of at least 1"),
+        (lambda: envs.set_attr("note", 1), "the only attribute that can be set is 'reward', got 'note'"),
+        (lambda: envs.set_attr("reward", 1.0), "reward must be a RewardConfig"),
+        (lambda: envs.set_attr("reward", [RewardConfig()]), "got 1 values for 4 environments"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
@@ -278,3 +284,126 @@ def test_arrays_of_actions_are_read_like_lists(game, data):
     plain = plain_action_space(games, space)
     assert plain is space
     assert read(actions, plain) == read(actions.tolist(), plain) == read(actions, None)
+
+
+# `send` and `recv` ----------------------------------------------------------------------------------------------------
+
+
+def test_recv_returns_what_is_ready(make_envs):
+    peer = make_envs("2048", 6, 0, size=64)
+    envs = make_envs("2048", 6, 3, size=64)
+    peer.reset(seed=0)
+    envs.reset(seed=0)
+    taken = dict.fromkeys(range(6), 0)
+    rewards = {i: [] for i in range(6)}
+    envs.send(np.arange(6) % 4)
+    while min(taken.values()) < 5:
+        observations, reward, _, _, info, ids = envs.recv()
+        assert len(observations) == len(reward) == len(info["turn"]) == len(ids)
+        for at, i in enumerate(ids):
+            taken[int(i)] += 1
+            rewards[int(i)].append(reward[at])
+        envs.send((ids + taken[int(ids[0])]) % 4, ids)
+    while envs._group.in_flight.any():
+        envs.recv()
+    for turn in range(5):
+        _, reward, *_ = peer.step((np.arange(6) + turn) % 4)
+        assert [rewards[i][turn] for i in range(6)] == reward.tolist()
+
+
+def test_slow_worker_does_not_block_others(make_envs):
+    envs = make_envs("2048", 2, 2, size=64)
+    envs.reset(seed=0)
+    slow = worker_process(envs, 0).pid
+    os.kill(slow, signal.SIGSTOP)
+    try:
+        envs.send([0, 0])
+        for _ in range(5):
+            *_, ids = envs.recv()
+            assert ids.tolist() == [1]
+            envs.send([1], [1])
+    finally:
+        os.kill(slow, signal.SIGCONT)
+    assert {int(envs.recv()[-1][0]) for _ in range(2)} == {0, 1}
+
+
+def test_no_worker_is_starved(make_envs):
+    envs = make_envs("2048", 3, 3, size=64)
+    envs.reset(seed=0)
+    envs.send([0, 0, 0])
+    taken = [0, 0, 0]
+    for _ in range(30):
+        time.sleep(0.01)
+        *_, ids = envs.recv()
+        taken[ids[0]] += 1
+        envs.send([taken[ids[0]] % 4], ids)
+    assert min(taken) > 5
+
+
+def test_several_sends_to_one_worker(make_envs):
+    envs, peer = make_envs("2048", 4, 1, size=64), make_envs("2048", 4, 0, size=64)
+    envs.reset(seed=0), peer.reset(seed=0)
+    for i in range(4):
+        envs.send([i], [i])
+    rewards = np.zeros(4)
+    for _ in range(4):
+        _, reward, _, _, _, ids = envs.recv()
+        rewards[ids] = reward
+    assert np.array_equal(rewards, peer.step([0, 1, 2, 3])[1])
+    assert envs.get_states() == peer.get_states()
+
+
+# States and attributes ------------------------------------------------------------------------------------------------
+
+
+def test_get_and_set_states(make_envs):
+    envs = make_envs("2048", 3, 1, size=64)
+    envs.reset(seed=0)
+    envs.step([0, 1, 2])
+    states = envs.get_states()
+    there = [envs.step([3, 2, 1])[0] for _ in range(4)][-1]
+    other = make_envs("2048", 3, 0, size=64)
+    other.set_states(states)
+    assert np.array_equal([other.step([3, 2, 1])[0] for _ in range(4)][-1], there)
+    envs.set_states(states[:1], [2])
+    assert envs.get_states()[2] == states[0]
+
+
+def test_copies_of_states_play_like_the_originals(make_envs):
+    envs, copies = make_envs("2048", 2, 1, size=64), make_envs("2048", 6, 0, size=64)
+    envs.reset(seed=0)
+    envs.step([0, 1])
+    states = [state for state in envs.get_states() for _ in range(3)]
+    copies.set_states(states)
+    copies.step([Response(f"<answer>{word}</answer>") for word in ("up", "right", "nonsense") * 2])
+    ours, *_ = envs.step([0, 1])
+    assert np.array_equal(copies.image(0), ours[0])
+    assert np.array_equal(copies.image(4), ours[1])
+    copies.set_states(states, seed=1)
+    copies.step([2] * 6)
+    assert len({state.state for state in copies.get_states()[:3]}) > 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rewards_of_running_episodes_can_be_set(make_envs, workers):
+    envs = make_envs("2048", 4, workers, size=64)
+    envs.reset(seed=0)
+    for rewards, expected in [
+        (RewardConfig(illegal=-5.0), [-5.0] * 4),
+        ([RewardConfig(illegal=-float(i)) for i in range(4)], [0.0, -1.0, -2.0, -3.0]),
+    ]:
+        envs.set_attr("reward", rewards)
+        assert envs.step([Response("<answer>9</answer>")] * 4)[1].tolist() == expected
+
+
+def test_image_without_rendering(make_envs):
+    drawn = make_envs("2048", 3, 0, size=64)
+    blind = make_envs("2048", 3, 2, size=64, render=False)
+    observations, _ = drawn.reset(seed=0)
+    nothing, _ = blind.reset(seed=0)
+    assert nothing.shape == (3, 0, 0, 3)
+    assert blind.observation_space.contains(nothing)
+    observations, *_ = drawn.step([0, 1, 2])
+    blind.step([0, 1, 2])
+    assert all(np.array_equal(blind.image(i), observations[i]) for i in range(3))
+    assert all(np.array_equal(a, b) for a, b in zip(blind.render(), observations))

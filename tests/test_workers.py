@@ -13,8 +13,7 @@ import time
 import pytest
 
 from vlmgym.errors import StateError, UsageError, WorkerError
-from vlmgym.workers import pool as pool
-from vlmgym.workers import pool_worker
+from vlmgym.workers import pool
 from vlmgym.workers.pool import ProcessPool
 
 
@@ -93,7 +92,7 @@ async def _errors(*calls):
 
 
 def test_interrupt_takes_precedence_over_death_of_worker(monkeypatch):
-    monkeypatch.setattr(pool_worker, "GRACE", 20 * pool_worker.GRACE)  # the machine may be slow
+    monkeypatch.setattr(pool, "GRACE", 20 * pool.GRACE)  # the machine may be slow
 
     async def interrupted():
         others = {*multiprocessing.active_children()}

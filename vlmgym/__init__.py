@@ -20,7 +20,7 @@ from vlmgym.sandbox import game_ids, make_game, register_game
 
 if TYPE_CHECKING:
     from vlmgym.api import *
-    from vlmgym.sandbox.envs.vector.make import make_vec
+    from vlmgym.sandbox.envs.vector import make_vec
 
 __all__ = [
     "Episode",
@@ -48,7 +48,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import other public names on first use: listing games needs neither pygame nor `vlmgym.api`."""
     if name == "make_vec":
-        from vlmgym.sandbox.envs.vector.make import make_vec
+        from vlmgym.sandbox.envs.vector import make_vec
 
         return make_vec
     if name in __all__:

@@ -24,7 +24,7 @@ import torch
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import available_cores
+from vlmgym.workers.pool import available_cores
 
 from .cells import cells, measure_policies
 from .games import GAMES

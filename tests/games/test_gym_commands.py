@@ -17,7 +17,7 @@ from vlmgym import make_dataset, score
 from vlmgym.cli.play import PlayConfig, play
 from vlmgym.evaluation import read_run
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.sandbox.envs.human.player import Player
+from vlmgym.sandbox.envs.human import Player
 
 SMALL = ["--size", "96", "--workers", "0", "--videos", "0"]
 Run = Callable[..., Any]
@@ -86,7 +86,7 @@ def test_keys_play_environments(game_id: str, keys: list[str], monkeypatch: pyte
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr("vlmgym.sandbox.envs.human.player.Player", Seen)
+    monkeypatch.setattr("vlmgym.sandbox.envs.human.Player", Seen)
     pygame.display.init()
     for key in [*keys, "escape"]:
         pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.key.key_code(key), unicode="", mod=0))

@@ -14,9 +14,9 @@ from rich.table import Table
 from vlmgym.cli.timing import Rates, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.limits import check_num_workers, num_workers_for
+from vlmgym.workers.pool import check_num_workers, num_workers_for
 
 ROUNDS = 3
 TIE_RATIO = 0.95

@@ -36,8 +36,7 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import game_class
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import num_workers_for
-from vlmgym.workers.pool import ProcessPool, open_pool
+from vlmgym.workers.pool import ProcessPool, num_workers_for, open_pool
 
 REASONS = 3
 """Number of error messages to print, most frequent first."""

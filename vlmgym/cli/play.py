@@ -26,8 +26,10 @@ class PlayConfig(GameOptions):
 
 def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed."""
-    from vlmgym.sandbox.envs.human.player import Player  # imports pygame, which --help does not need
-    from vlmgym.sandbox.envs.human.session import PlayWindow
+    from vlmgym.sandbox.envs.human import (
+        Player,  # imports pygame, which --help does not need
+        PlayWindow,
+    )
 
     game = config.make_game(config.game)
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed

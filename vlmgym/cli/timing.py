@@ -15,7 +15,7 @@ from rich.progress import track
 
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.vector.make import make_vec
+from vlmgym.sandbox.envs.vector import make_vec
 
 K = TypeVar("K")
 

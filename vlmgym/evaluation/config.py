@@ -9,8 +9,7 @@ from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.rollout.limits import PlaySettings
 from vlmgym.sandbox.options import GameOptions
-from vlmgym.workers.limits import Backend, check_num_workers, num_workers_for
-from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,7 @@ from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
-from vlmgym.workers.limits import num_workers_for
-from vlmgym.workers.pool import ProcessPool
+from vlmgym.workers.pool import ProcessPool, num_workers_for
 
 SHARED = ("policy", "reward", "max_turns")
 """Fields of episodes that must equal those of `run.json`; prompts are compared after filling in the game's defaults."""

@@ -13,8 +13,7 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 
 if TYPE_CHECKING:  # these import pygame, and the command line reads the options of every policy
-    from vlmgym.sandbox.envs.human.player import Player
-    from vlmgym.sandbox.envs.human.session import PlayWindow
+    from vlmgym.sandbox.envs.human import Player, PlayWindow
 
 FINAL_STATE_SECONDS = 2.0
 """Seconds for which the final state of an episode is shown, unless a key is pressed."""
@@ -42,7 +41,7 @@ class HumanPolicy(ModelPolicy):
         Raises:
             DisplayError: There is no display.
         """
-        from vlmgym.sandbox.envs.window import check_screen
+        from vlmgym.sandbox.envs.human import check_screen
 
         check_screen()
 
@@ -52,7 +51,7 @@ class HumanPolicy(ModelPolicy):
 
     async def open(self) -> None:
         """Prepare the window."""
-        from vlmgym.sandbox.envs.human.session import PlayWindow
+        from vlmgym.sandbox.envs.human import PlayWindow
 
         self._window = PlayWindow("vlmgym: your turn")
 
@@ -90,7 +89,7 @@ class HumanPolicy(ModelPolicy):
 
     def _begin(self, prompt: Prompt, snapshot: Snapshot) -> Player:
         """Return the player of this turn, which shows the result of the previous turn."""
-        from vlmgym.sandbox.envs.human.player import Player
+        from vlmgym.sandbox.envs.human import Player
 
         episode = Episode.restore(prompt.game, snapshot)
         last, previous = None, self._player

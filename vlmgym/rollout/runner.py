@@ -21,8 +21,7 @@ from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.registry import make_games
-from vlmgym.workers.limits import Backend, check_num_workers
-from vlmgym.workers.pool import WorkerPool, open_pool
+from vlmgym.workers.pool import Backend, WorkerPool, check_num_workers, open_pool
 
 Games = Sequence[Game[Any, Any]] | Curriculum
 """The games of a run, or its curriculum."""

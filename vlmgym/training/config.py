@@ -30,7 +30,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.training.expert import Expert
 from vlmgym.training.states import MultiTurnConfig, blank
-from vlmgym.workers.limits import available_cores
+from vlmgym.workers.pool import available_cores
 
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""

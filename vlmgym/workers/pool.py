@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 import time
@@ -10,19 +11,67 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import NoReturn, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
-from vlmgym.errors import UsageError
-from vlmgym.workers.limits import Backend, num_workers_for
-from vlmgym.workers.pool_worker import Future, PoolWorker, cancel
+from vlmgym.checks import check_int
+from vlmgym.errors import UsageError, WorkerError, short_repr
+from vlmgym.workers.process import ChannelClosed, WorkerProcess, read_result
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Future = asyncio.Future[Any]
 
+Backend = Literal["process", "ray"]
+"""Location of worker processes: this machine or a Ray cluster."""
+WORKERS_PER_CORE = 8
+"""Maximum workers per core; more only cost memory and startup time."""
 MAX_PENDING = 2
 """Maximum pending calls per process: the process handles one while the parent reads the result of another."""
 CLOSE_TIMEOUT = 1.0
 """Seconds that a closed pool waits for calls in progress before it kills their processes."""
+GRACE = 0.2
+"""Seconds between the death of a process and the failure of its calls. If a signal was sent to the whole process group
+(such as a job scheduler's SIGTERM), the parent is interrupted within this time instead."""
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_num_workers(name: str, num_workers: object, backend: object = "process") -> None:
+    """Check a number of workers, which may be None, and the backend.
+
+    Workers of a Ray cluster are limited by its CPUs instead; see `vlmgym.workers.ray`.
+
+    Args:
+        name: Name of the parameter.
+        num_workers: Number of workers, or None.
+        backend: Location of the workers.
+
+    Raises:
+        UsageError: The number or the backend is invalid.
+    """
+    if not isinstance(backend, str) or backend not in get_args(Backend):
+        raise UsageError(f"backend must be one of {', '.join(get_args(Backend))}, got {short_repr(backend)}")
+    check_int(name, num_workers, 0, optional=True)
+    maximum = WORKERS_PER_CORE * available_cores()
+    if backend == "process" and isinstance(num_workers, int) and num_workers > maximum:
+        limit = f"{maximum} on this machine ({WORKERS_PER_CORE} per core)"
+        raise UsageError(f"{name} must be at most {limit}, got {num_workers}")
+    if backend == "process" and num_workers and multiprocessing.current_process().daemon:
+        raise UsageError(f"{name} must be 0 in a daemonic process, which cannot start others, got {num_workers}")
+
+
+def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
+    """Return the requested number of workers, by default one per core, but at most one per task.
+
+    The default is 0 in a daemonic process, such as a worker of `multiprocessing.Pool`, which cannot start others.
+    """
+    default = 0 if multiprocessing.current_process().daemon else available_cores()
+    return min(default if num_workers is None else num_workers, num_tasks)
 
 
 @runtime_checkable
@@ -159,3 +208,134 @@ class ProcessPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PoolWorker:
+    """Calls functions in a `WorkerProcess`, in order. Serves one event loop at a time."""
+
+    def __init__(self, on_result: Callable[[], None]) -> None:
+        """Start the process.
+
+        Args:
+            on_result: Called after each result, and when the process has died.
+        """
+        self._on_result = on_result
+        self._calls: deque[Future] = deque()
+        self._unsent = bytearray()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._death: WorkerError | None = None
+        self._process = WorkerProcess(_make_handler)
+        self._channel = self._process.channel
+
+    @property
+    def pending(self) -> int:
+        """Number of calls without a result."""
+        return len(self._calls)
+
+    def pack(self, function: Callable[P, T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Pickle a call for `submit`.
+
+        Raises:
+            UsageError: The call cannot be pickled.
+        """
+        return self._process.pack(function, args, kwargs)
+
+    def submit(self, packed: bytes, future: Future) -> None:
+        """Send a call from a running event loop.
+
+        Args:
+            packed: Result of `pack`.
+            future: Receives the result, or `WorkerError` if the process dies.
+        """
+        if self._death is not None:
+            future.set_exception(self._death)
+            return
+        self._calls.append(future)
+        self._unsent += packed
+        self.listen()
+        if self._unsent:
+            self._write()
+
+    def listen(self) -> None:
+        """Register with the running event loop if there are pending calls, which may be from an earlier event loop."""
+        loop = asyncio.get_running_loop()
+        if self._calls and self._loop is not loop:
+            self._loop = loop
+            loop.add_reader(self._channel, self._read)
+            self._write()
+
+    def shut_down(self) -> None:
+        """Cancel pending calls, and let the process exit after its current call."""
+        self._unregister()
+        self._channel.close()
+        for future in self._calls:
+            cancel(future)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the process after `shut_down`, and kill it after `timeout` seconds."""
+        self._process.close(timeout)
+
+    def _write(self) -> None:
+        assert self._loop is not None
+        try:
+            self._channel.send_available(self._unsent)
+        except ChannelClosed:
+            self._unsent.clear()  # `_read` handles the death
+        if self._unsent:
+            self._loop.add_writer(self._channel, self._write)
+        else:
+            self._loop.remove_writer(self._channel)
+
+    def _read(self) -> None:
+        try:
+            responses = self._channel.receive_available()
+        except ChannelClosed:
+            assert self._loop is not None
+            self._loop.call_later(GRACE, self._fail)
+            return self._unregister()
+        for response in responses:
+            future = self._calls.popleft()
+            if not future.done():  # else it was cancelled
+                _settle(future, response)
+            self._on_result()
+        return self._unregister() if not self._calls else None
+
+    def _unregister(self) -> None:
+        """Unregister from the event loop, which may end before the next call."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._channel)
+            self._loop.remove_writer(self._channel)
+        self._loop = None
+
+    def _fail(self) -> None:
+        self._death = WorkerError(
+            "a worker process died; if it ran out of memory, use fewer --workers; scripts must call evaluate under "
+            '`if __name__ == "__main__":`'
+        )
+        while self._calls:
+            future = self._calls.popleft()
+            if not future.done():
+                future.set_exception(self._death)
+        self._on_result()
+
+
+def cancel(future: Future) -> None:
+    """Cancel a future unless its event loop is closed."""
+    if not future.get_loop().is_closed():
+        future.cancel()
+
+
+def _settle(future: Future, response: bytes) -> None:
+    result = read_result(response)
+    if result.error is None:
+        future.set_result(result.value)
+    else:
+        future.set_exception(result.error)
+
+
+def _make_handler() -> Callable[..., Any]:
+    return _call
+
+
+def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    return function(*args, **kwargs)

@@ -1,4 +1,9 @@
-"""Start, call and stop worker processes, which ignore Ctrl-C and never outlive their parent."""
+"""Start, call and stop worker processes, which ignore Ctrl-C and never outlive their parent.
+
+Messages between parent and worker are pickles over a socket. Pipes of `multiprocessing` apply a timeout only to the
+first byte of a message, so a process that stops reading or writing in the middle of a message would block its peer
+forever. An error that a call raises carries its remote traceback, and keeps its type if it can be pickled.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,208 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
+import struct
 import threading
-from collections.abc import Callable, Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from vlmgym.errors import WorkerError
-from vlmgym.workers.channel import UNPICKLABLE, Channel, ChannelClosed
-from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
+from vlmgym.errors import UsageError, WorkerError
 
-RESTARTS = 3
-"""Maximum number of restarts of a worker during the same call."""
+UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
+"""Exceptions that pickle raises for unpicklable objects."""
+CHUNK = 2**18
+"""Maximum bytes per read."""
+_LENGTH = struct.Struct("!Q")
+
+Handler = Callable[..., Any]
+"""Function that handles calls in a worker; it receives the arguments of a call as positional arguments."""
+
+
+class ChannelClosed(Exception):
+    """The other end is closed."""
+
+
+class Channel:
+    """One end of a channel. Messages are pickles, which is safe because both processes run the same program."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._received = bytearray()
+
+    @staticmethod
+    def pack(message: Any) -> bytes:
+        """Pickle a message for `send`.
+
+        Raises:
+            UNPICKLABLE: The message cannot be pickled.
+        """
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        return _LENGTH.pack(len(data)) + data
+
+    def send(self, packed: bytes, timeout: float | None = None) -> None:
+        """Send a packed message.
+
+        Args:
+            packed: Result of `pack`.
+            timeout: Seconds until the message must be in the socket's buffer; None to wait forever.
+
+        Raises:
+            TimeoutError: The other end did not read in time; the channel is unusable.
+            ChannelClosed: The other end is closed.
+        """
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(packed)
+        except (BrokenPipeError, ConnectionResetError):
+            raise ChannelClosed from None
+
+    def receive_packed(self, timeout: float | None = None) -> bytes:
+        """Wait for a message and return its pickle.
+
+        Raises:
+            TimeoutError: The whole message did not arrive in time; the channel is unusable.
+            ChannelClosed: The other end is closed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (message := self._next_message()) is None:
+            # A timeout of 0 would make the socket non-blocking, so that it raises BlockingIOError, not TimeoutError.
+            self._socket.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
+            self._read()
+        return message
+
+    def send_available(self, data: bytearray) -> None:
+        """Send as many bytes as possible without blocking, and remove them from `data`.
+
+        Raises:
+            ChannelClosed: The other end is closed.
+        """
+        try:
+            del data[: self._socket.send(data, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            raise ChannelClosed from None
+
+    def receive_available(self) -> list[bytes]:
+        """Read up to `CHUNK` bytes without blocking and return the pickles of the messages that are complete.
+
+        Call it only when the socket is readable.
+
+        Raises:
+            ChannelClosed: The other end is closed.
+        """
+        self._read(socket.MSG_DONTWAIT)
+        return [*iter(self._next_message, None)]
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for `multiprocessing.connection.wait` and event loops."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close this end. Idempotent."""
+        self._socket.close()
+
+    def _read(self, flags: int = 0) -> None:
+        try:
+            chunk = self._socket.recv(CHUNK, flags)
+        except ConnectionResetError:
+            raise ChannelClosed from None
+        if not chunk:
+            raise ChannelClosed
+        self._received += chunk
+
+    def _next_message(self) -> bytes | None:
+        """Remove the first message from the received bytes and return its pickle; None if it is not complete."""
+        if len(self._received) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + int(_LENGTH.unpack_from(self._received)[0])
+        if len(self._received) < end:
+            return None
+        message = bytes(memoryview(self._received)[_LENGTH.size : end])
+        del self._received[:end]
+        return message
+
+
+class Result(NamedTuple):
+    """Return value of a call, or the error that it raised."""
+
+    value: Any
+    error: Exception | None
+
+    def get(self) -> Any:
+        """Return the value or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class RemoteTraceback(Exception):
+    """Cause of an error that was raised in a worker: its traceback as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def handle(handler: Handler, message: bytes | bytearray, pack: Callable[[Any], bytes]) -> bytes:
+    """Handle one call in a worker.
+
+    Args:
+        handler: Function to call.
+        message: Pickle of its arguments.
+        pack: Function that pickles the response.
+
+    Returns:
+        The packed response.
+    """
+    try:
+        args = pickle.loads(message)
+    except Exception as error:  # `__main__` lacks a notebook's class, or a user's `__setstate__` raises anything
+        return pack((None, unsendable(error), traceback.format_exc()))
+    try:
+        value = handler(*args)
+    except Exception as error:
+        return _pack_error(error, pack)
+    try:
+        return pack((value, None, ""))
+    except Exception as error:
+        return pack((None, UsageError(f"a worker cannot return its result: {_describe(error)}"), ""))
+
+
+def read_result(response: bytes | bytearray, buffers: Iterable[Any] = ()) -> Result:
+    """Unpickle the response to a call; `buffers` are its out-of-band buffers (PEP 574)."""
+    try:
+        value, error, trace = pickle.loads(response, buffers=buffers)
+    except Exception as failure:
+        return Result(None, WorkerError(f"cannot read the result of a worker: {_describe(failure)}"))
+    if error is not None and trace:
+        error.__cause__ = RemoteTraceback(trace)
+    return Result(value, error)
+
+
+def unsendable(error: Exception) -> UsageError:
+    """Return the error for a call that cannot be pickled, or cannot be unpickled in the worker."""
+    advice = "define its class or function in a module, or use no worker processes"
+    return UsageError(f"cannot send an object to a worker ({_describe(error)}): {advice}")
+
+
+def _pack_error(error: Exception, pack: Callable[[Any], bytes]) -> bytes:
+    trace = traceback.format_exc()
+    if not isinstance(error, StopIteration):  # futures reject it
+        with contextlib.suppress(Exception):  # the error itself may not be picklable
+            pickle.loads(pickle.dumps(error))
+            return pack((None, error, trace))
+    return pack((None, WorkerError(f"a worker raised {_describe(error)}"), trace))
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 class Worker(Protocol):

@@ -23,13 +23,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
-from vlmgym.workers.channel import UNPICKLABLE, ChannelClosed
-from vlmgym.workers.messages import Handler, Result, handle, read_result, unsendable
-from vlmgym.workers.process import RESTARTS
+from vlmgym.workers.process import UNPICKLABLE, ChannelClosed, Handler, Result, handle, read_result, unsendable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+RESTARTS = 3
+"""Maximum number of repetitions of a call whose worker died."""
 CONNECT_TIMEOUT = 10.0
 """Maximum seconds to wait until the cluster accepts a connection."""
 

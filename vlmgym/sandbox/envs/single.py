@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -21,11 +22,15 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
 from vlmgym.sandbox.drawing.encode import side_by_side
-from vlmgym.sandbox.envs.window import Window
 from vlmgym.sandbox.registry import make_games
+
+if TYPE_CHECKING:
+    from vlmgym.sandbox.envs.human import Window
 
 LARGEST_SEED = 2**31
 """Exclusive upper bound of the episode seeds that the environment draws."""
+LONGEST_RESPONSE = 2**16
+"""Maximum response length in the action space. `step` also accepts longer responses and any Unicode text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +204,8 @@ class GameEnv(gymnasium.Env[Any, Any]):
         return facts(self.episode) if scored is None else {**facts(self.episode), **turn_facts(scored)}
 
     def _show(self) -> None:
+        from vlmgym.sandbox.envs.human import Window  # imports pygame
+
         if self._window is None:
             self._window = Window(f"vlmgym {self.game.id}")
         self._window.show(side_by_side(self._images), self.metadata["render_fps"])
@@ -255,3 +262,43 @@ def _read(snapshot: object) -> Snapshot:
     except ValidationError as error:
         raise UsageError(f"invalid snapshot: {describe_validation_error(error)}") from None
     raise UsageError(f"snapshot must be a Snapshot or its JSON, got {type(snapshot).__name__}")
+
+
+class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes a model's responses as actions: the action space is text, and `info["prompt"]` has the prompt.
+
+    Wrappers between this one and the environment, such as a time limit, get `Response` objects as actions.
+
+        env = ResponseWrapper(gymnasium.make("vlmgym/2048-v0"))
+        image, info = env.reset(seed=0)
+        image, reward, terminated, truncated, info = env.step(model(image, info["prompt"]))
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Wrap an environment of vlmgym.
+
+        Raises:
+            UsageError: The environment is not a `GameEnv`.
+        """
+        if not isinstance(env.unwrapped, GameEnv):
+            raise UsageError(f"ResponseWrapper needs a vlmgym environment, got {env}")
+        super().__init__(env)
+        self.game_env = env.unwrapped
+        self.action_space = spaces.Text(LONGEST_RESPONSE, min_length=0, charset=string.printable)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Same as `GameEnv.reset`, with `prompt` in the info."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation, {**info, "prompt": self.game_env.prompt()}
+
+    def step(self, action: str) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a turn with a response, which may be unparsable.
+
+        Raises:
+            UsageError: The response is not a string.
+            EpisodeEnded: The episode has ended; call `reset`.
+        """
+        if not isinstance(action, str):
+            raise UsageError(f"a response must be a string, got {type(action).__name__}")
+        observation, reward, terminated, truncated, info = self.env.step(Response(action))
+        return observation, reward, terminated, truncated, {**info, "prompt": self.game_env.prompt()}

@@ -17,8 +17,7 @@ from torch.nn.utils import parameters_to_vector
 
 from vlmgym.errors import WorkerError
 from vlmgym.training.errors import TrainingError
-from vlmgym.workers.channel import ChannelClosed
-from vlmgym.workers.process import WorkerProcess, receive_value
+from vlmgym.workers.process import ChannelClosed, WorkerProcess, receive_value
 
 T = TypeVar("T")
 JOIN_TIMEOUT = timedelta(minutes=5)

@@ -1,0 +1,408 @@
+"""Human play: windows, the keys, clicks and text that make up responses, and the panel next to the image.
+
+Games map keys and clicks to actions (`Game.key_action`, `BoardGame.click_action`). Every game can also be played by
+typing an answer or a whole response.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pygame
+
+from vlmgym.errors import DisplayError
+from vlmgym.sandbox.core.board_game import BoardGame, Cell
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import turn_prompt
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.core.reward import Scored
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.encode import side_by_side
+from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
+from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, write_lines
+
+_log = logging.getLogger("vlmgym")
+
+OFFSCREEN_DRIVERS = ("dummy", "offscreen")
+"""SDL video drivers that draw off screen. Without a display, SDL falls back to the second."""
+
+NO_DISPLAY = "there is no display for a window: DISPLAY and WAYLAND_DISPLAY are not set"
+FPS = 30
+SMALLEST_SHOWN, LARGEST_SHOWN = 480, 900
+"""Limits in pixels. An image whose longer side exceeds `LARGEST_SHOWN` is shrunk to it. Any other image is enlarged by
+the largest integer factor that keeps its shorter side within `SMALLEST_SHOWN`, if there is one."""
+SHORTEST_PANEL = 620
+ARROWS = ("up", "right", "down", "left")
+LONGEST_TYPED = 4000
+CLICKED: Colour = (20, 120, 255)
+PANEL_WIDTH = 620
+
+_PAGE: Colour = (28, 31, 40)
+_CARD: Colour = (40, 45, 57)
+_INK: Colour = (232, 234, 240)
+_FAINT: Colour = (146, 154, 172)
+_ACCENT: Colour = (96, 165, 250)
+
+_MARGIN = 24
+_INNER = PANEL_WIDTH - 2 * _MARGIN
+_LONGEST_LINE = 200
+_LARGEST_TEXT, _SMALLEST_TEXT = 9.5, 6.5
+
+
+class Window:
+    """A window that shows images. Pygame has one window per process, so a second `Window` replaces the first.
+
+    The display is initialised by the first `show`. Only pygame's display module is started and stopped; the font
+    module, which rendering uses, stays initialised.
+    """
+
+    def __init__(self, title: str, *, needs_screen: bool = False) -> None:
+        """Prepare a window; it opens with the first image.
+
+        Without a display, `show` logs a warning, or raises `DisplayError` if `needs_screen` is set.
+        """
+        self.title = title
+        self.needs_screen = needs_screen
+        self.closed_by_user = False
+        self._surface: pygame.Surface | None = None
+        self._clock: pygame.time.Clock | None = None
+
+    def show(self, image: ImageArray, fps: float) -> None:
+        """Show an image, uint8 (height, width, 3), and wait so that at most `fps` images are shown per second.
+
+        Does nothing once the user has closed the window.
+
+        Raises:
+            DisplayError: There is no display, and `needs_screen` is set or SDL fails without one.
+        """
+        if self.closed_by_user:
+            return
+        height, width = image.shape[:2]
+        if self._surface is None or self._surface.get_size() != (width, height):
+            self._surface = self._open(width, height)
+        pygame.surfarray.blit_array(self._surface, image.swapaxes(0, 1))
+        pygame.display.flip()
+        if self._clock is None:
+            self._clock = pygame.time.Clock()
+        self._clock.tick(fps)
+
+    def events(self) -> Iterator[pygame.event.Event]:
+        """Yield the user's input events since the last call; stop if the user has closed the window."""
+        if self._surface is None:
+            return
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self.close()
+                self.closed_by_user = True
+                return
+            yield event
+
+    def close(self) -> None:
+        """Close the window; may be called repeatedly."""
+        if self._surface is not None:
+            self._surface = None
+            pygame.display.quit()
+
+    def _open(self, width: int, height: int) -> pygame.Surface:
+        try:
+            pygame.display.init()
+            surface = pygame.display.set_mode((width, height))
+        except pygame.error as error:
+            raise DisplayError(f"no window can be opened: {error}") from None
+        if self._surface is None and _is_offscreen():
+            if self.needs_screen:
+                pygame.display.quit()
+                raise DisplayError(NO_DISPLAY)
+            _log.warning("%s; drawing off screen", NO_DISPLAY)
+        pygame.display.set_caption(self.title)
+        return surface
+
+
+def check_screen() -> None:
+    """Raise `DisplayError` unless a window can be opened on a display."""
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise DisplayError(f"no window can be opened: {error}") from None
+    offscreen = _is_offscreen()
+    pygame.display.quit()
+    if offscreen:
+        raise DisplayError(NO_DISPLAY)
+
+
+def _is_offscreen() -> bool:
+    """Return True if SDL draws off screen although the user has not set `SDL_VIDEODRIVER`."""
+    return pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")
+
+
+class PlayWindow:
+    """Shows the frames of a player and forwards keys and clicks."""
+
+    def __init__(self, title: str) -> None:
+        """Prepare the window; it opens when the first frame is shown."""
+        self._window = Window(title, needs_screen=True)
+        self._quit = False
+
+    @property
+    def closed(self) -> bool:
+        """True once the window has been closed or Esc has been pressed."""
+        return self._quit or self._window.closed_by_user
+
+    def draw(self, player: Player) -> None:
+        """Draw the player's current frame."""
+        self._frame, self._scale = player.frame(), player.scale
+
+    def events(self, player: Player) -> Iterator[tuple[str, str | None]]:
+        """Show the drawn frame for a moment, then pass keys and clicks to the player.
+
+        Yields:
+            For each event, the name of the key ("" for a click), and the response if the event completed one, else
+            None.
+
+        Raises:
+            DisplayError: There is no display.
+        """
+        self._window.show(self._frame, FPS)
+        for event in self._window.events():
+            if event.type == pygame.KEYDOWN:
+                self._quit = self._quit or event.key == pygame.K_ESCAPE
+                key = pygame.key.name(event.key)
+                yield key, player.press(key, event.unicode)
+            elif event.type == pygame.MOUSEBUTTONDOWN and event.button == pygame.BUTTON_LEFT:
+                yield "", player.click(int(event.pos[0] / self._scale), int(event.pos[1] / self._scale))
+
+    def close(self) -> None:
+        """Close the window."""
+        self._window.close()
+
+
+class Player:
+    """Plays episodes one after another."""
+
+    def __init__(self, episode: Episode[Any, Any], title: str = "", keys: str = "") -> None:
+        """Start with an episode.
+
+        Args:
+            episode: Episode to play, which is modified.
+            title: First line of the panel. Default: the game's id.
+            keys: Help on the window's other keys.
+        """
+        self.title, self.keys = title, keys
+        self.scale = 1.0
+        self.begin(episode)
+
+    def begin(
+        self, episode: Episode[Any, Any], prompt: str | None = None, last: Scored[Any, Any] | None = None
+    ) -> None:
+        """Start or continue an episode.
+
+        Args:
+            episode: Episode to play, which is modified.
+            prompt: Prompt of this turn. Default: the prompt without history.
+            last: Result of the previous turn, if known.
+        """
+        self.episode, self.game, self.prompt, self.last = episode, episode.game, prompt, last
+        self.typed = ""
+        self.clicks: list[Cell] = []
+
+    def press(self, key: str, text: str = "") -> str | None:
+        """Handle a key.
+
+        Args:
+            key: Name of the key in pygame.
+            text: Text that the key types.
+
+        Returns:
+            The response played, if the key completed one; else None.
+        """
+        if self.episode.ended is not None:
+            return None
+        if key in ("return", "enter"):
+            typed = self.typed.strip()
+            if typed:
+                return self._respond(typed if "<answer" in typed.lower() else answer_only(typed))
+        elif key == "backspace":
+            self.typed = self.typed[:-1]
+        elif not self.typed and (action := self.game.key_action(self.episode.state, key)) is not None:
+            return self._respond(answer_only(self.game.format(action)))
+        elif text.isprintable():
+            self.typed = (self.typed + text)[:LONGEST_TYPED]
+        return None
+
+    def click(self, x: int, y: int) -> str | None:
+        """Handle a click on a pixel of the image. A second click on a cell, or one off the board, clears the selection.
+
+        Returns:
+            See `press`.
+        """
+        game = self.game
+        if not isinstance(game, BoardGame) or not game.cells_in_action or self.episode.ended is not None:
+            return None
+        cell = game.painter.geometry.cell_at(x, y)
+        if cell is None or cell in self.clicks:
+            self.clicks = []
+            return None
+        self.clicks.append(cell)
+        if len(self.clicks) < game.cells_in_action:
+            return None
+        return self._respond(answer_only(game.format(game.click_action(self.clicks))))
+
+    def frame(self) -> ImageArray:
+        """Draw the window: the image that a model would get, scaled and with selected cells framed, next to the panel.
+
+        Sets `scale` to the scale of the image.
+
+        Returns:
+            uint8 of shape (height, width, 3).
+        """
+        episode = self.episode
+        image = self._image()
+        self.scale = magnification(image)
+        image = show(image)
+        height = max(image.shape[0], SHORTEST_PANEL)
+        panel = draw_panel(
+            height=height,
+            title=self.title or self.game.id,
+            episode=episode,
+            last=self.last,
+            prompt=self.prompt or turn_prompt(self.game, episode.state, episode.feedback),
+            typed=self.typed,
+            keys=self._ways(),
+        )
+        frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
+        frame[:] = image[0, 0]  # surround small images with their page colour
+        frame[: image.shape[0], : image.shape[1]] = image
+        frame[:, image.shape[1] :] = panel
+        return frame
+
+    def _image(self) -> ImageArray:
+        image = side_by_side(self.game.images(self.episode.state))
+        if isinstance(self.game, BoardGame):
+            for row, column in self.clicks:
+                x, y, width, height = self.game.painter.geometry.cell_box(row, column)
+                _frame(image[y : y + height, x : x + width], max(2, width // 16), CLICKED)
+        return image
+
+    def _respond(self, response: str) -> str:
+        self.last = self.episode.respond(response)
+        self.prompt, self.typed, self.clicks = None, "", []
+        return response
+
+    def _ways(self) -> str:
+        game, state = self.game, self.episode.state
+        ways = []
+        if self.episode.ended is None:
+            if any(game.key_action(state, arrow) is not None for arrow in ARROWS):
+                ways.append("Arrow keys: move.")
+            if isinstance(game, BoardGame) and game.cells_in_action:
+                ways.append("Click: select cells.")
+            ways.append("Type an answer or a whole response; Enter: send.")
+        return "  ".join([*ways, self.keys])
+
+
+def magnification(image: ImageArray) -> float:
+    """Return the scale at which an image is displayed."""
+    height, width, _ = image.shape
+    longer, shorter = max(height, width), min(height, width)
+    if longer > LARGEST_SHOWN:
+        return float(LARGEST_SHOWN / longer)
+    return float(max(1, SMALLEST_SHOWN // shorter))
+
+
+def show(image: ImageArray) -> ImageArray:
+    """Scale an image for display."""
+    scale = magnification(image)
+    if scale >= 1:
+        return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
+    height, width = (round(side * scale) for side in image.shape[:2])
+    surface = pygame.transform.smoothscale(pygame.surfarray.make_surface(image.swapaxes(0, 1)), (width, height))
+    smaller: ImageArray = pygame.surfarray.array3d(surface).swapaxes(0, 1)
+    return smaller
+
+
+def _frame(area: ImageArray, width: int, colour: Colour) -> None:
+    """Draw a frame along the inner edge of a part of an image."""
+    area[:width], area[-width:], area[:, :width], area[:, -width:] = (colour,) * 4
+
+
+def draw_panel(
+    height: int,
+    title: str,
+    episode: Episode[Any, Any],
+    last: Scored[Any, Any] | None,
+    prompt: str,
+    typed: str,
+    keys: str,
+) -> ImageArray:
+    """Draw the panel.
+
+    Args:
+        height: Height in pixels.
+        title: First line.
+        episode: The episode played.
+        last: Result of the last turn; None before the first.
+        prompt: Prompt that a model would get.
+        typed: Text typed so far.
+        keys: Help on keys.
+
+    Returns:
+        uint8 of shape (height, PANEL_WIDTH, 3).
+    """
+    canvas = Canvas(PANEL_WIDTH, height, _PAGE)
+    canvas.text(title, _MARGIN, 30, 12, _INK, align="left", max_width=_INNER - 130)
+    canvas.text(f"seed {episode.seed}", PANEL_WIDTH - _MARGIN, 30, 9, _FAINT, align="right", max_width=120)
+    _draw_counts(canvas, 52, episode)
+    _draw_last(canvas, 130, episode, last)
+
+    bottom = height - 96
+    canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
+    lines, capitals = fit(prompt, _INNER, bottom - 232, _LARGEST_TEXT, _SMALLEST_TEXT)
+    write_lines(canvas, lines, _MARGIN, 230, capitals, _INK)
+
+    canvas.rectangle(_MARGIN, bottom + 8, _INNER, 40, _CARD, radius=8)
+    if typed:
+        end = typed[-_LONGEST_LINE:]
+        while text_width(end + "_", 11) > _INNER - 28:
+            end = end[1:]
+        canvas.text(end + "_", _MARGIN + 14, bottom + 28, 11, _INK, align="left")
+    else:
+        canvas.text("your answer", _MARGIN + 14, bottom + 28, 10, _FAINT, align="left")
+    canvas.text(keys, _MARGIN, height - 26, 8.5, _FAINT, align="left", max_width=_INNER)
+    return canvas.pixels()
+
+
+def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
+    """Draw five cards: turn, score and the number of turns per outcome."""
+    cards: list[tuple[str, str, Colour]] = [
+        ("turn", str(episode.turn), _INK),
+        ("score", f"{episode.score:g}", _INK),
+        *((outcome.value, str(count), OUTCOME_COLOURS[outcome.value]) for outcome, count in episode.outcomes.items()),
+    ]
+    gap = 10
+    width = (_INNER - gap * (len(cards) - 1)) / len(cards)
+    for index, (name, value, colour) in enumerate(cards):
+        x = _MARGIN + index * (width + gap)
+        canvas.rectangle(x, y, width, 62, _CARD, radius=8)
+        canvas.text(value, x + width / 2, y + 24, 14, colour, max_width=width - 12)
+        canvas.text(name, x + width / 2, y + 48, 7.5, _FAINT)
+
+
+def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> None:
+    """Draw a card with outcome, reward and feedback of the last turn, and why the episode ended."""
+    canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
+    text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
+    if last is not None:
+        action = "" if last.action is None else f" {episode.game.format(last.action)}"
+        why = f": {last.feedback}" if last.feedback else ""
+        text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
+    if (end := episode.ended) is not None:
+        text = f"The episode has ended: {end}. {text}"
+    canvas.rectangle(_MARGIN, y, 6, 64, colour, radius=3)
+    lines, capitals = fit(text, _INNER - 40, 60, 11, _SMALLEST_TEXT)
+    top = y + (64 - len(lines) * capitals * LINE_PITCH) / 2
+    write_lines(canvas, lines, _MARGIN + 20, top, capitals, _INK if last or end else _FAINT)

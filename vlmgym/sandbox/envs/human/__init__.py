@@ -1,1 +1,0 @@
-"""Play a game with keyboard and mouse."""

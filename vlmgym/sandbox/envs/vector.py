@@ -1,0 +1,725 @@
+"""Vector environments: `make_vec` and `GameVectorEnv`, whose workers draw into shared memory."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from numpy.typing import NDArray
+
+from vlmgym.checks import as_int, check_bool, check_instance, check_int, check_timeout
+from vlmgym.errors import EpisodeEnded, UsageError, short_repr
+from vlmgym.sandbox.core.episode import Episode, Snapshot
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
+from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.core.spaces import ImageSpace
+from vlmgym.sandbox.drawing.encode import side_by_side
+from vlmgym.sandbox.envs.single import GameEnv, Response
+from vlmgym.sandbox.envs.worker import (
+    OUTCOME_NAMES,
+    STEP_DTYPE,
+    EnvSettings,
+    Ids,
+    LocalWorker,
+    PrivateArray,
+    RemoteWorker,
+    SharedArray,
+    StepBuffers,
+    StepReply,
+    WorkerGroup,
+    WorkerSpec,
+)
+from vlmgym.sandbox.registry import make_games
+from vlmgym.workers.pool import check_num_workers, num_workers_for
+
+GameSpec = str | Game[Any, Any]
+Space = spaces.Space[Any]
+Infos = dict[str, Any]
+AddInfo = Callable[[Infos, Infos, int], Infos]
+"""Function of (infos, info, index) that adds the info of the environment at `index` in a batch to the batch's infos;
+see `VectorEnv._add_info`."""
+
+COPIES = 2
+"""Number of batches of observations that a program usually holds: the last one, and the one being created."""
+SPARES = 3
+"""Maximum number of arrays whose memory is kept for reuse."""
+FORBIDDEN_CALLS = frozenset({"reset", "step", "play", "close", "set_reward", "set_wrapper_attr", "keep_frame"})
+"""Methods of `FrameEnv` that `call` rejects, because they would bypass the vector environment."""
+_OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
+"""Outcomes by their number in `STEP_DTYPE`, as objects, as Gymnasium stores strings in infos; None for a reset."""
+
+
+def make_vec(
+    game: GameSpec | Sequence[GameSpec],
+    num_envs: int = 1,
+    num_workers: int | None = None,
+    *,
+    perception: int = 3,
+    reasoning: int = 3,
+    reward: RewardConfig | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    max_episode_steps: int | None = None,
+    render: bool = True,
+    copy: bool = True,
+    full_info: bool = False,
+    timeout: float | None = 60.0,
+    **overrides: Any,
+) -> GameVectorEnv:
+    """Create a vector environment of one or several games.
+
+    Args:
+        game: Id, name or `Game`, or a sequence of these, which are assigned to the environments in turn.
+        num_envs: Number of environments.
+        num_workers: Number of worker processes, among which the environments are divided: at most 8 per core, by
+            default one per core, but no more than environments; 0 to run in this process.
+        perception: Perceptual difficulty, 1 to 5, of games given by name.
+        reasoning: Reasoning difficulty, 1 to 5, of games given by name.
+        reward: Reward weights and shaping. Default: the games' own rewards.
+        autoreset_mode: Autoreset mode of Gymnasium: `NextStep`, `SameStep` or `Disabled`.
+        max_episode_steps: Truncate episodes after this many turns. Default: no limit.
+        render: Draw every step. Otherwise observations are empty, and `image(i)` draws on demand.
+        copy: Return independent observations. Their memory is reused once they are no longer referenced. Otherwise
+            observations are read-only views, which the next step overwrites.
+        full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
+        timeout: Seconds without a response after which a worker counts as hanging; None to wait forever.
+        overrides: Config fields of games given by name; they override the difficulty levels.
+
+    Raises:
+        UsageError: The game, a level or a config field is unknown, a value is invalid, the environments do not fit
+            into memory, or their images differ in size or number.
+    """
+    num_envs, num_workers = as_int(num_envs), as_int(num_workers)
+    check_int("num_envs", num_envs, 1)
+    check_num_workers("num_workers", num_workers)
+    check_timeout(timeout, optional=True)
+    settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info)
+    games = make_games(game, perception, reasoning, **overrides)
+    check_room(num_envs, games[0], settings, render, copy)
+    env_games = [games[i % len(games)] for i in range(num_envs)]
+    return GameVectorEnv(env_games, settings, num_workers, render, copy, timeout)
+
+
+class GameVectorEnv(VectorEnv[Any, Any, Any]):
+    """Environments that run in lock-step (`step`) or asynchronously (`send` and `recv`).
+
+    Each environment plays exactly the same episodes as a `GameEnv` with the same seed, for any number of workers.
+
+    Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if games have several images.
+    Actions: an array of native actions, or a sequence with a native action or a `Response` for each environment.
+    Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; with `full_info`
+    also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
+    Different games: their images must have the same size and number, and `single_action_space` is missing if their
+    action spaces differ. `action_space` is then a batched space if all actions have the same shape, such as cells on
+    boards of different sizes, and a `Tuple` otherwise.
+    Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
+    states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
+    """
+
+    def __init__(
+        self,
+        games: Sequence[Game[Any, Any]],
+        settings: EnvSettings,
+        num_workers: int | None,
+        render: bool,
+        copy: bool,
+        timeout: float | None,
+    ) -> None:
+        """Create one environment per game; see `make_vec`.
+
+        Raises:
+            UsageError: The images of the games differ in size or number.
+        """
+        self.games, self.settings = list(games), settings
+        self.draws, self.copy, self.timeout = render, copy, timeout
+        self.num_envs = len(self.games)
+        fps = GameEnv.metadata["render_fps"]
+        self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"], "render_fps": fps}
+        self.render_mode = "rgb_array"
+        if any(game.image_shapes != self.games[0].image_shapes for game in self.games):
+            raise UsageError("the games of a vector environment must have images of the same size and number")
+        self._shapes = [shape if render else (0, 0, 3) for shape in self.games[0].image_shapes]
+        self.single_observation_space = observation_space(self._shapes)
+        self.observation_space = observation_space(self._shapes, self.num_envs)
+        self._single_action_space, self.action_space = action_spaces(self.games)
+        self._plain_action_space = plain_action_space(self.games, self._single_action_space)
+        self.num_workers = num_workers_for(self.num_envs, num_workers)
+        buffers = self._allocate()
+        self._results = Results(buffers, self._shapes, copy)
+        bounds = np.linspace(0, self.num_envs, max(1, self.num_workers) + 1).astype(int).tolist()
+        parts = [slice(start, stop) for start, stop in pairwise(bounds)]
+        worker = RemoteWorker if self.num_workers else LocalWorker
+        self._group = WorkerGroup([worker(WorkerSpec(self.games[part], settings, part, buffers)) for part in parts])
+        self._finalizer = weakref.finalize(self, self._group.close)
+        self._started = np.zeros(self.num_envs, bool)
+
+    # Lock-step ---------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment, or only in those set in `options["reset_mask"]`.
+
+        Args:
+            seed: An integer (environment i gets seed + i), a sequence with one integer or None per environment, or
+                None. An environment without a seed draws one, as in `GameEnv.reset`.
+            options: `{"reset_mask": mask}` with a bool array of shape (num_envs,); other environments do not change.
+
+        Raises:
+            UsageError: Results of `send` have not been received, or an argument is invalid.
+            GameError: A game failed; the vector environment is closed.
+            WorkerError: See `step`.
+        """
+        ids = self._idle(read_reset_mask(options, self._group.all))
+        seeds = read_seeds(seed, self.num_envs)
+        return self._start(ids, [seeds[i] for i in ids], [None] * len(ids))
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Take a turn in every environment.
+
+        Raises:
+            UsageError: The number of actions is wrong, an action is not in its action space, `reset` was not called, or
+                results of `send` have not been received. No environment was stepped.
+            EpisodeEnded: An episode is over and autoreset is disabled. No environment was stepped.
+            GameError: A game failed; the vector environment is closed.
+            WorkerError: A worker hangs or died; the vector environment is closed.
+        """
+        self._nothing_in_flight()
+        self.send(actions)
+        return self._read_results(self._group.all, self._group.collect(self.timeout))
+
+    # Asynchronous ----------------------------------------------------------------------------------------------------
+
+    def send(self, actions: Any, env_ids: Sequence[int] | NDArray[np.integer[Any]] | None = None) -> None:
+        """Start a turn in some environments without waiting for it.
+
+        Args:
+            actions: One action per environment, in the order of `env_ids`.
+            env_ids: Indices of environments. Default: all.
+
+        Raises:
+            UsageError: The number of actions is wrong, an action is not in its action space, an index is invalid or
+                repeated, or an environment has not been reset or has a result that was not received.
+            EpisodeEnded: An episode is over and autoreset is disabled.
+        """
+        ids = self._idle(read_ids(env_ids, self._group.all))
+        if not self._started[ids].all():
+            raise UsageError("reset the environments before the first step")
+        over = self._results.numbers["over"][ids]
+        if self.settings.autoreset is AutoresetMode.DISABLED and over.any():
+            first = int(ids[over][0])
+            raise EpisodeEnded(
+                f"the episode of environment {first} is over: reset it with options={{'reset_mask': mask}}"
+            )
+        given = read_actions(actions, ids, over, self.games, self._plain_action_space)
+        self._group.submit("step", ids, given, timeout=self.timeout)
+
+    def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
+        """Wait until a worker has finished its part of a `send`, and return the results of that part.
+
+        Returns:
+            Observations, rewards, terminations, truncations, infos, and the indices `env_ids` of the environments that
+            the results belong to; all arrays have one entry per index, in this order. Without `copy`, observations are
+            a read-only view if the indices are contiguous.
+
+        Raises:
+            UsageError: No results are pending.
+            GameError: See `step`.
+            WorkerError: See `step`.
+        """
+        self._check_open()
+        if not self._group.in_flight.any():
+            raise UsageError("call send before recv")
+        ids, reply = self._group.take(self.timeout)
+        return *self._read_results(ids, [(ids, reply)]), ids.copy()
+
+    # States ----------------------------------------------------------------------------------------------------------
+
+    def get_states(self) -> list[Snapshot]:
+        """Return a snapshot of each environment's episode."""
+        self._check_started(self._group.all)
+        return list(self.call("snapshot"))
+
+    def set_states(
+        self,
+        states: Sequence[Snapshot],
+        env_ids: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        seed: int | Sequence[int | None] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Restore snapshots; return observations and infos like `reset`.
+
+        Args:
+            states: One snapshot per environment, in the order of `env_ids`.
+            env_ids: Indices of environments. Default: all.
+            seed: Seeds for new randomness, as for `reset`; a sequence has one per environment, not one per state.
+                Default: each episode continues with the randomness of its snapshot.
+
+        Raises:
+            UsageError: The number of states is wrong, or a state belongs to another game or config.
+        """
+        ids = self._idle(read_ids(env_ids, self._group.all))
+        states = read_snapshots(states, len(ids))
+        seeds = read_seeds(seed, self.num_envs)
+        for i, state in zip(ids, states, strict=True):
+            Episode.restore(self.games[i], state)  # a worker would raise after others have set theirs
+        return self._start(ids, [seeds[i] for i in ids], list(states))
+
+    def image(self, env_id: int) -> ImageArray:
+        """Return the image of one environment, even if steps are not drawn."""
+        ids = self._idle(read_ids([env_id], self._group.all))
+        self._check_started(ids)
+        if self.draws:
+            return side_by_side([frames[env_id] for frames in self._results.frames])
+        image: ImageArray = self._call(ids, "render", (), {})[0]
+        return image
+
+    # Gymnasium's interface -------------------------------------------------------------------------------------------
+
+    def render(self) -> tuple[ImageArray, ...]:
+        """Return the image of each environment."""
+        return tuple(self.image(i) for i in range(self.num_envs)) if self.draws else self.call("render")
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each environment, or get an attribute that is not a method; see `GameEnv` for both.
+
+        Raises:
+            UsageError: The attribute is unknown or would bypass the vector environment, or an argument or result is
+                invalid or cannot be pickled.
+        """
+        check_instance("the name of an attribute", name, str)
+        if name in FORBIDDEN_CALLS or name.startswith("_"):
+            raise UsageError(f"cannot call {name!r}: use the methods of the vector environment")
+        return self._call(self._group.all, name, args, kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return the value of an attribute of each environment; see `call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set `reward`, the reward config of each environment, from the next turn on.
+
+        Args:
+            name: `reward`; other attributes cannot be set.
+            values: A `RewardConfig` for all environments, or a list or tuple with one per environment.
+
+        Raises:
+            UsageError: The attribute cannot be set, or a value is invalid. No environment was changed.
+        """
+        self._nothing_in_flight()
+        if not isinstance(name, str) or name != "reward":
+            raise UsageError(f"the only attribute that can be set is 'reward', got {short_repr(name)}")
+        rewards = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(rewards) != self.num_envs:
+            raise UsageError(f"got {len(rewards)} values for {self.num_envs} environments")
+        for reward in rewards:
+            check_instance("reward", reward, RewardConfig)
+        self._group.call("set_rewards", self._group.all, rewards, timeout=self.timeout)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
+        """Seed of each environment's generator, which draws the seeds of its episodes."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]  # read only
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
+        """Each environment's generator, which draws its episode seeds; a copy if it is in a worker process."""
+        return self.get_attr("np_random")
+
+    @property
+    def single_action_space(self) -> Space:  # type: ignore[override]  # missing if games differ
+        """The action space that all environments share.
+
+        Raises:
+            AttributeError: The action spaces of the games differ.
+        """
+        if self._single_action_space is None:
+            raise AttributeError("there is no single_action_space, because the games have different action spaces")
+        return self._single_action_space
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]  # errors close it, too
+        """True once the vector environment is closed."""
+        return self._group.closed
+
+    def close(self, **kwargs: Any) -> None:
+        """Stop all workers. Idempotent."""
+        self._finalizer()
+
+    def __reduce__(self) -> NoReturn:
+        """Prevent pickling and copying.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("a vector environment cannot be pickled or copied: use get_states and set_states")
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _allocate(self) -> StepBuffers:
+        array = SharedArray if self.num_workers else PrivateArray
+
+        def frames() -> tuple[PrivateArray, ...]:
+            return tuple(array((self.num_envs, *shape), np.uint8) for shape in self._shapes)
+
+        same_step = self.settings.autoreset is AutoresetMode.SAME_STEP
+        return StepBuffers(
+            array((self.num_envs,), STEP_DTYPE),
+            frames() if self.draws else None,
+            frames() if self.draws and same_step else None,
+        )
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("the vector environment is closed")
+
+    def _idle(self, ids: Ids) -> Ids:
+        """Return `ids`; raise `UsageError` if one of these environments has a result that was not received."""
+        self._check_open()
+        busy = self._group.in_flight[ids]
+        if busy.any():
+            raise UsageError(f"the result of environment {int(ids[busy][0])} was not received: call recv first")
+        return ids
+
+    def _check_started(self, ids: Ids) -> None:
+        self._check_open()
+        if not self._started[ids].all():
+            raise UsageError("reset the environments first")
+
+    def _nothing_in_flight(self) -> None:
+        self._check_open()
+        if self._group.in_flight.any():
+            raise UsageError("receive all results of send with recv first")
+
+    def _start(self, ids: Ids, seeds: list[int | None], snapshots: list[Snapshot | None]) -> tuple[Any, dict[str, Any]]:
+        self._nothing_in_flight()
+        self._group.submit("reset", ids, seeds, snapshots, timeout=self.timeout)
+        replies = self._group.collect(self.timeout)
+        self._started[ids] = True
+        observations, *_, infos = self._read_results(self._group.all, replies)
+        return observations, infos
+
+    def _call(self, ids: Ids, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        self._nothing_in_flight()
+        return tuple(self._group.call("call", ids, args=(name, args, kwargs), timeout=self.timeout))
+
+    def _read_results(
+        self, ids: Ids, replies: list[tuple[Ids, StepReply]]
+    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        numbers = self._results.numbers[as_slice(ids)]
+        starts = [self._group.start_of(own[0]) for own, _ in replies]
+        infos = self._results.infos(ids, numbers, replies, starts, self._add_info)
+        columns = (numbers[name].copy() for name in ("reward", "terminated", "truncated"))
+        return self._results.observations(ids), *columns, infos
+
+
+# Results --------------------------------------------------------------------------------------------------------------
+
+
+class Results:
+    """Converts the results of steps and resets to the format of Gymnasium.
+
+    Attributes:
+        numbers: Numeric results of the last step or reset of each environment, `STEP_DTYPE`.
+        frames: For each image of the game, the frames of all environments.
+    """
+
+    def __init__(self, buffers: StepBuffers, shapes: Sequence[tuple[int, ...]], copy: bool) -> None:
+        """Create arrays over the buffers.
+
+        Args:
+            buffers: Buffers of the vector environment.
+            shapes: Shape of each image of the game.
+            copy: Return copies as observations, instead of read-only views.
+        """
+        self.numbers = buffers.numbers.array()
+        self._num_envs = len(self.numbers)
+        self.frames = self._arrays(buffers.frames, shapes)
+        self._final_frames = self._arrays(buffers.final_frames, shapes)
+        self._pools = [BufferPool() for _ in self.frames] if copy else None
+
+    def _arrays(
+        self, buffers: tuple[PrivateArray, ...] | None, shapes: Sequence[tuple[int, ...]]
+    ) -> list[NDArray[np.uint8]]:
+        if buffers is None:
+            return [np.zeros((self._num_envs, *shape), np.uint8) for shape in shapes]
+        return [buffer.array() for buffer in buffers]
+
+    def observations(self, ids: Ids) -> Any:
+        """Return the observations of some environments."""
+        index = as_slice(ids)
+        taken = [frames[index] for frames in self.frames]
+        if isinstance(index, slice) and self._pools is not None:
+            taken = [pool.copy(frames) for pool, frames in zip(self._pools, taken)]
+        elif isinstance(index, slice):
+            for frames in taken:
+                frames.flags.writeable = False  # writing would corrupt later images
+        return taken[0] if len(taken) == 1 else tuple(taken)
+
+    def infos(
+        self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo
+    ) -> Infos:
+        """Return the infos of some environments: an array per field, and a mask of the environments that have it.
+
+        Args:
+            ids: Indices of the environments.
+            numbers: Numeric results of these environments, in the same order.
+            replies: Pairs of environment indices and their worker's reply.
+            starts: For each reply, the index of its worker's first environment.
+            add: Function that adds the info of one environment.
+        """
+        replied = np.ones(len(ids), bool)
+        if sum(len(own) for own, _ in replies) < len(ids):  # a reset of some environments
+            replied = np.isin(ids, np.concatenate([own for own, _ in replies]))
+        infos: Infos = {}
+        if any(reply.info or reply.final_info for _, reply in replies):
+            infos = self._full_infos(ids, replies, starts, add)
+        for name in ("score", "turn", "seed"):
+            infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
+        outcome = numbers["outcome"] * replied
+        infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
+        return infos
+
+    def _full_infos(self, ids: Ids, replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo) -> Infos:
+        index = {int(i): at for at, i in enumerate(ids)}
+        infos: Infos = {}
+        for (_, reply), start in zip(replies, starts, strict=True):
+            for local, info in reply.info.items():
+                infos = add(infos, info, index[local + start])
+            for local, info in reply.final_info.items():
+                images = [frames[local + start].copy() for frames in self._final_frames]
+                final_obs = images[0] if len(images) == 1 else tuple(images)
+                infos = add(infos, {"final_obs": final_obs, "final_info": info}, index[local + start])
+        return _truncate(infos, len(ids))
+
+
+def as_slice(ids: Ids) -> slice | Ids:
+    """Return ascending, consecutive indices as a slice, so that indexing returns views; return others unchanged."""
+    first, last = int(ids[0]), int(ids[-1])
+    consecutive = last - first + 1 == len(ids) and bool((ids[1:] > ids[:-1]).all())
+    return slice(first, last + 1) if consecutive else ids
+
+
+def _truncate(infos: Infos, length: int) -> Infos:
+    """Truncate arrays to `length`, because Gymnasium creates them for all environments."""
+    return {
+        name: _truncate(value, length) if isinstance(value, dict) else value[:length] for name, value in infos.items()
+    }
+
+
+class BufferPool:
+    """Copies arrays into the memory of earlier copies that are no longer referenced.
+
+    A copy is never overwritten while it is referenced, even if only by a view or by another library. Callers get views,
+    so that they cannot change the flags or type of the underlying array.
+    """
+
+    def __init__(self) -> None:
+        self._spares: list[NDArray[np.uint8]] = []
+
+    def copy(self, source: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return an independent copy."""
+        for i in range(len(self._spares)):
+            if self._spares[i].shape == source.shape and _references(self._spares, i) == _UNUSED:
+                np.copyto(self._spares[i], source)
+                return self._spares[i][...]
+        self._spares = [*self._spares[1 - SPARES :], source.copy()]
+        return self._spares[-1][...]
+
+
+def _references(arrays: list[NDArray[np.uint8]], i: int) -> int:
+    return sys.getrefcount(arrays[i])
+
+
+_UNUSED = _references([np.empty(0, np.uint8)], 0)
+"""Reference count of an array that is referenced only by the list."""
+
+
+# Arguments ------------------------------------------------------------------------------------------------------------
+
+
+def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
+    """Validate the settings that all environments of a vector environment share."""
+    if reward is None:
+        reward = RewardConfig()
+    check_instance("reward", reward, RewardConfig)
+    try:
+        mode = AutoresetMode(autoreset)
+    except ValueError:
+        modes = ", ".join(mode.value for mode in AutoresetMode)
+        raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset)}") from None
+    max_turns = as_int(max_turns)
+    check_int("max_episode_steps", max_turns, 1, optional=True)
+    check_bool("full_info", full_info)
+    return EnvSettings(reward, mode, max_turns, bool(full_info))  # type: ignore[arg-type]  # both were checked
+
+
+def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:
+    """Check that `count` environments fit into memory, before any is created."""
+    check_bool("render", render)
+    check_bool("copy", copy)
+    buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
+    each = EPISODE_BYTES + (buffers * frame_bytes(game) if render else 0)
+    advice = "use fewer, smaller images, copy=False or render=False"
+    check_memory(count * each, f"{count:,} environments", advice)
+
+
+def read_seeds(seed: object, count: int) -> list[int | None]:
+    """Return one seed or None per environment."""
+    if seed is None:
+        return [None] * count
+    first = as_int(seed)
+    if isinstance(first, int):
+        _check_seed(first)
+        return [_check_seed(first + i) for i in range(count)]
+    given = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise UsageError(f"seed must be an integer, one per environment, or None, got {short_repr(seed)}")
+    if len(given) != count:
+        raise UsageError(f"got {len(given)} seeds for {count} environments")
+    return [None if each is None else _check_seed(as_int(each)) for each in given]
+
+
+def _check_seed(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise UsageError(f"a seed must be an integer from 0 to 2^63 - 1, or None, got {short_repr(seed)}")
+    return seed
+
+
+def read_reset_mask(options: object, all_ids: Ids) -> Ids:
+    """Return the indices of the environments to reset: those set in `options["reset_mask"]`, by default all."""
+    if options is None:
+        return all_ids
+    if not isinstance(options, Mapping):
+        raise UsageError(f"options of reset must be a dict, got {short_repr(options)}")
+    if unknown := [name for name in options if name != "reset_mask"]:
+        raise UsageError(f"unknown reset option {short_repr(unknown[0])}; the only one is 'reset_mask'")
+    if not options:
+        return all_ids
+    mask = _array(options["reset_mask"])
+    if mask.dtype != np.bool_ or mask.shape != all_ids.shape or not mask.any():
+        raise UsageError(f"reset_mask must be a bool array of shape ({len(all_ids)},) that is not all False")
+    return np.flatnonzero(mask)
+
+
+def read_ids(env_ids: object, all_ids: Ids) -> Ids:
+    """Return `env_ids` as an array of distinct indices; None means all environments."""
+    if env_ids is None:
+        return all_ids
+    count, given = len(all_ids), _array(env_ids)
+    if given.dtype.kind in "iu" and given.ndim == 1 and len(given) > 0 and given.min() >= 0 and given.max() < count:
+        ids = given.astype(np.intp)
+        if len(np.unique(ids)) == len(ids):
+            return ids
+    raise UsageError(f"env_ids must be distinct integers from 0 to {count - 1}, got {short_repr(env_ids)}")
+
+
+def read_actions(
+    actions: object, ids: Ids, resets: NDArray[np.bool_], games: Sequence[Game[Any, Any]], space: Space | None
+) -> list[Any]:
+    """Return one action per environment, in the type that its game expects.
+
+    Args:
+        actions: Argument `actions` of `step` or `send`.
+        ids: Indices of the environments.
+        resets: Bool array, shape (len(ids),): True where the step resets the environment. Its action is ignored and
+            replaced with None.
+        games: Games of all environments of the vector environment.
+        space: Result of `plain_action_space`.
+    """
+    if isinstance(actions, np.ndarray) and actions.ndim:
+        given: Sequence[Any] = actions.tolist()
+    elif isinstance(actions, Sequence) and not isinstance(actions, str | bytes):
+        given = actions
+    else:
+        raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
+    if len(given) != len(ids):
+        raise UsageError(f"got {len(given)} actions for {len(ids)} environments")
+    numbers = None if space is None else _numbers(actions, space)
+    if space is not None and numbers is not None and contains_all(space, numbers[~resets]):
+        taken = [*map(tuple, given)] if space.shape else [*given]
+        for i in np.flatnonzero(resets).tolist():
+            taken[i] = None
+        return taken
+    return [
+        None if reset else action if isinstance(action, Response) else games[i].to_action(action)
+        for i, reset, action in zip(ids.tolist(), resets.tolist(), given, strict=True)
+    ]
+
+
+def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
+    """Return actions as an array if they are an array or a sequence of ints or int tuples, as in `space`; else None."""
+    if isinstance(actions, np.ndarray):
+        return actions
+    values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions
+    array = _array(actions) if tuples == bool(space.shape) and {*map(type, values)} == {int} else np.array(None)
+    return array if array.ndim else None
+
+
+def read_snapshots(states: object, count: int) -> list[Snapshot]:
+    """Return one snapshot per environment."""
+    if not isinstance(states, Sequence) or isinstance(states, str | bytes):
+        raise UsageError(f"states must be a sequence with one Snapshot per environment, got {short_repr(states)}")
+    if len(states) != count:
+        raise UsageError(f"got {len(states)} states for {count} environments")
+    for state in states:
+        check_instance("a state", state, Snapshot)
+    return list(states)
+
+
+def _array(value: object) -> NDArray[Any]:
+    """Convert to an array; if that is impossible, return a zero-dimensional array."""
+    try:
+        return np.asarray(value)
+    except ValueError:  # sequences of different lengths
+        return np.array(None)
+
+
+# Spaces ---------------------------------------------------------------------------------------------------------------
+
+
+def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
+    """Return an `ImageSpace` for one image shape, or a `Tuple` of them for several.
+
+    Args:
+        shapes: Shape of each image.
+        batch: Dimensions to add before each shape.
+    """
+    images = [ImageSpace((*batch, *shape)) for shape in shapes]
+    return images[0] if len(images) == 1 else spaces.Tuple(images)
+
+
+def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
+    """Return the action space that all games share (None if theirs differ), and the space of a batch of actions."""
+    each = [game.action_space for game in games]
+    first = each[0]
+    if all(space == first for space in each):
+        return first, batch_space(first, len(each))
+    if all(type(space) is type(first) and space.shape == first.shape for space in each):
+        return None, batch_differing_spaces(each)
+    return None, spaces.Tuple(each)
+
+
+def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:
+    """Return the shared action space `space` if its values are ints or int tuples that games use as actions unchanged.
+
+    Returns None if there is no shared space, or if a game converts values of the space in its own way.
+    """
+    convert = (Game.to_action, Game.action_from_data)
+    numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
+    return space if numbers and all((type(g).to_action, type(g).action_from_data) == convert for g in games) else None
+
+
+def contains_all(space: Space, actions: NDArray[Any]) -> bool:
+    """Return True if an array is a batch of values of a numeric space; many times faster than checking one by one."""
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    if actions.dtype.kind not in "iu" or actions.shape[1:] != space.shape:
+        return False
+    end = space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    return bool(((actions >= space.start) & (actions < end)).all())

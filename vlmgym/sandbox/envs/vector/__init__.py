@@ -1,1 +1,0 @@
-"""Vector environments and their workers."""

@@ -1,0 +1,658 @@
+"""The workers of a vector environment: they step groups of environments, which draw into shared memory.
+
+The memory has no name in any file system. It is therefore freed with the last process that uses it, even if processes
+are killed, and not limited by the size of /dev/shm (64 MB by default in containers).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing import reduction
+from multiprocessing.connection import wait
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import DTypeLike, NDArray
+
+from vlmgym.errors import UsageError, VlmgymError, WorkerError
+from vlmgym.sandbox.core.episode import Snapshot
+from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.drawing.encode import side_by_side
+from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.workers.process import ChannelClosed, Result, WorkerProcess
+
+Ids = NDArray[np.intp]
+"""Indices of environments in the vector environment."""
+Call = tuple[str, tuple[Any, ...]]
+"""Name of a method of `EnvWorker`, and its arguments."""
+OUTCOME_NAMES = ("", *(outcome.value for outcome in Outcome))
+"""Names of the values 0, 1, ... of `outcome` in `STEP_DTYPE`; 0 stands for a reset."""
+STEP_DTYPE = np.dtype(
+    [
+        ("reward", np.float64),
+        ("terminated", np.bool_),
+        ("truncated", np.bool_),
+        ("over", np.bool_),
+        ("score", np.float64),
+        ("turn", np.int64),
+        ("seed", np.int64),
+        ("outcome", np.uint8),
+    ]
+)
+"""Numeric results of one environment after a step or reset."""
+StepNumbers = tuple[float, bool, bool, bool, float, int, int, int]
+"""One element of an array of type `STEP_DTYPE`."""
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+class PrivateArray:
+    """An array in the memory of this process, initially zero."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        """Reserve the memory; its pages are allocated on first access.
+
+        Raises:
+            MemoryError: Out of memory.
+        """
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self._buffer = self._reserve(max(1, self.nbytes))
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def array(self) -> NDArray[Any]:
+        """Return a view of the array; the memory is freed once no process has this object or a view of it."""
+        return np.frombuffer(self._buffer, self.dtype, self.nbytes // self.dtype.itemsize).reshape(self.shape)
+
+    def _reserve(self, size: int) -> Any:
+        return np.zeros(size, np.uint8)
+
+
+class SharedArray(PrivateArray):
+    """An array that is shared with all processes that receive the object when they are spawned.
+
+    The first access is ten times slower than in private memory, and takes 1 ms for a frame of 640 x 640 pixels, because
+    the system allocates and clears each page separately. `write_first` takes two thirds of that time.
+    """
+
+    def write_first(self, index: int, value: NDArray[Any]) -> None:
+        """Write `array()[index]` for the first time.
+
+        Writing through the file avoids clearing pages. Reading one byte of each page then maps several pages at a time.
+
+        Args:
+            index: Index on the first axis.
+            value: Contiguous array with the shape and dtype of `array()[index]`.
+        """
+        os.pwrite(self._file, value.data, index * value.nbytes)
+        self.array()[index].view(np.uint8).reshape(-1)[:: mmap.PAGESIZE].max()
+
+    def _reserve(self, size: int) -> Any:
+        self._file = _anonymous_file(size)
+        return mmap.mmap(self._file, size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the file descriptor; this works only while a process is being spawned."""
+        return _attach, (self.shape, self.dtype, reduction.DupFd(self._file))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+
+def _attach(shape: tuple[int, ...], dtype: np.dtype[Any], file: Any) -> SharedArray:
+    shared = SharedArray.__new__(SharedArray)
+    shared.shape, shared.dtype = shape, dtype
+    shared._file = file.detach()
+    shared._buffer = mmap.mmap(shared._file, max(1, shared.nbytes))
+    return shared
+
+
+def _anonymous_file(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("vlmgym")
+    else:
+        with tempfile.TemporaryFile() as named:
+            file = os.dup(named.fileno())
+    os.ftruncate(file, size)
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class StepBuffers:
+    """Arrays of a vector environment; each worker writes the elements of its environments.
+
+    Attributes:
+        numbers: `STEP_DTYPE`, shape (num_envs,).
+        frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); None if nothing is drawn.
+        final_frames: Last images of ended episodes, shaped like `frames`; None if nothing is drawn or the autoreset
+            mode is not `SAME_STEP`.
+    """
+
+    numbers: PrivateArray
+    frames: tuple[PrivateArray, ...] | None
+    final_frames: tuple[PrivateArray, ...] | None
+
+
+class FrameBuffer:
+    """Images of one environment, in the vector environment's memory. After the first frame, only changes are drawn."""
+
+    def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
+        """Use the memory of one environment.
+
+        Args:
+            arrays: For each image of the game, the frames of all environments.
+            index: Index of the environment.
+            scratch: For each image, an array into which the first frame is drawn before it is written to shared memory.
+        """
+        self.images: list[ImageArray] = [array.array()[index] for array in arrays]
+        self._shared = [array for array in arrays if isinstance(array, SharedArray)]
+        self._index, self._scratch = index, scratch
+        self._drawn: Any = None
+
+    def draw(self, game: Game[Any, Any], state: Any) -> None:
+        """Draw the images of a state."""
+        if self._drawn is None and self._shared:
+            game.draw_into(state, self._scratch)
+            for array, image in zip(self._shared, self._scratch, strict=True):
+                array.write_first(self._index, image)
+        else:
+            game.draw_into(state, self.images, self._drawn)
+        self._drawn = state
+
+
+# Environments ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSettings:
+    """Settings that all environments of a vector environment share."""
+
+    reward: RewardConfig
+    autoreset: AutoresetMode
+    max_turns: int | None
+    full_info: bool
+
+
+class FrameEnv(GameEnv):
+    """A `GameEnv` that draws into a `FrameBuffer` instead of returning observations."""
+
+    def __init__(self, game: Game[Any, Any], settings: EnvSettings, frames: FrameBuffer | None) -> None:
+        """Create an environment; without `frames` it does not draw."""
+        super().__init__(game, reward=settings.reward, render_mode="rgb_array")
+        self.settings, self.frames = settings, frames
+        self.over = False
+        self.last_outcome = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `GameEnv.reset`; the observation returned is None."""
+        result = super().reset(seed=seed, options=options)
+        self.over = self.episode.ended is not None or self._at_limit()
+        return result
+
+    def play(self, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Take a turn with an action from `to_action`; return reward, terminated, truncated and info."""
+        scored = self._take_turn(action)
+        self._draw()
+        truncated = not scored.terminated and self._at_limit()
+        self.over = scored.terminated or truncated
+        return scored.total, scored.terminated, truncated, self._info(scored)
+
+    def _at_limit(self) -> bool:
+        return self.settings.max_turns is not None and self.episode.turn >= self.settings.max_turns
+
+    def render(self) -> ImageArray:
+        """Draw and return the current image, even if steps are not drawn."""
+        return side_by_side(self.game.images(self.episode.state))
+
+    def set_reward(self, reward: RewardConfig) -> None:
+        """Set the reward config, also of the running episode."""
+        self.reward = reward
+        if self._episode is not None:
+            self._episode.reward = reward
+
+    def numbers(self, reward: float, terminated: bool, truncated: bool) -> StepNumbers:
+        """Return the numeric results of the last step or reset, in the order of `STEP_DTYPE`."""
+        episode, outcome = self.episode, OUTCOME_NAMES.index(self.last_outcome)
+        return reward, terminated, truncated, self.over, episode.score, episode.turn, episode.seed, outcome
+
+    def keep_frame(self, out: Sequence[ImageArray]) -> None:
+        """Copy the current images to `out`, before the next episode replaces them."""
+        for target, frame in zip(out, self.frames.images if self.frames else (), strict=True):
+            target[:] = frame
+
+    def _draw(self) -> None:
+        if self.frames is not None:
+            self.frames.draw(self.game, self.episode.state)
+
+    def _observation(self) -> None:
+        return None
+
+    def _info(self, scored: Scored[Any, Any] | None) -> dict[str, Any]:
+        self.last_outcome = "" if scored is None else scored.outcome.value
+        return super()._info(scored) if self.settings.full_info else {}
+
+
+@dataclass(slots=True)
+class StepReply:
+    """Results of a step or reset that are not in `StepBuffers`, keyed by the index of the environment in its worker.
+
+    Attributes:
+        info: Info of each environment if `full_info` is set, else empty.
+        final_info: Last info of each ended episode in autoreset mode `SAME_STEP`, else empty.
+    """
+
+    info: dict[int, dict[str, Any]] = field(default_factory=dict)
+    final_info: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """Everything needed to create an `EnvWorker`.
+
+    Attributes:
+        games: Game of each environment of the worker.
+        settings: Settings that all environments of the vector environment share.
+        part: Indices of the worker's environments in the vector environment.
+        buffers: Arrays of the vector environment.
+    """
+
+    games: Sequence[Game[Any, Any]]
+    settings: EnvSettings
+    part: slice
+    buffers: StepBuffers
+
+
+class EnvWorker:
+    """Environments that are stepped in turn. Methods take environment indices within the worker, from 0."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.settings, self.first = spec.settings, spec.part.start
+        buffers = spec.buffers
+        self.numbers = buffers.numbers.array()[spec.part]
+        self.final_frames = (
+            None if buffers.final_frames is None else [frames.array()[spec.part] for frames in buffers.final_frames]
+        )
+        scratch = [np.empty(frames.shape[1:], np.uint8) for frames in buffers.frames or ()]
+        self.envs = [
+            FrameEnv(
+                game,
+                spec.settings,
+                None if buffers.frames is None else FrameBuffer(buffers.frames, self.first + i, scratch),
+            )
+            for i, game in enumerate(spec.games)
+        ]
+
+    def handle(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Call a method by name.
+
+        Raises:
+            VlmgymError: As raised by the method.
+            WorkerError: A game failed to draw.
+        """
+        try:
+            return getattr(self, name)(*args)
+        except VlmgymError:
+            raise
+        except Exception as error:
+            raise WorkerError(f"a game raised {type(error).__name__}: {error}") from error
+
+    def reset(self, ids: Sequence[int], seeds: Sequence[int | None], snapshots: Sequence[Snapshot | None]) -> StepReply:
+        """Start or restore episodes; see `GameEnv.reset`.
+
+        Raises:
+            GameError: A game failed; other environments may have started their episodes.
+        """
+        reply, numbers = StepReply(), []
+        for i, seed, snapshot in zip(ids, seeds, snapshots, strict=True):
+            self._start(i, reply, seed, snapshot)
+            numbers.append(self.envs[i].numbers(0.0, False, False))
+        self.numbers[ids] = numbers
+        return reply
+
+    def step(self, ids: Sequence[int], actions: Sequence[Any]) -> StepReply:
+        """Take a turn in some environments, with one action from `to_action` each.
+
+        Raises:
+            GameError: A game failed; other environments may have taken their turns.
+        """
+        reply, numbers = StepReply(), []
+        for i, action in zip(ids, actions, strict=True):
+            numbers.append(self._step(i, action, reply))
+        self.numbers[ids] = numbers  # all at once: setting one element of a structured array is slower than most games
+        return reply
+
+    def call(self, ids: Sequence[int], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        """Get an attribute of each environment, or call it if it is a method."""
+        results = []
+        for i in ids:
+            if not hasattr(self.envs[i], name):
+                raise UsageError(f"the environments have no attribute {name!r}")
+            attribute = getattr(self.envs[i], name)
+            if i == ids[0] and callable(attribute):
+                try:
+                    inspect.signature(attribute).bind(*args, **kwargs)
+                except TypeError as error:
+                    raise UsageError(f"invalid arguments for {name!r}: {error}") from None
+            results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
+        return results
+
+    def set_rewards(self, ids: Sequence[int], rewards: Sequence[RewardConfig]) -> None:
+        """Set the reward config of each environment, also for its running episode."""
+        for i, reward in zip(ids, rewards, strict=True):
+            self.envs[i].set_reward(reward)
+
+    def _step(self, i: int, action: Any, reply: StepReply) -> StepNumbers:
+        env = self.envs[i]
+        if env.over:
+            # AutoresetMode.NEXT_STEP ignores the action.
+            self._start(i, reply)
+            return env.numbers(0.0, False, False)
+        reward, terminated, truncated, info = env.play(action)
+        if env.over and self.settings.autoreset is AutoresetMode.SAME_STEP:
+            episode = env.episode
+            final = {"score": episode.score, "turn": episode.turn, "seed": episode.seed, "outcome": env.last_outcome}
+            reply.final_info[i] = {**final, **info}
+            if self.final_frames is not None:
+                env.keep_frame([frames[i] for frames in self.final_frames])
+            self._start(i, reply)
+        elif self.settings.full_info:
+            reply.info[i] = info
+        return env.numbers(reward, terminated, truncated)
+
+    def _start(self, i: int, reply: StepReply, seed: int | None = None, snapshot: Snapshot | None = None) -> None:
+        _, info = self.envs[i].reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
+        if self.settings.full_info:
+            reply.info[i] = info
+
+
+# Workers --------------------------------------------------------------------------------------------------------------
+
+
+class WorkerHandle(Protocol):
+    """A worker as seen by the vector environment. Calls are handled in order."""
+
+    part: slice
+    """Indices of the worker's environments in the vector environment."""
+
+    def pack(self, call: Call) -> Any:
+        """Prepare a call for `submit`; raise `UsageError` if it cannot be sent."""
+
+    def submit(self, packed: Any, timeout: float | None) -> None:
+        """Start a call."""
+
+    def result(self, timeout: float | None) -> Any:
+        """Wait for the oldest unfinished call; return its value or raise its error."""
+
+    def waitable(self) -> Any | None:
+        """Return an object for `multiprocessing.connection.wait`; None if a result is available."""
+
+    def close(self) -> None:
+        """Stop the worker."""
+
+
+class LocalWorker:
+    """A worker in this process; `submit` executes the call before it returns."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.part = spec.part
+        self._worker = EnvWorker(spec)
+        self._results: deque[Result] = deque()
+
+    def pack(self, call: Call) -> Call:
+        """Return the call unchanged."""
+        return call
+
+    def submit(self, packed: Call, timeout: float | None) -> None:
+        """Execute a call and store its result."""
+        try:
+            self._results.append(Result(self._worker.handle(*packed), None))
+        except VlmgymError as error:
+            self._results.append(Result(None, error))
+
+    def result(self, timeout: float | None) -> Any:
+        """Take the oldest stored result; return its value or raise its error."""
+        return self._results.popleft().get()
+
+    def waitable(self) -> None:
+        """Return None, because results are available immediately."""
+        return
+
+    def close(self) -> None:
+        """Release the environments."""
+        del self._worker
+
+
+class RemoteWorker:
+    """A worker in another process."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.part = spec.part
+        self._environments = f"environments {spec.part.start} to {spec.part.stop - 1}"
+        self.process = WorkerProcess(_make_handler, spec, name=f"vlmgym {self._environments}")
+        self._calls: deque[bytes] = deque()
+
+    def pack(self, call: Call) -> bytes:
+        """Pickle a call; raise `UsageError` if it cannot be pickled."""
+        return self.process.pack(*call)
+
+    def submit(self, packed: bytes, timeout: float | None) -> None:
+        """Send a call, or queue it if another is being handled.
+
+        Sending one call at a time ensures that the two processes never both block on writing.
+
+        Raises:
+            WorkerError: The process hangs.
+        """
+        self._calls.append(packed)
+        if len(self._calls) == 1:
+            self._send_next(timeout)
+
+    def result(self, timeout: float | None) -> Any:
+        """Wait for the oldest unfinished call; return its value or raise its error.
+
+        Raises:
+            WorkerError: The process hangs or died.
+        """
+        try:
+            result = self.process.receive(timeout)
+        except TimeoutError:
+            raise self._failed("timed out") from None
+        except ChannelClosed:
+            advice = 'scripts need `if __name__ == "__main__":` around their main part'
+            raise self._failed(
+                f"died ({self.process.exit_status()}); if it ran out of memory, use fewer environments; {advice}"
+            ) from None
+        self._calls.popleft()
+        self._send_next(timeout)
+        return result.get()
+
+    def waitable(self) -> WorkerProcess:
+        """Return the process, which becomes readable when a result is available or it dies."""
+        return self.process
+
+    def close(self) -> None:
+        """Stop the process; kill it if it is busy. Idempotent."""
+        self.process.close()
+
+    def _send_next(self, timeout: float | None) -> None:
+        with contextlib.suppress(ChannelClosed):  # `result` reports the death
+            if self._calls:
+                try:
+                    self.process.send(self._calls[0], timeout)
+                except TimeoutError:
+                    raise self._failed("timed out") from None
+
+    def _failed(self, reason: str) -> WorkerError:
+        """Stop the process and return the error to raise."""
+        error = WorkerError(f"{self.process.name} ({self._environments}) {reason}; the vector environment is closed")
+        self.close()
+        return error
+
+
+def _make_handler(spec: WorkerSpec) -> Callable[[str, tuple[Any, ...]], Any]:
+    """Create the environments in a worker process; return the function that handles calls."""
+    return EnvWorker(spec).handle
+
+
+class WorkerGroup:
+    """Sends each worker the part of a call that concerns its environments.
+
+    A `UsageError` changes no environment. After any other error (a hanging or dead worker, a bug in a game, Ctrl-C),
+    the state of the environments is unknown, and the group closes.
+
+    Attributes:
+        all: Indices of all environments.
+        closed: True once the group is closed.
+        in_flight: Bool array of shape (num_envs,); True for environments whose reply has not been collected.
+    """
+
+    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
+        """Manage these workers, which must be in the order of their environments."""
+        self.workers = workers
+        self.closed = False
+        sizes = [worker.part.stop - worker.part.start for worker in workers]
+        self._worker_of = np.repeat(np.arange(len(workers)), sizes)
+        self._sent: list[list[tuple[int, Ids]]] = [[] for _ in workers]
+        self._count = count()
+        self.all = np.arange(len(self._worker_of))
+        self.in_flight = np.zeros(len(self._worker_of), bool)
+
+    def submit(
+        self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
+    ) -> None:
+        """Start a call without waiting for it.
+
+        Args:
+            name: Method of `EnvWorker` whose first argument is the indices of environments.
+            ids: Indices of the environments in the vector environment.
+            columns: Next arguments of the method, each with one value per environment.
+            args: Last arguments of the method, the same for all workers.
+            timeout: Seconds after which a worker that does not read the call counts as hanging; None to wait forever.
+
+        Raises:
+            UsageError: The call cannot be pickled; no worker has received it.
+            WorkerError: A worker hangs.
+        """
+        calls = []
+        for number, at, local in self._parts(ids):
+            own = (_select(column, at) for column in columns)
+            calls.append((number, ids[at], self.workers[number].pack((name, (local, *own, *args)))))
+        try:
+            for number, sent, packed in calls:
+                self.workers[number].submit(packed, timeout)
+                self._sent[number].append((next(self._count), sent))
+                self.in_flight[sent] = True
+        except BaseException:
+            self.close()
+            raise
+
+    def collect(self, timeout: float | None) -> list[tuple[Ids, Any]]:
+        """Wait for all replies in flight; return them with the indices of their environments.
+
+        If workers raised `UsageError`, raise the first one after all replies have arrived.
+        """
+        replies, errors = [], []
+        for number, sent in enumerate(self._sent):
+            while sent:
+                try:
+                    replies.append(self._take(number, timeout))
+                except UsageError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+        return replies
+
+    def take(self, timeout: float | None) -> tuple[Ids, Any]:
+        """Wait for one reply and return it with the indices of its environments.
+
+        If several are ready, take the one whose call was sent first.
+        """
+        waiting = [number for number, sent in enumerate(self._sent) if sent]
+        waitables: dict[int, Any] = {number: self.workers[number].waitable() for number in waiting}
+        ready = [number for number in waiting if waitables[number] is None]
+        if not ready:
+            try:
+                readable = wait(list(waitables.values()), timeout)
+            except BaseException:
+                self.close()
+                raise
+            ready = [number for number in waiting if waitables[number] in readable]
+        if not ready:
+            return self._take(waiting[0], 0.0)
+        return self._take(min(ready, key=lambda number: self._sent[number][0][0]), timeout)
+
+    def call(
+        self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
+    ) -> list[Any]:
+        """Call a method that returns a list with one value per environment, or None; wait for and return all values.
+
+        For the arguments, see `submit`; `ids` must ascend. If one worker raises `UsageError`, the other workers have
+        still executed the call.
+        """
+        self.submit(name, ids, *columns, args=args, timeout=timeout)
+        return [value for _, values in self.collect(timeout) for value in values or ()]
+
+    def start_of(self, i: int) -> int:
+        """Return the index of the first environment in the worker that runs environment i."""
+        start: int = self.workers[self._worker_of[i]].part.start
+        return start
+
+    def close(self) -> None:
+        """Stop all workers. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            for worker in self.workers:
+                worker.close()
+
+    def _parts(self, ids: Ids) -> Iterator[tuple[int, slice | Ids, Sequence[int]]]:
+        """Split indices of environments by worker.
+
+        Yields:
+            For each worker with at least one of `ids`: its number, the positions of its environments in `ids`, and the
+            indices of these environments within the worker.
+        """
+        if ids is self.all:
+            for number, worker in enumerate(self.workers):
+                yield number, worker.part, range(worker.part.stop - worker.part.start)
+            return
+        worker_of = self._worker_of[ids]
+        for number, worker in enumerate(self.workers):
+            at = np.flatnonzero(worker_of == number)
+            if len(at):
+                yield number, at, (ids[at] - worker.part.start).tolist()
+
+    def _take(self, number: int, timeout: float | None) -> tuple[Ids, Any]:
+        """Wait for the oldest reply of a worker."""
+        try:
+            reply = self.workers[number].result(timeout)
+        except UsageError:
+            self._pop_sent(number)
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return self._pop_sent(number), reply
+
+    def _pop_sent(self, number: int) -> Ids:
+        _, ids = self._sent[number].pop(0)
+        self.in_flight[ids] = False
+        return ids
+
+
+def _select(column: Sequence[Any], at: slice | Ids) -> Sequence[Any]:
+    return column[at] if isinstance(at, slice) else [column[i] for i in at]
