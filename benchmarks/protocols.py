@@ -30,7 +30,6 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies import PolicySpec, StatePolicy
 from vlmgym.records.files import LineLog, replace_file
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.store import drop_torn_line
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
@@ -232,7 +231,6 @@ class Store:
     def add(self, game: Game[Any, Any], policy: str, played: Sequence[Played]) -> None:
         """Append episodes of a policy."""
         path = self._path(game, policy)
-        OutputFolder(self._folder).claim(path)
         with LineLog(path) as log:
             for one in played:
                 log.write(one.model_dump_json())
@@ -341,8 +339,8 @@ def main(args: Sequence[str] | None = None) -> None:
         if not options.page.is_file():
             raise UsageError(f"page not found: {options.page}")
         store = Store(options.output_dir)
-        with OutputFolder(options.output_dir).reserved():
-            measure(options, store)
+        options.output_dir.mkdir(parents=True, exist_ok=True)
+        measure(options, store)
         text = options.page.read_text(encoding="utf-8")
         for name, rows in (("baselines", baselines(store, text)), ("published", comparison_table(store, text))):
             text = write_between(text, name, rows)

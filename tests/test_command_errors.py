@@ -79,7 +79,7 @@ def test_policy_that_exits_or_hangs_ends_the_process(tmp_path, body, message):
 
 def test_folder_of_a_running_run_is_rejected(tmp_path, run):
     (tmp_path / "link").symlink_to(tmp_path / "here")
-    with RunFolder(tmp_path / "here").output.reserved():
+    with RunFolder(tmp_path / "here").reserved():
         for folder in ("here", "link"):
             done = run("eval", "2048", *BARE, "--output-dir", folder)
             assert done.code == 1

@@ -229,4 +229,4 @@ def test_command_line(played, tmp_path, capsys):
     assert "a__b" in json.loads((out / "dataset_info.json").read_text())
     with pytest.raises(SystemExit, match="2"):
         main(args)
-    assert f"error: {out} already exists" in capsys.readouterr().err
+    assert f"error: {out} has files (" in capsys.readouterr().err

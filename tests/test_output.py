@@ -9,36 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from vlmgym.records.output_folder import new_folder
 
 import vlmgym
 from tests.playing import summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
-from vlmgym.evaluation.artifacts import Session, write_summary
 from vlmgym.evaluation.curves import EpisodeRewards, draw_curves, mean_curve
 from vlmgym.evaluation.video import write_video
-from vlmgym.records.episode import GameRecord, PolicyRecord, now
 from vlmgym.records.files import LineLog, OutputError, replace_file
-from vlmgym.records.output_folder import MARKER, new_folder
-from vlmgym.records.run import RunRecord
-from vlmgym.records.run_folder import RunFolder, ScriptFolder
-from vlmgym.records.store import drop_torn_line, find_episodes, open_run
-from vlmgym.sandbox.core.prompt import PromptConfig
-from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.store import drop_torn_line, find_episodes
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
-ASKED = RunRecord(
-    started=now(),
-    versions={},
-    games=(GameRecord.of(GAME),),
-    policy=PolicyRecord(name="random"),
-    reward=RewardConfig(),
-    prompts=PromptConfig(),
-    max_turns=60,
-    seed=0,
-    episodes=3,
-    options={},
-)
 
 
 @pytest.fixture(scope="module")
@@ -185,35 +168,12 @@ def test_folder_without_a_run(tmp_path):
         read_run(tmp_path)
 
 
-def test_complete_run_of_a_script_replaces_the_previous(tmp_path, episodes):
-    place = ScriptFolder(tmp_path, "test_2048")
-    for _ in range(3):
-        place.make_room()
-        place.write_config(ASKED)
-        place.write(place.episodes, (episode.model_dump_json().encode() + b"\n" for episode in episodes))
-        write_summary(open_run(place), Session())
-    assert {path.name for path in place.logs.iterdir()} == {"test_2048", "test_2048.previous", "test_2048.json"}
-    place.output.remove(place.summary)  # as when a run is resumed, and then killed
-    place.make_room()
-    kept = {path.parent.name for path in place.logs.glob("*/run.json")}
-    assert kept == {"test_2048.1", "test_2048.previous"}
-
-
-def test_run_folder_is_reserved_for_one(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    with folder.output.reserved(), pytest.raises(OutputError, match="another run is writing"), folder.output.reserved():
-        pass
-    with folder.output.reserved():
-        assert [path.name for path in folder.folder.iterdir()] == [MARKER]
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("place", ["a" * 300, "loop", "file"], ids=["too long", "loop", "file"])
 def test_impossible_path_is_named(tmp_path, place):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
     place = tmp_path / place / "run"
-    for use in (RunFolder(place).output.reserved, lambda: new_folder(place)):
+    for use in (RunFolder(place).reserved, lambda: new_folder(place)):
         with pytest.raises(OutputError, match="/run: "), use():
             pass
     with pytest.raises(OutputError, match="/run: "):

@@ -17,7 +17,6 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
 from vlmgym.evaluation.rescore import RescoreConfig, rescore, rescored
 from vlmgym.policies import StatePolicy
-from vlmgym.records.output_folder import MARKER
 from vlmgym.sandbox.core.reward import RewardConfig
 
 GAME = vlmgym.make_game("2048", size=64)
@@ -89,7 +88,6 @@ def test_rescoring_with_same_settings_changes_nothing(run, tmp_path):
     out = rescore(RescoreConfig(run=run, reward=read_run(run).config.reward, output_dir=tmp_path / "again"))
     after = files(out)
     assert sorted(after.pop("episodes.jsonl").splitlines()) == sorted(before["episodes.jsonl"].splitlines())
-    del after[MARKER]
     assert set(after) == {"run.json", "summary.json"}
     assert after.items() <= before.items()
     assert files(run) == before
@@ -110,7 +108,7 @@ def test_changes_are_printed(run, capsys):
     mean = sum(turn.reward.total for episode in swap for turn in episode.turns) / 36
     assert f"{mean:,.4g}" in printed
     assert files(run) == before
-    assert new.folder.complete()
+    assert new.last_summary().stop_reason is None
 
 
 def test_invalid_runs(run, tmp_path):
@@ -135,4 +133,4 @@ def test_killed_run_is_rescored(run):
     new = read_run(rescore(RescoreConfig(run=run)))
     assert [episode.key for episode in new.episodes] == [episode.key for episode in read_run(run).episodes]
     assert {episode.status for episode in new.episodes} == {"turn limit"}
-    assert not new.folder.complete()
+    assert new.last_summary().stop_reason == "the run was interrupted"

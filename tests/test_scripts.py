@@ -29,7 +29,8 @@ def test_script_writes_records_curves_and_videos(tmp_path, script):
     done = subprocess.run([sys.executable, str(script), *options], cwd="/", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     documented = {"logs/test_2048.json", "logs/test_2048.png", "videos/test_2048_0.mp4", "videos/test_2048_1.mp4"}
-    own = ("run.json", "episodes.jsonl", "summary.json", "report.html", ".vlmgym.jsonl", ".vlmgym-beside.jsonl")
+    own = ("run.json", "episodes.jsonl", "summary.json", "report.html", "curves_2048.png")
+    own += ("videos/2048_0.mp4", "videos/2048_1.mp4")
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} - {script.name}
     assert files == documented | {f"logs/test_2048/{file}" for file in own}
     record = GameRunRecord.model_validate_json((tmp_path / "logs" / "test_2048.json").read_text())
@@ -40,17 +41,17 @@ def test_script_writes_records_curves_and_videos(tmp_path, script):
         assert word in done.stdout
 
 
-def test_script_replaces_its_last_run_and_nothing_else(tmp_path, run, script):
+def test_script_replaces_its_last_results_and_nothing_else(tmp_path, run, script):
     assert run(*SMALL, "--episodes", "3", script=script).code == 0
     for name in ("test_2048_mine.mp4", "other_0.mp4"):
         (tmp_path / "videos" / name).touch()
     assert run(*SMALL, script=script).code == 0
     videos = ["other_0.mp4", "test_2048_0.mp4", "test_2048_1.mp4", "test_2048_mine.mp4"]
     assert names(tmp_path / "videos") == videos
-    assert names(tmp_path / "logs") == ["test_2048", "test_2048.json", "test_2048.png", "test_2048.previous"]
+    assert names(tmp_path / "logs") == ["test_2048", "test_2048.1", "test_2048.json", "test_2048.png"]
     assert run(*SMALL, "--policy", policy_file(tmp_path, "raise ValueError"), script=script).code == 1
     assert names(tmp_path / "videos") == videos, "a script that fails at once leaves the last results"
-    assert len(read_run(tmp_path / "logs" / "test_2048.previous").episodes) == 2
+    assert [len(read_run(tmp_path / "logs" / name).episodes) for name in ("test_2048.1", "test_2048")] == [3, 2]
 
 
 def test_script_resumes_its_own_folder(tmp_path, run, script):
@@ -59,7 +60,6 @@ def test_script_resumes_its_own_folder(tmp_path, run, script):
     assert run(*SMALL, *more, script=script).code == 0
     record = GameRunRecord.model_validate_json((tmp_path / "logs" / "test_2048.json").read_text())
     assert [episode.seed for episode in record.episodes] == [0, 1, 2]
-    assert names(tmp_path / "logs" / "test_2048", "*.png") == []
     assert names(tmp_path / "videos") == [f"test_2048_{n}.mp4" for n in range(3)]
 
 

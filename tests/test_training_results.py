@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from vlmgym.cli.main import main
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import write_file
 from vlmgym.statistics import wilson
+from vlmgym.training.records import set_aside
 from vlmgym.training.result import FINAL_EPISODES, last_rewards, validation_summary, write_result
-from vlmgym.training.rewind import set_aside
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +61,12 @@ def test_result_is_written_and_replaced(tmp_path: Path) -> None:
 
 def test_later_steps_are_set_aside_each_time(tmp_path: Path) -> None:
     """Files that do not belong to a later step stay, such as the user's files."""
-    output = OutputFolder(tmp_path)
 
     def train(*steps: int) -> None:
         for step in steps:
-            output.write(tmp_path / f"global_step_{step}" / "vlmgym.json", f"{step}".encode())
-            output.write(tmp_path / "rollouts" / f"step_{step:06d}.jsonl", b"")
-        output.write(tmp_path / "curve.jsonl", "".join(f'{{"step": {step}}}\n' for step in steps).encode())
+            write_file(tmp_path / f"global_step_{step}" / "vlmgym.json", f"{step}".encode())
+            write_file(tmp_path / "rollouts" / f"step_{step:06d}.jsonl", b"")
+        write_file(tmp_path / "curve.jsonl", "".join(f'{{"step": {step}}}\n' for step in steps).encode())
 
     train(1, 2, 10)
     (tmp_path / "notes.txt").write_text("mine")

@@ -24,7 +24,7 @@ from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import write_file
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
@@ -59,20 +59,17 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     console = console or Console(stderr=True)
     specs = [spec_of(name) for name in config.game or SPECS]
     threads = library("threadpoolctl", "calibrate", "tasks")
-    output = OutputFolder(config.output_dir)
-    with output.reserved():
-        output.check(*(output.folder / f"{spec.name}.{kind}" for spec in specs for kind in ("md", "png")))
-        return [_measure(spec, config, output, threads, console) for spec in specs]
+    return [_measure(spec, config, threads, console) for spec in specs]
 
 
-def _measure(spec: Spec, config: CalibrateConfig, output: OutputFolder, threads: Any, console: Console) -> Calibration:
+def _measure(spec: Spec, config: CalibrateConfig, threads: Any, console: Console) -> Calibration:
     # One thread is fastest for small matrices. Each `with` needs a new limit, because exiting it restores the old one.
     with threads.threadpool_limits(1), console.status(spec.name) as status:
         samples = Samples(config.episodes, config.images)
         measured = calibrate(spec, samples, partial(_show, status, spec.name))
     command = f"python -m benchmarks.calibration {spec.name} --episodes {config.episodes} --images {config.images}"
-    output.write(output.folder / f"{spec.name}.png", draw_plots(measured))
-    output.write(output.folder / f"{spec.name}.md", write_page(measured, command).encode())
+    write_file(config.output_dir / f"{spec.name}.png", draw_plots(measured))
+    write_file(config.output_dir / f"{spec.name}.md", write_page(measured, command).encode())
     console.print(f"{config.output_dir / spec.name}.md: {_summary(measured)}", highlight=False)
     return measured
 

@@ -23,7 +23,6 @@ import torch
 
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
@@ -175,8 +174,6 @@ def main() -> None:
     options = parse_options(Options, None, prog="python -m benchmarks.learning")
     torch.set_num_threads(1)
     options = replace(options, output_dir=options.output_dir.resolve())
-    pages = OutputFolder(options.pages)
-    pages.check(pages.folder / f"{options.task}.png", pages.folder / f"{options.task}.md")
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]

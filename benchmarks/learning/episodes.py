@@ -24,7 +24,6 @@ import numpy as np
 from benchmarks.markdown import table, wrapped
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console
 from vlmgym.training.advantages import Floats
@@ -132,9 +131,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 
 def write_page(options: Options, trained: Sequence[Trained]) -> Path:
     """Write the page and its image; return the path of the page."""
-    output = OutputFolder(options.pages)
-    image, page = output.folder / "episodes.png", output.folder / "episodes.md"
-    output.claim(image, page)
+    image, page = options.pages / "episodes.png", options.pages / "episodes.md"
     runs = dict.fromkeys(one.run for one in trained)
     curves = [(run, np.mean([one.earned for one in trained if one.run == run], axis=0)) for run in runs]
     draw_curves(image, curves, f"turns that merge, of {TURNS}, mean over seeds")
@@ -182,8 +179,6 @@ def main() -> None:
     """Run the benchmark."""
     options = parse_options(Options, None, prog="python -m benchmarks.learning.episodes")
     options = replace(options, output_dir=options.output_dir.resolve())
-    pages = OutputFolder(options.pages)
-    pages.check(pages.folder / "episodes.png", pages.folder / "episodes.md")
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]

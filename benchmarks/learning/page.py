@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.markdown import table, wrapped
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval
@@ -99,9 +98,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         args: Options of the command.
         trained: Results of all runs.
     """
-    output = OutputFolder(folder)
-    image, page = output.folder / f"{name}.png", output.folder / f"{name}.md"
-    output.claim(image, page)
+    image, page = folder / f"{name}.png", folder / f"{name}.md"
     random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
     curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
     draw_curves(image, curves, task.reward_label, ("best constant answer", float(constant)))

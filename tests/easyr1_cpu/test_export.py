@@ -39,7 +39,7 @@ def test_export(qwen3: Path, tmp_path: Path) -> None:
     for (name, ours), theirs in zip(again.named_parameters(), model.parameters()):
         assert torch.equal(ours, theirs), name
     assert encoder_of(tmp_path / "out").encode(*a_prompt())["input_ids"].any()
-    with pytest.raises(UsageError, match="already exists"):
+    with pytest.raises(UsageError, match="has files"):
         export(actor.parent, tmp_path / "out")
     (actor / "model_world_size_1_rank_0.pt").rename(actor / "model_world_size_2_rank_0.pt")
     with pytest.raises(UsageError, match="lacks model_world_size_2_rank_1"):

@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, read, rollouts
-from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.files import output_folder
 from vlmgym.training.run import TrainingRun
 
 Run = Callable[[str], Path]
@@ -62,15 +61,11 @@ def test_killed_runs_resume(model: Path, tmp_path: Path) -> None:
     assert not (killed / "result.json").exists()
     with (killed / "curve.jsonl").open("a") as file:
         file.write('{"step": 99, "rew')  # a truncated line
-    part = killed / "checkpoints" / ".step_000004.part"
-    if not part.exists():
-        OutputFolder(part.parent).make_temporary(part)
-    (part / "model").mkdir(exist_ok=True)
     main(["--resume", str(killed)])
     main([*args, "--output-dir", str(whole)])
     assert_same(killed, whole)
-    kept = sorted(path.name for path in (killed / "checkpoints").iterdir())
-    assert kept == [".vlmgym.jsonl", "step_000002", "step_000004"]
+    kept = sorted(path.name for path in (killed / "checkpoints").glob("[!.]*"))
+    assert kept == ["step_000002", "step_000004"]
 
 
 def test_finished_runs_can_be_extended(finished: Run, tmp_path: Path) -> None:
@@ -174,14 +169,13 @@ def test_occupied_output_folders_are_rejected(
     assert "/file is a file" in fail(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1]
     code, message = fail(capsys, "--resume", str(run), "--output-dir", str(tmp_path / "elsewhere"))
     assert (code, "remove --output-dir" in message) == (2, True)
-    with RunFolder(run).output.reserved():
+    with output_folder(run, "options.json"):
         code, message = fail(capsys, "--resume", str(run))
     assert (code, f"another run is writing to {run}" in message) == (1, True)
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["notes.txt", "options.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x", ".vlmgym.jsonl"],
+    "file", ["notes.txt", "options.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x"]
 )
 def test_folders_with_foreign_files_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
     path = tmp_path / "run" / file
@@ -192,32 +186,12 @@ def test_folders_with_foreign_files_are_rejected(tmp_path: Path, capsys: pytest.
     assert path.read_text() == "foreign"
 
 
-@pytest.mark.parametrize(
-    "file", ["curve.png", "rollouts/step_000004.jsonl", "model/notes", "checkpoints/.step_000004.part/x"]
-)
-def test_foreign_files_in_a_run_are_not_overwritten(
-    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished("blank"), run)
-    if file == "curve.png":
-        OutputFolder(run).remove(run / file)
-    path = run / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("foreign")
-    before = {each: each.read_bytes() for each in run.rglob("*") if each.is_file()}
-    code, message = fail(capsys, "--resume", str(run), "--steps", "4")
-    assert (code, "was not written by vlmgym" in message) == (2, True)
-    assert {each: each.read_bytes() for each in run.rglob("*") if each.is_file()} == before
-
-
 def test_failed_options_can_be_corrected_in_the_same_folder(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = [*QUICK, *SMALL, *NO_EPISODES, "--steps", "1", "--output-dir", str(tmp_path / "run")]
     code, message = fail(capsys, *args, *SFT, "--seed", "5", "--device", "banana")
     assert (code, "device banana" in message) == (2, True)
-    assert not list((tmp_path / "run").iterdir())
     assert fail(capsys, *args, "--model", str(tmp_path))[0] == 2
     code, message = fail(capsys, *args, "--model", str(model), *SFT[:-1], "0.9")
     assert (code, "--sft.gate of 90%" in message) == (1, True)

@@ -12,7 +12,7 @@ from rich.progress import track
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import output_folder
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.datasets.rows import BadRow
 from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m
@@ -90,9 +90,6 @@ def check_data(config: DataCheckConfig) -> None:
 
 def fetch_data(config: DataFetchConfig) -> None:
     """Download a dataset and print a command that uses it."""
-    output = OutputFolder(config.output_dir)
-    with output.reserved():
-        table = output.folder / f"osv5m-{config.split}.csv"
-        output.claim(output.folder / f"{config.split}.csv", table, table.with_suffix(".unfinished"))
+    with output_folder(config.output_dir, "test.csv", "train.csv", ".cache"):
         table = fetch_osv5m(config.output_dir, config.split, config.shards)
     print(f"Use it with: vlmgym eval geospot --config data={table}")

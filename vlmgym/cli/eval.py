@@ -19,7 +19,7 @@ from vlmgym.cli.games import list_fields
 from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
-from vlmgym.evaluation.artifacts import Session, session_summary, write_curves, write_summary, write_videos
+from vlmgym.evaluation.artifacts import Session, copy_results, session_summary, write_curves, write_videos
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.run import make_run_record, play_run, resume_run
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
@@ -118,13 +118,8 @@ def run_evaluation(
     folder = _folder(config, default_folder, games, policy)
     record = make_run_record(config, played, policy, suite)
     console, progress_console = make_console(), make_console(stderr=True)
-    with folder.output.reserved():
-        if config.resume is None:
-            folder.make_room()
-        folder.check(record, videos=config.videos > 0, report=config.report)
+    with folder.new_run(record) if config.resume is None else folder.reserved():
         earlier = None if config.resume is None else resume_run(folder, record, progress_console)
-        if earlier is None:
-            folder.write_config(record)
         before = earlier.summary if earlier is not None else None
         episodes = total_episodes(played, config)
         with ExitStack() as pools:
@@ -133,12 +128,10 @@ def run_evaluation(
             workers = players
             if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
                 workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
-            if before is None:
-                folder.clear_results()
             run = open_run(folder)
             summary = session_summary(run, session, before)
             summary = summary.model_copy(update={"suite": suite_summary(run.config, summary.games)})
-            write_summary(run, summary)
+            folder.write_summary(summary)
             # Print scores first, since videos may take minutes.
             console.print(summary_table(run.config, summary))
             if note := bias_note(summary.games):
@@ -149,7 +142,8 @@ def run_evaluation(
             write_videos(run, config.videos, config.fps, workers, progress_console)
             if config.report:
                 write_report(run, summary, workers, progress_console)
-    _print_paths(console, run, config)
+            copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []
+    _print_paths(console, run, config, copies)
     _report_unfinished(folder, summary, session, progress_console)
     return summary
 
@@ -207,15 +201,19 @@ def _claimed(name: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _print_paths(console: Console, run: StoredRun, config: EvalConfig) -> None:
+def _print_paths(console: Console, run: StoredRun, config: EvalConfig, copies: Sequence[Path]) -> None:
+    """Print the paths of the results; those beside a script instead of the originals."""
     folder = run.folder
-    for name in map(game_name, run.config.game_ids):
-        for word, path in (("records", folder.record(name)), ("curves ", folder.curves(name))):
-            if path is not None and path.exists():
-                console.print(f"{word} {path}", soft_wrap=True)
+    curves, videos = [*map(folder.curves, map(game_name, run.config.game_ids))], [*run.videos().values()]
+    if copies:
+        console.print(f"records {copies[0]}", soft_wrap=True)
+        curves, videos = ([path for path in copies if path.suffix == suffix] for suffix in (".png", ".mp4"))
+    for path in curves:
+        if path.exists():
+            console.print(f"curves  {path}", soft_wrap=True)
     if config.report:
         console.print(f"report  {folder.report}", soft_wrap=True)
-    if videos := list(run.videos().values()):
+    if videos:
         console.print(f"videos  {videos[0]}{' ...' if len(videos) > 1 else ''}", soft_wrap=True)
     console.print(f"run     {folder.folder}", soft_wrap=True)
 

@@ -19,8 +19,7 @@ from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.records.episode import versions
-from vlmgym.records.files import json_bytes, replace_file, writing
-from vlmgym.records.output_folder import new_folder
+from vlmgym.records.files import json_bytes, new_folder, replace_file, writing
 from vlmgym.records.run import version_changes
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.trained import TrainedRecord

@@ -15,8 +15,9 @@ from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
-from vlmgym.records.files import OutputError, writing
+from vlmgym.records.files import OutputError, replace_file, writing
 from vlmgym.records.run import RunSummary, game_run_document
+from vlmgym.records.run_folder import ScriptFolder
 from vlmgym.records.store import StoredEpisode, StoredRun, game_name
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.workers.pool import ProcessPool
@@ -51,15 +52,6 @@ def session_summary(run: StoredRun, session: Session, before: RunSummary | None 
     return RunSummary(games=summarise_run(run), stop_reason=session.stop_reason, seconds=seconds, turns_per_second=rate)
 
 
-def write_summary(run: StoredRun, summary: RunSummary) -> None:
-    """Write `summary.json` and, for an evaluation script, the `GameRunRecord` of its game."""
-    for game in run.config.game_ids:
-        if (path := run.folder.record(game_name(game))) is not None:
-            lines = (episode.text() for episode in run.episodes if episode.game == game)
-            run.folder.write(path, game_run_document(summary.games[game], lines))
-    run.folder.write_summary(summary)
-
-
 def write_curves(run: StoredRun) -> None:
     """Plot the curves of every game with a result."""
     from vlmgym.evaluation.curves import draw_curves
@@ -67,7 +59,7 @@ def write_curves(run: StoredRun) -> None:
     for game, results in _results(run).items():
         subtitle = ", ".join(filter(None, [difficulty(run.config, game), vlmgym_version(run.config)]))
         png = draw_curves((episode.read() for episode in results), subtitle)
-        run.folder.write(run.folder.curves(game_name(game)), png)
+        replace_file(run.folder.curves(game_name(game)), png)
 
 
 def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
@@ -80,10 +72,8 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
     missing = [call for call in wanted if not call[0].exists()]
     if not missing:
         return
-    first, *others = (path for path, _, _ in missing)
-    run.folder.owner(first).claim(first, *others)
-    with writing(first.parent):
-        first.parent.mkdir(parents=True, exist_ok=True)
+    with writing(run.folder.videos):
+        run.folder.videos.mkdir(exist_ok=True)
 
     def report(error: str | None) -> None:
         if error is not None:
@@ -102,6 +92,13 @@ def _write_video(path: Path, episode: StoredEpisode, fps: int) -> str | None:
     except GameError as error:
         return str(error)
     return None
+
+
+def copy_results(run: StoredRun, script: ScriptFolder, summary: RunSummary) -> list[Path]:
+    """Copy the results of an evaluation script's game beside the script, and return their paths."""
+    (game,) = run.config.game_ids
+    document = game_run_document(summary.games[game], (episode.text() for episode in run.episodes))
+    return script.copy_results(document, run.folder.curves(game_name(game)), run.videos().values())
 
 
 def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:

@@ -20,7 +20,6 @@ from vlmgym.errors import one_line
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.loggers import begin_wandb
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
@@ -135,7 +134,6 @@ class TensorBoardLogger:
         self._event, self._scalar = Event, scalar_pb
         # TensorBoard reads files in name order.
         path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        OutputFolder(folder.parent).claim(path.absolute())
         with writing(path):
             folder.mkdir(parents=True, exist_ok=True)
             self._writer = RecordWriter(path.open("xb", buffering=0))

@@ -14,8 +14,7 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import Tally
 from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import LineLog
-from vlmgym.records.output_folder import new_folder
+from vlmgym.records.files import LineLog, json_bytes, new_folder, replace_file
 from vlmgym.records.run import changes
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import open_run
@@ -61,7 +60,6 @@ def rescore(config: RescoreConfig) -> Path:
     tally = Tally(run.config)
     with new_folder(out) as part:
         folder = RunFolder(part)
-        folder.output.claim(folder.run, folder.episodes)
         with LineLog(folder.episodes) as log:
             for stored in run.episodes:
                 before = stored.read()
@@ -73,7 +71,7 @@ def rescore(config: RescoreConfig) -> Path:
                     totals.setdefault(after.game.id, []).append(found)
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write_summary(summary)
-        folder.write_config(run.config.model_copy(update={"reward": config.reward}))
+        replace_file(folder.run, json_bytes(run.config.model_copy(update={"reward": config.reward})))
     console = make_console()
     console.print(_changes(run.config.reward, config.reward), soft_wrap=True)
     console.print(_table(totals))

@@ -17,7 +17,7 @@ from vlmgym.evaluation.live_log import open_live_log
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.policies import Policy
 from vlmgym.records.episode import DifficultyRecord, EpisodeRecord, GameRecord, PolicyRecord, TurnRecord, now, versions
-from vlmgym.records.files import LineLog
+from vlmgym.records.files import LineLog, json_bytes, replace_file, writing
 from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, differences, version_changes
 from vlmgym.records.run_folder import RunFolder
 from vlmgym.records.store import StoredRun, drop_torn_line, open_run
@@ -87,8 +87,10 @@ class EarlierSessions:
 
     def reopen(self) -> None:
         """Mark the run as unfinished: remove the old summary, and write the new `run.json`."""
-        self.run.folder.output.remove(self.run.folder.summary)
-        self.run.folder.write_config(self.config)
+        folder = self.run.folder
+        with writing(folder.folder):
+            folder.summary.unlink(missing_ok=True)
+        replace_file(folder.run, json_bytes(self.config))
 
 
 def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
@@ -140,7 +142,6 @@ def play_run(
     progress = LiveProgress(console, list(names), total_episodes(games, config) - finished, config.max_turns)
     records = (episode.read() for episode in episodes)
     live_log = open_live_log(config.tensorboard, config.wandb, folder, records, console)
-    folder.output.claim(folder.episodes)
     with live_log, LineLog(folder.episodes) as log, progress:
 
         def on_turns(turns: Sequence[TurnRecord]) -> None:
@@ -174,9 +175,16 @@ def play_run(
                 collect=False,
             )
             session.seconds = time.perf_counter() - began
+            if not (episodes or session.turns):
+                reasons = [f"{reason} ({count} episodes)" for reason, count in session.errors.most_common(1)]
+                raise VlmgymError("; ".join(["nothing was played", *reasons]))
         except (VlmgymError, KeyboardInterrupt) as error:
-            if standalone and not isinstance(error, UsageError):
-                hint = f"{finished} finished episodes are in {folder.episodes}; continue with --resume {folder.folder}"
-                error.args = (f"{str(error) or 'interrupted'}; {hint}",)
+            message = str(error) or "interrupted"
+            if not (episodes or session.turns):
+                folder.episodes.unlink(missing_ok=True)  # a corrected command may use the folder
+            elif standalone and not isinstance(error, UsageError):
+                message += f"; {finished} finished episodes are in {folder.episodes}"
+                message += f"; continue with --resume {folder.folder}"
+            error.args = (message,)
             raise
     return session

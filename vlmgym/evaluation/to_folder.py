@@ -28,16 +28,15 @@ def evaluate_to_folder(
         VlmgymError: The run failed.
     """
     # Imported here because many programs import `vlmgym.evaluation` but never write a run.
-    from vlmgym.evaluation.artifacts import session_summary, write_curves, write_summary
+    from vlmgym.evaluation.artifacts import session_summary, write_curves
     from vlmgym.evaluation.run import make_run_record, play_run
 
     run_folder = RunFolder(folder)
-    with run_folder.output.reserved(), ProcessPool(0) as workers:
-        run_folder.output.remove(run_folder.folder)
-        run_folder.write_config(make_run_record(config, games, policy))
+    with run_folder.reserved(), ProcessPool(0) as workers:
+        run_folder.begin(make_run_record(config, games, policy))
         session = play_run(run_folder, games, policy, config, None, workers, console, standalone=False)
         run = open_run(run_folder)
         summary = session_summary(run, session)
-        write_summary(run, summary)
+        run_folder.write_summary(summary)
         write_curves(run)
     return summary

@@ -14,9 +14,7 @@ from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.pages.report import LabelledRun, write_page
-from vlmgym.records.files import json_bytes
-from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run_folder import UNFINISHED
+from vlmgym.records.files import check_output_folder, json_bytes, output_folder, replace_file
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.statistics import LEVEL, RESAMPLES, PairedDifference, difference_name
 from vlmgym.terminal import make_console
@@ -50,9 +48,7 @@ def compare(config: CompareConfig) -> Comparison:
         raise UsageError(f"cannot compare {a} with itself: choose two runs")
     folder = (config.output_dir or a.with_name(f"compare-{a.name}-{b.name}")).absolute()
     numbers, page = folder / "compare.json", folder / "compare.html"
-    output = OutputFolder(folder)
-    output.check_own()
-    output.check(numbers, page, folder / "compare" / UNFINISHED)
+    check_output_folder(folder, numbers.name)
     labels = config.labels or _labels(first, second)
     notes = check_comparable(first.config, second.config, labels)
     games = compare_games(first.read(), second.read(), labels)
@@ -61,8 +57,8 @@ def compare(config: CompareConfig) -> Comparison:
     common = {*first.config.game_ids} & {*second.config.game_ids}
     notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
-    with output.reserved():
-        output.write(numbers, json_bytes(comparison))
+    with output_folder(folder, numbers.name):
+        replace_file(numbers, json_bytes(comparison))
     console, progress_console = make_console(), make_console(stderr=True)
     for note in notes:
         console.print(f"note: {note}")

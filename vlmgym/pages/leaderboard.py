@@ -25,7 +25,6 @@ from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.pages.document import asset, content_policy
 from vlmgym.pages.report import write_report
 from vlmgym.records.files import check_own_file, write_own_file
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.records.run import Estimate
 from vlmgym.records.store import StoredRun, open_run
 from vlmgym.terminal import make_console
@@ -79,9 +78,9 @@ def _entry(run: StoredRun, number: int, config: LeaderboardConfig) -> Leaderboar
     entry = make_entry(run, games, problems)
     if not config.reports or entry.report is not None:
         return entry
-    output = OutputFolder(config.output.with_suffix(""))
-    path = output.folder / f"{number}.html"
-    with output.reserved(), config.pool(len(run.episodes)) as workers:
+    path = config.output.with_suffix("") / f"{number}.html"
+    check_own_file(path)
+    with config.pool(len(run.episodes)) as workers:
         write_report(run, summarise(run, games), workers, make_console(stderr=True), path=path)
     return replace(entry, report=path)
 

@@ -39,9 +39,8 @@ from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run
 from vlmgym.pages.document import asset, content_policy, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.pages.store import EpisodeStore
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import write_file
 from vlmgym.records.run import RunRecord, RunSummary, Summary
-from vlmgym.records.run_folder import UNFINISHED
 from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.registry import game_class
@@ -80,8 +79,7 @@ def report(config: ReportConfig) -> None:
     """Write the report of a saved run into its folder."""
     console = make_console()
     run = open_run(config.run)
-    with run.folder.output.reserved(adopt=True):
-        run.folder.output.check(run.folder.report, run.folder.folder / "report" / UNFINISHED)
+    with run.folder.reserved():
         images = None if config.images == "all" else int(config.images)
         with config.pool(len(run.episodes)) as workers:
             write_report(run, summarise(run), workers, make_console(stderr=True), images)
@@ -167,9 +165,7 @@ def write_page(
     run have images; None means all episodes.
     """
     path = path.absolute()
-    output = OutputFolder(path.parent)
-    output.check(path)
-    store = EpisodeStore(path, output)
+    store = EpisodeStore(path)
     jobs = [_Job(i, number, source) for i, run in enumerate(runs) for number, source in enumerate(run.run.episodes)]
     pages: list[EpisodePage] = []
 
@@ -181,7 +177,7 @@ def write_page(
         calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
         call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
         data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
-        output.write(path, _document(title, data, store.inline).encode())
+        write_file(path, _document(title, data, store.inline).encode())
         store.remove_others()
     finally:
         store.remove_unfinished()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from vlmgym.records.files import writing
-from vlmgym.records.output_folder import OutputFolder
-from vlmgym.records.run_folder import UNFINISHED
+from vlmgym.records.files import temporary, writing
 
 INLINE_BYTES = 8_000_000
 """Maximum total size of inline episodes; a character counts as one byte."""
@@ -23,12 +24,11 @@ class EpisodeStore:
     contents, so that a page never loads the episodes of another page.
     """
 
-    def __init__(self, page: Path, output: OutputFolder) -> None:
+    def __init__(self, page: Path) -> None:
         self.inline: dict[str, str] = {}
         self.files: dict[str, int] = {}
         self._folder = page.with_suffix("")
-        self._output = output
-        self._unfinished = self._folder / UNFINISHED
+        self._unfinished = temporary(self._folder / "episodes")
         self._in_folder = False
         self._pending: dict[str, str] = {}
         self._bytes = self._count = 0
@@ -44,7 +44,8 @@ class EpisodeStore:
         self._bytes += len(data)
         if self._bytes > INLINE_BYTES:
             self._in_folder = True
-            self._output.make_temporary(self._unfinished)
+            with writing(self._unfinished):
+                self._unfinished.mkdir(parents=True)
             self._bytes = 0
             for earlier, text in self.inline.items():
                 self._append(earlier, text)
@@ -56,17 +57,27 @@ class EpisodeStore:
             return None
         self._flush()
         self._name = self._digest.hexdigest()[:12]
-        self._output.put(self._unfinished, self._folder / self._name)
+        finished = self._folder / self._name
+        with writing(finished):
+            if finished.exists():  # the same episodes
+                shutil.rmtree(finished)
+            self._unfinished.rename(finished)
         return f"{self._folder.name}/{self._name}"
 
     def remove_others(self) -> None:
-        """Remove episode folders of earlier versions of the page."""
-        folders = {path.parent for path in self._output.owned() if path.parent.parent == self._folder}
-        self._output.remove(*(folder for folder in folders if folder.name != self._name))
+        """Remove episode folders of earlier versions of the page, which have names of 12 hexadecimal digits."""
+        for folder in self._folder.glob("*"):
+            if re.fullmatch(r"[0-9a-f]{12}", folder.name) and folder.name != self._name and not folder.is_symlink():
+                with writing(folder):
+                    shutil.rmtree(folder)
+        with suppress(OSError):  # the page uses it, or it has files of the user
+            self._folder.rmdir()
 
     def remove_unfinished(self) -> None:
         """Remove the files of an unfinished page."""
-        self._output.remove(self._unfinished)
+        if self._unfinished.exists():
+            with writing(self._unfinished):
+                shutil.rmtree(self._unfinished)
 
     def _append(self, name: str, data: str) -> None:
         self._pending[name] = data

@@ -1,12 +1,14 @@
-"""Crash-safe writing: atomic replacement of whole files, and append-only line logs."""
+"""Crash-safe writing: atomic replacement of files and folders, append-only line logs, and locked output folders."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -16,6 +18,9 @@ from pydantic import BaseModel
 
 from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError
+
+LOCK = ".lock"
+"""Name of the lock file in an output folder that is in use."""
 
 
 class OutputError(VlmgymError):
@@ -31,7 +36,8 @@ class LineLog:
 
     def __enter__(self) -> LineLog:
         with writing(self.path):
-            self._file: BinaryIO = self.path.open("ab+", buffering=0)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            self._file: BinaryIO = os.fdopen(os.open(self.path, flags, 0o666), "ab+", buffering=0)
         return self
 
     def write(self, line: str) -> None:
@@ -74,6 +80,117 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
             part.unlink(missing_ok=True)
 
 
+def write_file(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write a file atomically, creating its parent folders."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, data)
+
+
+@contextmanager
+def output_folder(folder: Path, *names: str) -> Iterator[Path]:
+    """Create an output folder, and lock it against other processes; a new folder that stays empty is removed.
+
+    Args:
+        folder: Folder that is missing, empty, or has one of `names`.
+        names: Files that mark the folder as written by vlmgym.
+
+    Raises:
+        UsageError: The folder has other files.
+        OutputError: Another process uses the folder, or it cannot be created.
+    """
+    folder = folder.absolute()
+    check_output_folder(folder, *names)
+    with writing(folder):
+        new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / LOCK
+    with writing(folder):
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            owned = os.path.samestat(os.fstat(file), os.stat(lock))
+        except (BlockingIOError, FileNotFoundError):
+            owned = False
+        if not owned:  # another process holds the lock, or has just removed it
+            raise OutputError(f"another run is writing to {folder}: choose another --output-dir")
+        try:
+            yield folder
+        finally:
+            with writing(folder):
+                lock.unlink(missing_ok=True)
+            if new:
+                with suppress(OSError):  # it is not empty
+                    folder.rmdir()
+    finally:
+        os.close(file)
+
+
+def check_output_folder(folder: Path, *names: str) -> None:
+    """Raise `UsageError` unless a folder is missing, empty, or has one of the files `names`."""
+    with writing(folder):
+        try:
+            found = {entry.name for entry in os.scandir(folder)} - {LOCK}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            if folder.is_file():
+                raise UsageError(f"{folder} is a file: choose a folder") from None
+            raise
+    if found and not found.intersection(names):
+        some = ", ".join(map(repr, sorted(found)[:3])) + (", ..." if len(found) > 3 else "")
+        what = f" but no {' or '.join(names)}" if names else ""
+        raise UsageError(f"{folder} has files{what} ({some}): choose a new or empty folder")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which becomes `folder`, missing or empty so far, at the end of the block."""
+    folder = folder.absolute()
+    check_output_folder(folder)
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with _part(folder) as part:
+        yield part
+        with writing(folder):
+            part.rename(folder)
+
+
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which replaces `folder` at the end of the block."""
+    folder = folder.absolute()
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with _part(folder) as part:
+        yield part
+        with writing(folder):
+            for file in part.rglob("*"):
+                if file.is_file():
+                    with file.open("rb") as opened:
+                        os.fsync(opened.fileno())
+            old = temporary(folder)
+            if folder.exists():
+                folder.rename(old)
+            part.rename(folder)
+            if old.exists():
+                shutil.rmtree(old)
+
+
+@contextmanager
+def _part(folder: Path) -> Iterator[Path]:
+    part = temporary(folder)
+    with writing(folder):
+        part.mkdir()
+    try:
+        yield part
+    finally:
+        if part.exists():
+            with writing(folder):
+                shutil.rmtree(part)
+
+
 OWN = {
     ".html": re.compile(rb'<meta name="generator" content="vlmgym">'),
     ".json": re.compile(rb'\A\{\s*"vlmgym": '),
@@ -99,9 +216,7 @@ def check_own_file(path: Path) -> None:
 def write_own_file(path: Path, data: bytes) -> None:
     """Write a file, creating its parent folders; replace an existing one only if vlmgym wrote it."""
     check_own_file(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, data)
+    write_file(path, data)
 
 
 def json_bytes(data: object) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from vlmgym.errors import UsageError, importing, one_line
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import replace_file
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:
@@ -24,10 +24,8 @@ def begin_wandb(project: str, folder: Path, id_file: Path, config: Mapping[str, 
     """Start a Weights & Biases run, or resume the run whose id is in `id_file`. Logged rows must have a `step`."""
     import wandb
 
-    output = OutputFolder(folder)
-    output.check(id_file)
     if not id_file.exists():
-        output.write(id_file, uuid4().hex.encode())
+        replace_file(id_file, uuid4().hex.encode())
     try:
         run = wandb.init(
             project=project,

@@ -1,39 +1,41 @@
-"""The folder of a run: paths of its files, and archiving of a script's previous run."""
+"""The folder of a run: the paths of its files, and the copies of an evaluation script's results beside the script."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 
-from vlmgym.errors import UsageError
-from vlmgym.records.files import json_bytes
-from vlmgym.records.output_folder import OutputFolder
+from pydantic import ValidationError
+
+from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.records.files import LOCK, json_bytes, output_folder, replace_file, write_file, writing
 from vlmgym.records.run import RunRecord, RunSummary
 
-UNFINISHED = ".page.part"
-"""Name of the temporary folder of a page that is being written."""
-SCRIPT_MARKER = ".vlmgym-beside.jsonl"
-"""Name of the list of a script's files outside its run folder."""
+RUN = "run.json"
+"""Name of the file that makes a folder a run."""
 
 
 class RunFolder:
     """Files of a run: `run.json`, `episodes.jsonl` (a line per episode), `summary.json`, curves, videos, a report page.
 
-    Methods raise the errors of `OutputFolder`.
+    A folder with `run.json` is a run. Its fixed names belong to vlmgym, which may replace or remove them; all other
+    files are the user's.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.output = OutputFolder(folder)
-        self.folder = self.output.folder
-        self.run = self.folder / "run.json"
+        """Name the files; reads and writes nothing."""
+        self.folder = folder.absolute()  # a policy may change the working directory
+        self.run = self.folder / RUN
         self.episodes = self.folder / "episodes.jsonl"
         self.steps = "step_*.jsonl"
         """Pattern of the files with the episodes of each training step, in addition to or instead of `episodes`."""
         self.summary = self.folder / "summary.json"
         self.report = self.folder / "report.html"
+        self.videos = self.folder / "videos"
 
     def curves(self, game: str) -> Path:
         """Return the path of the curves of a game; `game` is its name."""
@@ -41,55 +43,70 @@ class RunFolder:
 
     def video(self, game: str, index: int) -> Path:
         """Return the path of the video of an episode; `game` is the name of the game."""
-        return self.folder / "videos" / f"{_file_name(game)}_{index}.mp4"
+        return self.videos / f"{_file_name(game)}_{index}.mp4"
 
-    def record(self, game: str) -> Path | None:
-        """Return the path of the document with all episodes of a game, or None if the run has none."""
-        return None
+    def reserved(self) -> AbstractContextManager[Path]:
+        """Create the folder if needed, and lock it against other processes; see `output_folder`."""
+        self.check_links()
+        return output_folder(self.folder, RUN)
 
-    def owner(self, path: Path) -> OutputFolder:
-        """Return the output folder whose list contains a file of the run."""
-        return self.output
+    def check_links(self) -> None:
+        """Raise `UsageError` if a file of the run is a symbolic link, which may lead out of the run."""
+        names = (self.run, self.episodes, self.summary, self.report, self.videos, self.folder / "report")
+        for path in (*names, self.folder / "tensorboard", *self.folder.glob(self.steps)):
+            with writing(self.folder):
+                link = path.is_symlink()
+            if link:
+                raise UsageError(f"{path} is a link, but the files of a run must be in its folder")
 
-    def write(self, path: Path, data: bytes | Iterable[bytes]) -> None:
-        """Write a file of the run."""
-        self.owner(path).write(path, data)
+    @contextmanager
+    def new_run(self, config: RunRecord) -> Iterator[None]:
+        """Reserve the folder and begin a run; if the block records no episode, the folder stays as it was.
 
-    def check(self, config: RunRecord, *, videos: bool, report: bool) -> None:
-        """Check, before anything is played, that the run will not overwrite foreign files."""
-        paths = [self.run, self.episodes, self.summary]
-        for name in {game.rpartition("-v")[0] for game in config.game_ids}:
-            paths += [path for path in (self.record(name), self.curves(name)) if path is not None]
-            paths += [self.video(name, index) for index in range(config.episodes if videos else 0)]
-        if report:
-            paths += [self.report, self.folder / "report" / UNFINISHED]
-        for owner in {self.owner(path) for path in paths}:
-            owner.check(*(path for path in paths if self.owner(path) is owner))
+        Raises:
+            UsageError: The folder has a run with episodes, or files that are not of a run.
+        """
+        with self.reserved():
+            if self.run.exists():
+                self.read_config()
+            if self._has_episodes():
+                raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
+            self.begin(config)
+            try:
+                yield
+            finally:
+                if not self._has_episodes():
+                    self._discard()
 
-    def make_room(self) -> None:
-        """Raise `UsageError` if the folder already contains a run."""
-        if {self.run, self.episodes} & set(self.output.owned()):
-            raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
+    def begin(self, config: RunRecord) -> None:
+        """Write `run.json`, and remove the episodes and the summary of an earlier run in this folder."""
+        with writing(self.folder):
+            self.summary.unlink(missing_ok=True)
+            self.episodes.unlink(missing_ok=True)
+        replace_file(self.run, json_bytes(config))
 
-    def clear_results(self) -> None:
-        """Remove the report page, curves and videos of an earlier session."""
-        curves = [path for path in self.output.owned() if path.match("curves_*.png") and path.parent == self.folder]
-        self.output.remove(self.report, self.folder / "report", self.folder / "videos", *curves)
+    def _has_episodes(self) -> bool:
+        return self.episodes.exists() and self.episodes.stat().st_size > 0
 
-    def write_config(self, config: RunRecord) -> None:
-        """Write `run.json`."""
-        self.write(self.run, json_bytes(config))
+    def _discard(self) -> None:
+        """Remove the files of a run without episodes; with other files in the folder, `run.json` stays to mark it."""
+        with writing(self.folder):
+            self.episodes.unlink(missing_ok=True)
+            if {path.name for path in self.folder.iterdir()} <= {RUN, LOCK}:
+                self.run.unlink(missing_ok=True)
+
+    def read_config(self) -> RunRecord:
+        """Read `run.json`; raise `UsageError` if it is missing or not of a run."""
+        try:
+            return RunRecord.model_validate_json(self.run.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{self.folder} is not a run: cannot read {self.run}: {error.strerror}") from None
+        except ValidationError as error:
+            raise UsageError(f"{self.run} cannot be read: {describe_validation_error(error)}") from None
 
     def write_summary(self, summary: RunSummary) -> None:
         """Write `summary.json`."""
-        self.write(self.summary, json_bytes(summary))
-
-    def complete(self) -> bool:
-        """Return whether every episode of the run has a result."""
-        summary = self.read_summary()
-        if summary is None or summary.stop_reason is not None:
-            return False
-        return not any(game.unfinished for game in summary.games.values())
+        replace_file(self.summary, json_bytes(summary))
 
     def read_summary(self) -> RunSummary | None:
         """Read `summary.json`; None if it is missing or unreadable, since it can be rebuilt from the records."""
@@ -105,81 +122,58 @@ def _file_name(game: str) -> str:
 
 
 class ScriptFolder(RunFolder):
-    """Files of an evaluation script.
+    """The run of an evaluation script in `logs/NAME`, with copies of its main results beside the script.
 
-    Main results go to `logs/NAME.json`, `logs/NAME.png`, `videos/NAME_0.mp4`, ..., everything else to `logs/NAME`.
+    These are `logs/NAME.json`, `logs/NAME.png` and `videos/NAME_0.mp4`, `videos/NAME_1.mp4`, ... The run before is kept
+    in the first free folder of `logs/NAME.1`, `logs/NAME.2`, ...
     """
 
     def __init__(self, script_folder: Path, name: str) -> None:
         """Name the files: `script_folder` is the script's folder, and `name` is a prefix such as `test_2048`."""
         super().__init__(script_folder / "logs" / name)
         self.name = name
-        self.script_output = OutputFolder(script_folder, marker=self.folder / SCRIPT_MARKER)
-        self.logs, self.videos = self.folder.parent, self.folder.parent.parent / "videos"
+        self.document = self.folder.with_name(f"{name}.json")
+        self.image = self.folder.with_name(f"{name}.png")
+        self._videos = self.folder.parent.parent / "videos"
 
-    def curves(self, game: str) -> Path:
-        """Return the path of the curves."""
-        return self.logs / f"{self.name}.png"
+    @contextmanager
+    def new_run(self, config: RunRecord) -> Iterator[None]:
+        """Move the last run away and begin another; if that records no episode, the last run is moved back."""
+        if not self.run.exists():
+            for path in (self.document, self.image, *self._copies()):
+                if os.path.lexists(path):
+                    raise UsageError(f"{path} exists, but no run {self.folder} that wrote it: move it away")
+        last = None
+        if self._has_episodes():
+            with self.reserved():
+                pass
+            last = next(
+                path for n in count(1) if not os.path.lexists(path := self.folder.with_name(f"{self.name}.{n}"))
+            )
+            with writing(last):
+                self.folder.rename(last)
+        try:
+            with super().new_run(config):
+                yield
+        finally:
+            if last is not None and not self.folder.exists():
+                with writing(self.folder):
+                    last.rename(self.folder)
 
-    def video(self, game: str, index: int) -> Path:
-        """Return the path of the video of an episode."""
-        return self.videos / f"{self.name}_{index}.mp4"
+    def copy_results(self, document: Iterable[bytes], curves: Path, videos: Iterable[Path]) -> list[Path]:
+        """Write the document with all episodes, and copy curves and videos; return the paths beside the script."""
+        replace_file(self.document, document)
+        for path in self._copies():
+            with writing(path):
+                path.unlink()
+        copies = [(curves, self.image)]
+        for video in videos:
+            copies.append((video, self._videos / f"{self.name}_{video.stem.rpartition('_')[2]}.mp4"))
+        copies = [(source, copy) for source, copy in copies if source.exists()]
+        for source, copy in copies:
+            write_file(copy, source.read_bytes())
+        return [self.document, *(copy for _, copy in copies)]
 
-    def record(self, game: str) -> Path | None:
-        """Return the path of the document with all episodes."""
-        return self.logs / f"{self.name}.json"
-
-    def owner(self, path: Path) -> OutputFolder:
-        """Return the output folder whose list contains a file of the run."""
-        return self.output if path.is_relative_to(self.folder) else self.script_output
-
-    def make_room(self) -> None:
-        """Move the last run, without its report page, to another folder.
-
-        A complete run replaces the one in `NAME.previous`; an incomplete run gets the first free folder of `NAME.1`,
-        `NAME.2`, ... Files that vlmgym did not write are not moved. If `NAME.previous` contains such files, it is not
-        replaced, and a complete run also gets a numbered folder.
-        """
-        if self.output.owned():
-            self.output.remove(self.report, self.folder / "report")  # it links to videos that the new run replaces
-            self.output.move(self._archive())
-        else:
-            self.output.list.rename()  # if the last move was killed before changing this id, the moved run shares it
-
-    def _archive(self) -> OutputFolder:
-        """Choose the destination of the last run; after an interrupted move, the folder with the files moved so far."""
-        previous = OutputFolder(self.folder.with_name(f"{self.name}.previous"))
-        numbered = (OutputFolder(self.folder.with_name(f"{self.name}.{n}")) for n in count(1))
-        taken = []
-        for free in numbered:
-            if not os.path.lexists(free.folder) or free.is_empty():
-                break
-            taken.append(free)
-        for kept in (previous, *taken):
-            if kept.list.id == self.output.list.id:
-                return kept
-        if not self.complete():
-            return free
-        if previous.list.id is not None and previous.owns_all_of(previous.folder):
-            previous.remove(previous.folder)
-        elif os.path.lexists(previous.folder):
-            return free
-        return previous
-
-    def clear_results(self) -> None:
-        """Also remove the files of the last run next to the script, and give their list the id of this run."""
-        super().clear_results()
-        self.script_output.remove(self.script_output.folder)
-        self.script_output.list.rename(self.output.list.id)
-
-
-def saved_folder(folder: Path) -> RunFolder:
-    """Return the folder of a saved run: a `ScriptFolder` if its videos are next to a script.
-
-    Files next to the script belong to this run if their list has the same id as the list of the folder.
-    """
-    found = RunFolder(folder)
-    if found.folder.parent.name != "logs" or not (found.folder / SCRIPT_MARKER).exists():
-        return found
-    script = ScriptFolder(found.folder.parent.parent, found.folder.name)
-    return script if script.script_output.list.id == script.output.list.id else found
+    def _copies(self) -> list[Path]:
+        """Return the existing copies of videos."""
+        return [path for path in self._videos.glob(f"{self.name}_*.mp4") if re.fullmatch(r".*_\d+", path.stem)]

@@ -19,7 +19,7 @@ from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.records.episode import EpisodeRecord
 from vlmgym.records.files import writing
 from vlmgym.records.run import RunRecord, RunSummary
-from vlmgym.records.run_folder import RunFolder, saved_folder
+from vlmgym.records.run_folder import RunFolder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -118,8 +118,9 @@ def read_run(folder: Path | RunFolder) -> Run[EpisodeRecord]:
 
 def open_run(folder: Path | RunFolder) -> StoredRun:
     """Open a run, finished or not."""
-    run_folder = folder if isinstance(folder, RunFolder) else saved_folder(folder)
-    config = read_config(run_folder)
+    run_folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    run_folder.check_links()
+    config = run_folder.read_config()
     order = {game: i for i, game in enumerate(config.game_ids)}
     found, torn = find_episodes(run_folder.episodes)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
@@ -206,16 +207,6 @@ def _is_torn(text: bytes, *, ended: bool) -> bool:
     except ValueError:
         return True
     return False
-
-
-def read_config(folder: RunFolder) -> RunRecord:
-    """Read `run.json`."""
-    try:
-        text = folder.run.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"{folder.folder} is not a run: cannot read {folder.run}: {reason}") from None
-    return _validated(RunRecord, text, str(folder.run))
 
 
 def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:

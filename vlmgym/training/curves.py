@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vlmgym.records.files import LineLog, writing
+from vlmgym.records.files import LineLog, replace_file, writing
 from vlmgym.records.loggers import begin_wandb
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.training.plots import CurvePlot, read_curve
 from vlmgym.training.run import TrainingRun
 
@@ -22,17 +21,15 @@ class Curves:
         """Open the files, and drop existing metrics after step `after`, because these steps will be repeated."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._output = OutputFolder(folder)
-        folder = self._output.folder
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
         self.rows = [row for row in read_curve(self.path) if row["step"] <= after]
-        self._output.write(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
+        replace_file(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
         self._log = LineLog(self.path)
         self._log.__enter__()
         with writing(folder):
             self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
         self._wandb = wandb
-        self._plot = CurvePlot(lambda png: self._output.write(self.image, png))
+        self._plot = CurvePlot(lambda png: replace_file(self.image, png))
 
     def __enter__(self) -> Curves:
         return self

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import check_output_folder, json_bytes, write_file, writing
 from vlmgym.records.run import RunRecord
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.records.run_folder import RUN
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.plots import read_curve
+from vlmgym.training.result import RESULT
 from vlmgym.training.states import MultiTurnConfig
+
+NUMBERED = ("checkpoints/step_*", "global_step_*", "rollouts/step_*.jsonl", "rollouts/validation_*.jsonl")
+"""Glob patterns for files and folders whose names contain a step number."""
+FINAL = (RESULT, "curve.png", "model", "evaluation/after*")
+"""Glob patterns for files and folders that describe the run after its last step."""
 
 
 def begin_rollout_records(
@@ -28,7 +38,7 @@ def begin_rollout_records(
     """Create a run folder for rollouts, which `vlmgym report` can read.
 
     Raises:
-        UsageError: The folder is not empty, and has no list of files that vlmgym wrote.
+        UsageError: The folder has files, but no `run.json`.
     """
     config = RunRecord(
         started=now(),
@@ -42,19 +52,42 @@ def begin_rollout_records(
         episodes=episodes,
         options={},
     )
-    run = RunFolder(folder)
-    run.output.check_own()
-    run.write_config(config)
+    check_output_folder(folder, RUN)
+    write_file(folder / RUN, json_bytes(config))
 
 
 def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:
-    """Write episode records, given as JSON, to `NAME.jsonl`.
+    """Write episode records, given as JSON, to `NAME.jsonl`."""
+    write_file(folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
 
-    Raises:
-        UsageError: The file exists and was not written by vlmgym.
+
+def set_aside(folder: Path, step: int) -> Path | None:
+    """Move everything written after a step to a new folder within the run; return this folder.
+
+    Return None if nothing was written after the step. The metrics file is copied, not moved, because it also contains
+    the earlier steps, which the trainer keeps.
     """
-    output = OutputFolder(folder)
-    output.write(output.folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
+    later = [path for pattern in NUMBERED for path in sorted(folder.glob(pattern)) if _step(path) > step]
+    curve = folder / "curve.jsonl"
+    if not later and not any(row["step"] > step for row in read_curve(curve)):
+        return None
+    name = f"after_step_{step:06d}"
+    names = (name if n == 1 else f"{name}-{n}" for n in count(1))
+    aside = next(path for path in map(folder.joinpath, names) if not path.exists())
+    for path in (*later, *(path for pattern in FINAL for path in sorted(folder.glob(pattern)))):
+        target = aside / path.relative_to(folder)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    if curve.exists():
+        with writing(aside):
+            aside.mkdir(exist_ok=True)
+            shutil.copy2(curve, aside / curve.name)
+    return aside
+
+
+def _step(path: Path) -> int:
+    return int(re.findall(r"\d+", path.stem)[-1])
 
 
 def make_trained_record(

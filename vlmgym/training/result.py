@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import json_bytes, replace_file
 from vlmgym.statistics import confidence_interval
 
 RESULT = "result.json"
@@ -40,9 +40,6 @@ def write_result(
         after: Validation after training, with 95% intervals.
         seconds: Duration since the run was started or last resumed.
         paths: Files and folders of the run by name; missing ones are left out.
-
-    Raises:
-        UsageError: The file exists and was not written by vlmgym.
     """
     last = rewards[-FINAL_EPISODES:]
     result = {
@@ -54,8 +51,7 @@ def write_result(
         "seconds": seconds,
         "paths": {name: str(path) for name, path in paths.items() if path.exists()},
     }
-    output = OutputFolder(folder)
-    output.write(output.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    replace_file(folder / RESULT, json_bytes(result))
     return result
 
 

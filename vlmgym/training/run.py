@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import count
@@ -17,7 +18,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.records.episode import GameRecord, PolicyRecord
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
 from vlmgym.records.run import changes
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
@@ -52,8 +53,7 @@ class TrainingRun:
 
     def __init__(self, folder: Path) -> None:
         """Set the paths of all files without creating any."""
-        self.output = OutputFolder(folder)
-        self.folder = folder = self.output.folder
+        self.folder = folder = folder.absolute()
         self.options = folder / "options.json"
         self.config = folder / "config.json"
         self.tiny = folder / "tiny"
@@ -69,22 +69,27 @@ class TrainingRun:
         self.wandb = folder / "wandb_id"
         self.checkpoint: Path | None = None
         """Checkpoint given by --resume; None to use the last one."""
-        self._created_tiny = False
         self._resume_args: list[str] = []
 
     @classmethod
     def new(cls, config: TrainConfig) -> TrainingRun:
-        """Choose the folder of a new run; raise `UsageError` if it contains a run or fails `check`."""
+        """Choose the folder of a new run; raise `UsageError` if it has other files, or a run with results."""
         run = cls(config.output_dir or _new_folder(config))
-        run.check(config)
-        if run.options in run.output.owned():
+        check_output_folder(run.folder, run.options.name)
+        if run.options.exists():
+            run._read()
+        if any(path.exists() for path in (run.sft, run.before_result, run.checkpoints)):
             raise UsageError(f"{run.folder} contains a training run: --resume it, or choose another --output-dir")
         return run
 
     def begin(self, config: TrainConfig, args: Sequence[str]) -> None:
-        """Create the folder of a new run and write its options."""
-        self.output.write(self.config, json.dumps(resolve_config(config), indent=1).encode())
-        self.output.write(self.options, json.dumps(list(args), indent=1).encode())
+        """Write the options of a new run, and remove what a run without results has left in the folder."""
+        with writing(self.folder):
+            self.wandb.unlink(missing_ok=True)
+            if self.tiny.exists():
+                shutil.rmtree(self.tiny)
+        replace_file(self.config, json_bytes(resolve_config(config)))
+        replace_file(self.options, json_bytes(list(args)))
 
     @classmethod
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
@@ -102,50 +107,32 @@ class TrainingRun:
             if not (run.checkpoint / STATE).is_file():
                 names = ", ".join(sorted(path.name for path in run.checkpoints.glob("step_*"))) or "none"
                 raise UsageError(f"{resume} is not a checkpoint; the checkpoints of this run are: {names}")
-        try:
-            options = json.loads(run.options.read_text(encoding="utf-8"))
-            resolved = json.loads(run.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            names = f"{run.options.name} or {run.config.name}"
-            raise UsageError(f"{folder} contains no training run: cannot read {names}") from None
-        if not (isinstance(options, list) and all(isinstance(arg, str) for arg in options)):
-            raise UsageError(f"{run.options} must be a list of options")
+        options, resolved = run._read()
         config = read_config([*options, *args])
         found = changes(resolved, resolve_config(config))
         if different := [str(change) for change in found if change.path not in RESOURCES]:
             raise UsageError(f"cannot resume {folder} with other options: {'; '.join(different)}")
-        run.check(config)
         run._resume_args = drop_options(args, "--resume")
         return run, config
 
-    def check(self, config: TrainConfig) -> None:
-        """Raise `UsageError` if the run would overwrite a file or folder that vlmgym did not write.
-
-        Also raise it if a folder of the run is not empty, and has no list of files that vlmgym wrote.
-        """
-        self.output.check_own()
-        files = (self.options, self.config, self.wandb, self.sft_curve, self.before_result, self.result)
-        self.output.check(*files, self.folder / "curve.jsonl", self.folder / "curve.png")
-        for folder in (self.model, self.tiny) if config.model.model is None else (self.model,):
-            self.output.check_all_of(folder)
-            self.output.check(folder.with_name(f".{folder.name}.part"))
-        for folder in (self.sft, self.checkpoints, self.rollouts, self.before, self.after):
-            output = OutputFolder(folder)
-            output.check_own()
-            output.check(*folder.glob(".step_*.part"), *folder.glob("step_*.jsonl"))
-
-    def withdraw(self) -> None:
-        """If the run has no results yet, delete its options and a new tiny model, so that the folder accepts others."""
-        if not any(path.exists() for path in (self.sft, self.before_result, self.checkpoints)):
-            tiny = [self.tiny] if self._created_tiny else []
-            self.output.remove(self.options, self.config, self.wandb, *tiny)
+    def _read(self) -> tuple[list[str], Any]:
+        """Read options and config; raise `UsageError` if the folder has none of a training run."""
+        try:
+            options = json.loads(self.options.read_text(encoding="utf-8"))
+            resolved = json.loads(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            names = f"{self.options.name} or {self.config.name}"
+            raise UsageError(f"{self.folder} contains no training run: cannot read {names}") from None
+        if not (isinstance(options, list) and all(isinstance(arg, str) for arg in options)):
+            raise UsageError(f"{self.options} must be a list of options")
+        return options, resolved
 
     def keep_resume_options(self) -> None:
         """Append the options given on resuming to `options.json`."""
         if args := self._resume_args:
             options: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
             if options[-len(args) :] != args:
-                self.output.write(self.options, json.dumps([*options, *args], indent=1).encode())
+                replace_file(self.options, json_bytes([*options, *args]))
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """Return the checkpoint to start from, by default a tiny model; raise `UsageError` if it does not exist."""
@@ -153,9 +140,8 @@ class TrainingRun:
             return resolve_checkpoint(config.model.model, "training")
         if not self.tiny.exists():
             texts = _tokenizer_texts(config, curriculum)
-            with self.output.building(self.tiny) as part:
+            with replace_folder(self.tiny) as part:
                 make_tiny_vlm("qwen3_vl", part, seed=config.seed, size=config.tiny, texts=texts)
-            self._created_tiny = True
         return self.tiny
 
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:

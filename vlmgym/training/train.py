@@ -21,18 +21,18 @@ from rich.console import Console
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
+from vlmgym.records.files import output_folder, replace_file, replace_folder
 from vlmgym.records.loggers import check_loggers
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import Curves, wandb_run
 from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
 from vlmgym.training.engine.processes import Processes
-from vlmgym.training.errors import DivergedError, SftError, TrainingError
+from vlmgym.training.errors import DivergedError, TrainingError
 from vlmgym.training.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
 from vlmgym.training.progress import SftProgress, StepProgress
-from vlmgym.training.records import begin_rollout_records
+from vlmgym.training.records import begin_rollout_records, set_aside
 from vlmgym.training.result import write_result
-from vlmgym.training.rewind import set_aside
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import check_games
 from vlmgym.training.trainer import Trainer
@@ -67,17 +67,13 @@ def run_training(config: TrainConfig, args: Sequence[str]) -> None:
         for line in (*schedule, "no problems found"):
             console.print(line, soft_wrap=True)
         return
-    if config.resume is None:
-        run.begin(config, args)
     console.print(f"run     {run.folder}", soft_wrap=True)
     try:
-        with (
-            run.output.reserved(),
-            withdrawing_unused_options(config, run),
-            wandb_run(config.wandb, run) as wandb,
-            memory_errors(),
-        ):
-            result = train(config, run, make_console(stderr=True), wandb)
+        with output_folder(run.folder, run.options.name):
+            if config.resume is None:
+                run.begin(config, args)
+            with wandb_run(config.wandb, run) as wandb, memory_errors():
+                result = train(config, run, make_console(stderr=True), wandb)
     except (TrainingError, KeyboardInterrupt) as error:
         last = last_checkpoint(run.checkpoints) or last_checkpoint(run.sft)
         if isinstance(error, DivergedError):  # resuming would repeat it
@@ -130,7 +126,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
                 if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                     trainer.save(run.checkpoints)
                     drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
-        with run.output.building(run.model) as part:
+        with replace_folder(run.model) as part:
             trainer.actor.save(part)
             trainer.trained_record().write(part)
         after = evaluate_model(trainer, run.after, console)
@@ -176,22 +172,8 @@ def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # missing or truncated
         result = evaluate_model(trainer, run.before, console)
-        run.output.write(run.before_result, json.dumps(result).encode())
+        replace_file(run.before_result, json.dumps(result).encode())
     return result
-
-
-@contextmanager
-def withdrawing_unused_options(config: TrainConfig, run: TrainingRun) -> Iterator[None]:
-    """Delete the stored options if training with them fails before any result, so that the folder accepts others."""
-    try:
-        yield
-    except (SftError, DivergedError):
-        run.withdraw()
-        raise
-    except UsageError:
-        if config.resume is None:
-            run.withdraw()
-        raise
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.records.episode import PolicyRecord, TurnRecord
+from vlmgym.records.files import replace_file
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.training.advantages import (
@@ -97,7 +98,7 @@ class Trainer:
             progress.check(result)
             checks.append({"step": step, **asdict(result)})
             if processes.rank == 0:
-                self.run.output.write(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
+                replace_file(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
             return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder, processes)

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.records.output_folder import new_folder
+from vlmgym.records.files import new_folder
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
 from vlmgym.training.engine.saving import PROCESSOR_FILES, saving
 

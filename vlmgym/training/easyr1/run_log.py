@@ -10,7 +10,6 @@ from typing import Any
 from verl.utils.logger.logger import Logger
 
 from vlmgym.records.files import replace_file
-from vlmgym.records.output_folder import OutputFolder
 from vlmgym.training.plots import CurvePlot, read_curve
 
 PANELS = {
@@ -31,10 +30,8 @@ class RunLog(Logger):
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._output = OutputFolder(Path(config["trainer"]["save_checkpoint_path"]))
-        folder = self._output.folder
+        folder = Path(config["trainer"]["save_checkpoint_path"])
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
-        self._output.claim(self.path, self.image)
         self.rows = read_curve(self.path)
         self._plot = CurvePlot(lambda png: replace_file(self.image, png))
 

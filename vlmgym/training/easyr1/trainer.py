@@ -34,9 +34,8 @@ from vlmgym.training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Requ
 from vlmgym.training.easyr1.section import Section
 from vlmgym.training.easyr1.trained import trained_record
 from vlmgym.training.easyr1.worker_pool import RolloutWorkerPool
-from vlmgym.training.records import begin_rollout_records, write_rollout_records
+from vlmgym.training.records import begin_rollout_records, set_aside, write_rollout_records
 from vlmgym.training.result import last_rewards, validation_summary, write_result
-from vlmgym.training.rewind import set_aside
 from vlmgym.training.states import advance
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -13,8 +14,7 @@ from safetensors import SafetensorError
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.records.files import replace_file
-from vlmgym.records.output_folder import OutputFolder
+from vlmgym.records.files import replace_file, replace_folder, writing
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.training.engine.actor import MODEL, Actor
 from vlmgym.training.engine.saving import saving
@@ -40,7 +40,7 @@ def save_checkpoint(
     further state of the trainer: numbers and lists. `trained` is written to the folder and to `model`.
     """
     checkpoint = folder.absolute() / f"step_{step:06d}"
-    with OutputFolder(folder).building(checkpoint) as part:
+    with replace_folder(checkpoint) as part:
         actor.save_trained(part)
         if merged and actor.adapters is not None:
             actor.save(part / MODEL)
@@ -62,7 +62,9 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def drop_old_checkpoints(folder: Path, keep: int) -> None:
     """Remove all checkpoints in a folder except the latest `keep`."""
-    OutputFolder(folder).remove(*sorted(folder.absolute().glob("step_*"))[:-keep])
+    for checkpoint in sorted(folder.glob("step_*"))[:-keep]:
+        with writing(checkpoint):
+            shutil.rmtree(checkpoint)
 
 
 def load_checkpoint(
