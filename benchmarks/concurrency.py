@@ -33,8 +33,8 @@ from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.openai import OpenAIPolicy
 from vlmgym.policies.openai_options import OpenAIOptions
-from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_async
+from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 from vlmgym.workers.pool import ProcessPool, num_workers_for

@@ -28,8 +28,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.runs.record import TurnRecord
 from vlmgym.terminal import make_console
 from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
 from vlmgym.training.config import TrainConfig

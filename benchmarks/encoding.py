@@ -33,7 +33,7 @@ from benchmarks.scripts import repeat
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.timing import Rates, Trial, measure
 from vlmgym.errors import UsageError
-from vlmgym.records.files import check_own_file, write_own_json
+from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 from vlmgym.sandbox.registry import make_game
 

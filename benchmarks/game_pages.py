@@ -22,7 +22,7 @@ from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import options_of
 from vlmgym.pages.posters import draw_levels, items_of
-from vlmgym.records.files import replace_file
+from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.registry import BUILT_IN, about, game_class, make_game, title_of

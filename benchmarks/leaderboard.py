@@ -24,8 +24,8 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.pages.leaderboard import LeaderboardConfig, leaderboard
-from vlmgym.records.files import replace_file
-from vlmgym.records.run import Estimate
+from vlmgym.runs.files import replace_file
+from vlmgym.runs.record import Estimate
 
 POLICIES = ("oracle", "random-legal", "random")
 

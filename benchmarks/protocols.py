@@ -29,8 +29,8 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies import PolicySpec, StatePolicy
-from vlmgym.records.files import LineLog, replace_file
-from vlmgym.records.store import drop_torn_line
+from vlmgym.runs.files import LineLog, replace_file
+from vlmgym.runs.store import drop_torn_line
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only

@@ -24,7 +24,7 @@ from vlmgym.benchmark.suites import FOLDER, Suite, SuiteGame, behaviour_hash, re
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.evaluation import evaluate
-from vlmgym.records.files import replace_file
+from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import make_console
 

@@ -46,7 +46,7 @@ from benchmarks.scripts import copying, spread_states, uniform_script
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
-from vlmgym.records.files import check_own_file, write_own_json
+from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv

@@ -15,7 +15,7 @@ from huggingface_hub import DatasetCard
 import vlmgym
 from tests.hub_server import serving_hub
 from vlmgym import dataset_card, make_dataset
-from vlmgym.records.episode import versions
+from vlmgym.runs.record import versions
 
 
 def card_of(games: Any, **options: Any) -> DatasetCard:

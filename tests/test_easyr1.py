@@ -17,7 +17,7 @@ from tests.processes import no_process_left
 from tests.serving import serving_python, variables
 from tests.training import ROOT, VARIABLES, easyr1_python, run_training
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.records.episode import EpisodeRecord
+from vlmgym.runs.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
 

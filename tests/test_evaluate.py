@@ -12,8 +12,8 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, GameRunRecord, Hooks, evaluate
 from vlmgym.policies import random_response
 from vlmgym.policies.sampling import SamplingOptions
-from vlmgym.records.run import game_run_document
 from vlmgym.rollout.turn import TURN_LIMIT
+from vlmgym.runs.record import game_run_document
 from vlmgym.sandbox.core.prompt import LONGEST_PAST_RESPONSE
 from vlmgym.sandbox.core.reward import Outcome
 

@@ -17,7 +17,7 @@ from tests.browser import EVIL, Watched, chromium
 from vlmgym.benchmark.suites import mean_with_error, read_suite
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.records.run import SuiteSummary
+from vlmgym.runs.record import SuiteSummary
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 PRICES = ("--price-in", "1000", "--price-out", "2000")

@@ -35,7 +35,7 @@ from vlmgym.evaluation import Hooks, evaluate
 from vlmgym.policies import openai_client
 from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.openai_client import MAX_WAIT, retry_after
-from vlmgym.records.store import read_run
+from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.episode import Episode
 
 pytestmark = pytest.mark.usefixtures("quick_retries")

@@ -21,7 +21,7 @@ from vlmgym.evaluation import EvalConfig, evaluate
 from vlmgym.policies.chat_api import MAX_TEXT, TRUNCATED, InvalidCompletion, read_completion
 from vlmgym.policies.openai import OpenAIPolicy
 from vlmgym.policies.openai_options import OpenAIOptions
-from vlmgym.records.store import read_run
+from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 
 pytestmark = pytest.mark.usefixtures("quick_retries")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vlmgym.records.output_folder import new_folder
 
 import vlmgym
 from tests.playing import summarise
@@ -17,9 +16,9 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import EpisodeRewards, draw_curves, mean_curve
 from vlmgym.evaluation.video import write_video
-from vlmgym.records.files import LineLog, OutputError, replace_file
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import drop_torn_line, find_episodes
+from vlmgym.runs.files import LineLog, OutputError, new_folder, replace_file
+from vlmgym.runs.run import RunFolder
+from vlmgym.runs.store import drop_torn_line, find_episodes
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
 

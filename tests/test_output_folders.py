@@ -18,8 +18,8 @@ from vlmgym.cli.eval import evaluate_script
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import read_run
-from vlmgym.records.files import OutputError, new_folder, output_folder, replace_folder, write_own_json
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.runs.files import OutputError, new_folder, output_folder, replace_folder, write_own_json
+from vlmgym.runs.run import RunFolder
 
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--max-turns", "1", "--workers", "0"]
 DOWN = ["--size", "64", "--episodes", "2", "--max-turns", "2", "--workers", "0"]

@@ -10,7 +10,7 @@ import pytest
 
 from vlmgym import make_dataset, make_game
 from vlmgym.errors import StateError, UsageError
-from vlmgym.records.episode import GameRecord
+from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.questions import KINDS, Questions, QuestionState
 from vlmgym.testing import GAME_CHECKS, check_name, run_check

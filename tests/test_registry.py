@@ -234,10 +234,10 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
             "import vlmgym.cli.eval; from vlmgym.policies import options_type; options_type('openai')",
             {"openai", "tenacity", "anyio", "httpx", "torch", "ray"},
         ),
-        ("import vlmgym.cli.main", {"PIL", "pygame", "vlmgym.evaluation", "vlmgym.policies", "vlmgym.records"}),
+        ("import vlmgym.cli.main", {"PIL", "pygame", "vlmgym.evaluation", "vlmgym.policies", "vlmgym.runs"}),
         (
             "from vlmgym.cli.eval_command import options_for; options_for(['--help']); import vlmgym.cli.play",
-            {"pygame", "PIL", "rich.progress", "vlmgym.curriculum", "vlmgym.records", "vlmgym.rollout.runner"},
+            {"pygame", "PIL", "rich.progress", "vlmgym.curriculum", "vlmgym.runs", "vlmgym.rollout.runner"},
         ),
         (
             "import vlmgym.cli.eval, vlmgym.cli.games; from vlmgym.sandbox.registry import load_games; load_games()",

@@ -14,7 +14,7 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
 from vlmgym.policies.replay import ReplayOptions, ReplayPolicy
-from vlmgym.records.store import StoredEpisode
+from vlmgym.runs.store import StoredEpisode
 
 GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 

@@ -13,7 +13,7 @@ from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.pages import store
 from vlmgym.pages.images import episode_images
 from vlmgym.pages.report import LabelledRun, write_page
-from vlmgym.records.episode import now, versions
+from vlmgym.runs.record import now, versions
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.workers.pool import ProcessPool
 

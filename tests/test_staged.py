@@ -16,8 +16,8 @@ from vlmgym.errors import InfrastructureError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.policies import ModelPolicy, Reply, random_response
-from vlmgym.records.store import open_run
 from vlmgym.rollout.turn import TURN_LIMIT
+from vlmgym.runs.store import open_run
 
 AT_ONCE, EPISODES = 4, 40
 SETTINGS: dict[str, Any] = {"max_turns": 3, "workers": 0, "seed": 5}

@@ -20,7 +20,7 @@ LAYERS = (
     ("vlmgym.workers",), ("vlmgym.sandbox.drawing",), ("vlmgym.sandbox.datasets",), ("vlmgym.sandbox.core",),
     ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
     ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.sandbox",),
-    ("vlmgym.testing",), ("vlmgym.records",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
+    ("vlmgym.testing",), ("vlmgym.runs",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
     ("vlmgym.api", "vlmgym.evaluation"), ("vlmgym",), ("vlmgym.benchmark",), ("vlmgym.pages",), ("vlmgym.cli.console",),
     ("vlmgym.training",),
     ("vlmgym.cli", "vlmgym.integrations"), ("vlmgym.__main__", "vlmgym.test"),
@@ -40,7 +40,7 @@ LOADERS = {
     "vlmgym.policies",  # policies
     "vlmgym.policies.custom",  # users' functions
     "vlmgym.policies.openai_client",  # the client's HTTP library
-    "vlmgym.records.loggers",  # TensorBoard and wandb
+    "vlmgym.runs.loggers",  # TensorBoard and wandb
     "vlmgym.sandbox.datasets.extra",  # the extras' libraries
     "vlmgym.sandbox.games.gym.envs",  # packages with environments
     "vlmgym.sandbox.registry",  # games

@@ -16,9 +16,9 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.records.episode import EpisodeRecord, PolicyRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, all_actions, sample_state, split_questions
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response

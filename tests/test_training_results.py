@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vlmgym.cli.main import main
-from vlmgym.records.files import write_file
+from vlmgym.runs.files import write_file
 from vlmgym.statistics import wilson
 from vlmgym.training.records import set_aside
 from vlmgym.training.result import FINAL_EPISODES, last_rewards, validation_summary, write_result

@@ -16,7 +16,7 @@ import pytest
 from tests.processes import no_process_left, processes, read_proc
 from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.records.episode import EpisodeRecord, TurnRecord
+from vlmgym.runs.record import EpisodeRecord, TurnRecord
 
 pytestmark = pytest.mark.slow
 

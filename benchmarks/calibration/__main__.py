@@ -24,7 +24,7 @@ from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.records.files import write_file
+from vlmgym.runs.files import write_file
 from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5

@@ -10,9 +10,9 @@ import numpy as np
 
 from vlmgym.evaluation import evaluate
 from vlmgym.policies.base import identity
-from vlmgym.records.episode import TurnRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.runs.record import TurnRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor

@@ -17,8 +17,8 @@ from verl.workers.config import ModelConfig
 from tests.easyr1_cpu import sharded
 from tests.easyr1_cpu.rollout_workers import ROOT, SECTION, a_prompt, encoder_of
 from vlmgym.errors import UsageError
-from vlmgym.records.files import OutputError
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import OutputError
 from vlmgym.training.easyr1.config import RunConfig
 from vlmgym.training.easyr1.export import export, whole_weights
 from vlmgym.training.easyr1.prompts import load_processors

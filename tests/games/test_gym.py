@@ -13,7 +13,7 @@ import vlmgym
 from tests.games.probe import TOY_TEXT, play
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, ParseError, UsageError
-from vlmgym.records.episode import GameRecord
+from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.gym.envs import Words
 from vlmgym.testing import GAME_CHECKS, check_name, run_check

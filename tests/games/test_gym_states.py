@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.games.probe import Probe, play
 from vlmgym import make_game
 from vlmgym.errors import GameError, StateError, UsageError
-from vlmgym.records.episode import recorded_states
 from vlmgym.rollout.runner import evaluate
 from vlmgym.rollout.states import sample_state
+from vlmgym.runs.record import recorded_states
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.gym.live import Moves
 from vlmgym.testing import transcript

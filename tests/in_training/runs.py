@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vlmgym.cli.main import main as run_command
-from vlmgym.records.episode import EpisodeRecord
+from vlmgym.runs.record import EpisodeRecord
 
 HERE = Path(__file__).parent
 QUICK = ("--preset", str(HERE / "quick.args"))

@@ -19,8 +19,8 @@ from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
 from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.records.files import OutputError
 from vlmgym.rollout.states import StateConfig
+from vlmgym.runs.files import OutputError
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.training.engine.checkpoint import last_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import TrainSample

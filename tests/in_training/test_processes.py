@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, rollouts
-from vlmgym.records.episode import EpisodeRecord
+from vlmgym.runs.record import EpisodeRecord
 from vlmgym.training import config
 from vlmgym.training.options import read_config
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, read, rollouts
-from vlmgym.records.files import output_folder
+from vlmgym.runs.files import output_folder
 from vlmgym.training.run import TrainingRun
 
 Run = Callable[[str], Path]

@@ -23,9 +23,9 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.records.episode import EpisodeRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import all_actions
+from vlmgym.runs.record import EpisodeRecord
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import roll_out

@@ -10,8 +10,8 @@ from typing import Any, get_args
 from vlmgym.api.dataset import Row, Split, States, start, state_config
 from vlmgym.api.episode import Episode
 from vlmgym.errors import UsageError
-from vlmgym.records.episode import versions
 from vlmgym.rollout.states import StateConfig
+from vlmgym.runs.record import versions
 
 BODY = """\
 # {title}

@@ -13,8 +13,8 @@ from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.policies.base import storable
 from vlmgym.policies.chat_api import image_url
-from vlmgym.records.episode import GameRecord
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images

@@ -19,10 +19,9 @@ from vlmgym.benchmark.suites import read_suite, summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import GameTally
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_states
-from vlmgym.records.files import replace_file, writing
-from vlmgym.records.run import RunSummary
-from vlmgym.records.store import StoredEpisode, StoredRun, game_name
+from vlmgym.runs.files import replace_file, writing
+from vlmgym.runs.record import EpisodeRecord, GameRecord, RunSummary, TurnRecord, recorded_states
+from vlmgym.runs.store import StoredEpisode, StoredRun, game_name
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.workers.pool import ProcessPool

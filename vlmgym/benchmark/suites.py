@@ -22,10 +22,18 @@ from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.records.episode import DifficultyRecord, GameRecord
-from vlmgym.records.run import Estimate, RunRecord, RunSummary, SuiteResult, SuiteSummary, Summary
-from vlmgym.records.store import StoredRun
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.runs.record import (
+    DifficultyRecord,
+    Estimate,
+    GameRecord,
+    RunRecord,
+    RunSummary,
+    SuiteResult,
+    SuiteSummary,
+    Summary,
+)
+from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig

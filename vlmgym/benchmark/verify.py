@@ -18,8 +18,8 @@ from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.evaluation.verify import Verification, verify_run
-from vlmgym.records.run import RunRecord, changes, version_changes
-from vlmgym.records.store import StoredRun, open_run
+from vlmgym.runs.record import RunRecord, changes, version_changes
+from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.terminal import make_console
 
 SHOWN = 10

@@ -26,9 +26,9 @@ from vlmgym.policies.checkpoint import DType, resolve_checkpoint
 from vlmgym.policies.openai import OpenAIPolicy
 from vlmgym.policies.openai_options import OPENAI, OpenAIOptions
 from vlmgym.policies.transformers import import_local_model
-from vlmgym.records.episode import GameRecord
-from vlmgym.records.files import check_own_file, write_own_json
 from vlmgym.rollout.event_loop import run_all, run_async
+from vlmgym.runs.files import check_own_file, write_own_json
+from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameOptions
 

@@ -12,7 +12,7 @@ from rich.progress import track
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.records.files import output_folder
+from vlmgym.runs.files import output_folder
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.datasets.rows import BadRow
 from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from rich.table import Table
 
-from vlmgym.records.episode import versions
+from vlmgym.runs.record import versions
 from vlmgym.terminal import make_console
 
 EXTRAS = {

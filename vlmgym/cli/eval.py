@@ -25,12 +25,12 @@ from vlmgym.evaluation.run import make_run_record, play_run, resume_run
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy
-from vlmgym.records.files import writing
-from vlmgym.records.loggers import check_loggers
-from vlmgym.records.run import RunSummary
-from vlmgym.records.run_folder import RunFolder, ScriptFolder
-from vlmgym.records.store import StoredRun, game_name, open_run
 from vlmgym.rollout.runner import Games, all_games, check_run, total_episodes
+from vlmgym.runs.files import writing
+from vlmgym.runs.loggers import check_loggers
+from vlmgym.runs.record import RunSummary
+from vlmgym.runs.run import RunFolder, ScriptFolder
+from vlmgym.runs.store import StoredRun, game_name, open_run
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.task import Task

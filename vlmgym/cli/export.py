@@ -18,11 +18,10 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.records.episode import versions
-from vlmgym.records.files import json_bytes, new_folder, replace_file, writing
-from vlmgym.records.run import version_changes
-from vlmgym.records.store import StoredEpisode, StoredRun, open_run
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import json_bytes, new_folder, replace_file, writing
+from vlmgym.runs.record import version_changes, versions
+from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
 

@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import make_game
 
 if TYPE_CHECKING:
-    from vlmgym.records.episode import TurnRecord
+    from vlmgym.runs.record import TurnRecord
 
 _STREAM = 0x6D697874757265
 """Separates the random stream of the mixture from the streams of episodes, whose seeds are single numbers."""

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vlmgym.evaluation.config import EvalConfig
     from vlmgym.evaluation.to_folder import evaluate_to_folder
-    from vlmgym.records.episode import EpisodeRecord, TurnRecord
-    from vlmgym.records.run import GameRunRecord, RunRecord, RunSummary, Summary
-    from vlmgym.records.run_folder import RunFolder
-    from vlmgym.records.store import Run, StoredEpisode, StoredRun, open_run, read_run
     from vlmgym.rollout.limits import Budget
     from vlmgym.rollout.runner import Hooks, evaluate
+    from vlmgym.runs.record import EpisodeRecord, GameRunRecord, RunRecord, RunSummary, Summary, TurnRecord
+    from vlmgym.runs.run import RunFolder
+    from vlmgym.runs.store import Run, StoredEpisode, StoredRun, open_run, read_run
 
 __all__ = [
     "Budget",
@@ -36,10 +35,10 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(["EvalConfig"], "vlmgym.evaluation.config"),
     **dict.fromkeys(["evaluate_to_folder"], "vlmgym.evaluation.to_folder"),
-    **dict.fromkeys(["EpisodeRecord", "TurnRecord"], "vlmgym.records.episode"),
-    **dict.fromkeys(["GameRunRecord", "RunRecord", "RunSummary", "Summary"], "vlmgym.records.run"),
-    **dict.fromkeys(["RunFolder"], "vlmgym.records.run_folder"),
-    **dict.fromkeys(["Run", "StoredEpisode", "StoredRun", "open_run", "read_run"], "vlmgym.records.store"),
+    **dict.fromkeys(["EpisodeRecord", "TurnRecord"], "vlmgym.runs.record"),
+    **dict.fromkeys(["GameRunRecord", "RunRecord", "RunSummary", "Summary"], "vlmgym.runs.record"),
+    **dict.fromkeys(["RunFolder"], "vlmgym.runs.run"),
+    **dict.fromkeys(["Run", "StoredEpisode", "StoredRun", "open_run", "read_run"], "vlmgym.runs.store"),
     **dict.fromkeys(["Budget"], "vlmgym.rollout.limits"),
     **dict.fromkeys(["Hooks", "evaluate"], "vlmgym.rollout.runner"),
 }

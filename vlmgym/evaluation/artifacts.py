@@ -15,10 +15,10 @@ from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import difficulty, vlmgym_version
-from vlmgym.records.files import OutputError, replace_file, writing
-from vlmgym.records.run import RunSummary, game_run_document
-from vlmgym.records.run_folder import ScriptFolder
-from vlmgym.records.store import StoredEpisode, StoredRun, game_name
+from vlmgym.runs.files import OutputError, replace_file, writing
+from vlmgym.runs.record import RunSummary, game_run_document
+from vlmgym.runs.run import ScriptFolder
+from vlmgym.runs.store import StoredEpisode, StoredRun, game_name
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.workers.pool import ProcessPool
 

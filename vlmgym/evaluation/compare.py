@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.run import RunRecord, changes
+from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.statistics import (
     LEVEL,

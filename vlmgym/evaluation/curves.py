@@ -14,7 +14,7 @@ import numpy as np
 
 from vlmgym.errors import truncate
 from vlmgym.evaluation.summary_table import ALL_STAGES
-from vlmgym.records.episode import EpisodeRecord
+from vlmgym.runs.record import EpisodeRecord
 from vlmgym.statistics import confidence_interval
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlmgym.errors import UsageError
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_states
-from vlmgym.records.files import writing
-from vlmgym.records.store import StoredEpisode
+from vlmgym.runs.files import writing
+from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_states
+from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome

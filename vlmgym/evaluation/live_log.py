@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from vlmgym.errors import one_line
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import writing
-from vlmgym.records.loggers import begin_wandb
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.runs.files import writing
+from vlmgym.runs.loggers import begin_wandb
+from vlmgym.runs.record import EpisodeRecord
+from vlmgym.runs.run import RunFolder
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
 

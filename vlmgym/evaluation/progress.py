@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from vlmgym.records.episode import EpisodeRecord, TurnRecord
 from vlmgym.rollout.event_loop import run_async
+from vlmgym.runs.record import EpisodeRecord, TurnRecord
 from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus
 from vlmgym.workers.pool import ProcessPool
 

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import Tally
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import LineLog, json_bytes, new_folder, replace_file
-from vlmgym.records.run import changes
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import open_run
+from vlmgym.runs.files import LineLog, json_bytes, new_folder, replace_file
+from vlmgym.runs.record import EpisodeRecord, changes
+from vlmgym.runs.run import RunFolder
+from vlmgym.runs.store import open_run
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.reward import RewardConfig, weigh
 from vlmgym.terminal import make_console

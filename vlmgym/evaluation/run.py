@@ -16,13 +16,25 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import open_live_log
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.policies import Policy
-from vlmgym.records.episode import DifficultyRecord, EpisodeRecord, GameRecord, PolicyRecord, TurnRecord, now, versions
-from vlmgym.records.files import LineLog, json_bytes, replace_file, writing
-from vlmgym.records.run import CurriculumRecord, RunRecord, RunSummary, differences, version_changes
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import StoredRun, drop_torn_line, open_run
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.runner import Games, Hooks, all_games, play_episodes, total_episodes
+from vlmgym.runs.files import LineLog, json_bytes, replace_file, writing
+from vlmgym.runs.record import (
+    CurriculumRecord,
+    DifficultyRecord,
+    EpisodeRecord,
+    GameRecord,
+    PolicyRecord,
+    RunRecord,
+    RunSummary,
+    TurnRecord,
+    differences,
+    now,
+    version_changes,
+    versions,
+)
+from vlmgym.runs.run import RunFolder
+from vlmgym.runs.store import StoredRun, drop_torn_line, open_run
 from vlmgym.workers.pool import WorkerPool
 
 MAX_CURRICULUM_EPISODES = 1_000_000

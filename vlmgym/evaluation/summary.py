@@ -7,9 +7,8 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.run import RunRecord, RunSummary, StageSummary, Summary
-from vlmgym.records.store import StoredRun
+from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, StageSummary, Summary
+from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval, mean_and_stderr

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from vlmgym.errors import truncate
-from vlmgym.records.run import Estimate, RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
+from vlmgym.runs.record import Estimate, RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
 
 MANY = 6
 """Maximum number of games that are listed in titles and have a column each in the terminal table."""

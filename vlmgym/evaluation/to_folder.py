@@ -10,9 +10,9 @@ from rich.console import Console
 
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.policies import Policy
-from vlmgym.records.run import RunSummary
-from vlmgym.records.run_folder import RunFolder
-from vlmgym.records.store import open_run
+from vlmgym.runs.record import RunSummary
+from vlmgym.runs.run import RunFolder
+from vlmgym.runs.store import open_run
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.pool import ProcessPool
 

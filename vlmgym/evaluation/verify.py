@@ -15,12 +15,11 @@ from vlmgym.errors import EpisodeEnded, GameError, UsageError, describe_validati
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
-from vlmgym.records.episode import DifficultyRecord, EpisodeRecord
-from vlmgym.records.run import Change, RunRecord, Summary, changes
-from vlmgym.records.store import StoredEpisode, StoredRun
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
+from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes
+from vlmgym.runs.store import StoredEpisode, StoredRun
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
 from vlmgym.workers.pool import ProcessPool, num_workers_for

@@ -11,9 +11,9 @@ from typing import Any
 import imageio.v3 as imageio
 import numpy as np
 
-from vlmgym.records.episode import EpisodeRecord, recorded_action, recorded_states
-from vlmgym.records.files import replace_file
-from vlmgym.records.store import StoredEpisode
+from vlmgym.runs.files import replace_file
+from vlmgym.runs.record import EpisodeRecord, recorded_action, recorded_states
+from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS

@@ -14,8 +14,8 @@ from vlmgym.evaluation.config import WorkerOptions
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.pages.report import LabelledRun, write_page
-from vlmgym.records.files import check_output_folder, json_bytes, output_folder, replace_file
-from vlmgym.records.store import StoredRun, open_run
+from vlmgym.runs.files import check_output_folder, json_bytes, output_folder, replace_file
+from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.statistics import LEVEL, RESAMPLES, PairedDifference, difference_name
 from vlmgym.terminal import make_console
 

@@ -12,8 +12,8 @@ from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.pages.document import marked, safe_json, shown
 from vlmgym.pages.images import episode_images
-from vlmgym.records.episode import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
-from vlmgym.records.store import StoredEpisode
+from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
+from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, read_grid

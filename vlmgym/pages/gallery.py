@@ -18,7 +18,7 @@ from vlmgym.errors import UsageError
 from vlmgym.pages.document import asset, content_policy, marked
 from vlmgym.pages.images import data_url
 from vlmgym.pages.posters import AnyGame, GalleryItem, Level, draw_poster, items_of, levels_of, middle_state
-from vlmgym.records.files import check_own_file, write_own_file
+from vlmgym.runs.files import check_own_file, write_own_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray

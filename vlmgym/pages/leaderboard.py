@@ -24,9 +24,9 @@ from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.pages.document import asset, content_policy
 from vlmgym.pages.report import write_report
-from vlmgym.records.files import check_own_file, write_own_file
-from vlmgym.records.run import Estimate
-from vlmgym.records.store import StoredRun, open_run
+from vlmgym.runs.files import check_own_file, write_own_file
+from vlmgym.runs.record import Estimate
+from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.terminal import make_console
 
 WIDTH = 180

@@ -39,9 +39,9 @@ from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run
 from vlmgym.pages.document import asset, content_policy, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.pages.store import EpisodeStore
-from vlmgym.records.files import write_file
-from vlmgym.records.run import RunRecord, RunSummary, Summary
-from vlmgym.records.store import StoredEpisode, StoredRun, open_run
+from vlmgym.runs.files import write_file
+from vlmgym.runs.record import RunRecord, RunSummary, Summary
+from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.registry import game_class
 from vlmgym.statistics import difference_name

@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from vlmgym.records.files import temporary, writing
+from vlmgym.runs.files import temporary, writing
 
 INLINE_BYTES = 8_000_000
 """Maximum total size of inline episodes; a character counts as one byte."""

@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PromptConfig, chat_messages
 
 if TYPE_CHECKING:
-    from vlmgym.records.episode import TurnRecord
+    from vlmgym.runs.record import TurnRecord
 
 
 class Prompt(str):

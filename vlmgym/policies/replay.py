@@ -8,9 +8,8 @@ from typing import Any
 
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, recorded_reply
-from vlmgym.records.episode import GameRecord
-from vlmgym.records.run import changes
-from vlmgym.records.store import open_run
+from vlmgym.runs.record import GameRecord, changes
+from vlmgym.runs.store import open_run
 from vlmgym.sandbox.core.game import Game
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vlmgym.curriculum import Pick
-from vlmgym.records.episode import EpisodeRecord, PolicyRecord, now
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation, episode_record
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
 from vlmgym.sandbox.core.episode import Snapshot
 
 

@@ -15,7 +15,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 
 if TYPE_CHECKING:
     from vlmgym.policies.base import Reply
-    from vlmgym.records.episode import TurnRecord
+    from vlmgym.runs.record import TurnRecord
 
 
 @dataclass(frozen=True, kw_only=True)

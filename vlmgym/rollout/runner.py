@@ -11,11 +11,11 @@ from typing import Any
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
-from vlmgym.records.episode import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
 from vlmgym.rollout.limits import Budget, PlaySettings, Usage
 from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job, Schedule
 from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.prompt import ObservationType

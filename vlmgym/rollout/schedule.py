@@ -13,9 +13,8 @@ from typing import Any
 
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import UsageError
-from vlmgym.records.episode import EpisodeRecord, GameRecord
-from vlmgym.records.run import changes
 from vlmgym.rollout.turn import EpisodeConfig
+from vlmgym.runs.record import EpisodeRecord, GameRecord, changes
 from vlmgym.sandbox.core.game import Game
 
 

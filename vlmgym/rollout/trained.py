@@ -10,10 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.records.episode import GameRecord
-from vlmgym.records.files import json_bytes, replace_file
-from vlmgym.records.run import RunRecord
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
+from vlmgym.runs.files import json_bytes, replace_file
+from vlmgym.runs.record import GameRecord, RunRecord
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
-from vlmgym.records.episode import (
+from vlmgym.runs.record import (
     METRICS,
     EpisodeRecord,
     GameRecord,

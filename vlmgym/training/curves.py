@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vlmgym.records.files import LineLog, replace_file, writing
-from vlmgym.records.loggers import begin_wandb
+from vlmgym.runs.files import LineLog, replace_file, writing
+from vlmgym.runs.loggers import begin_wandb
 from vlmgym.training.plots import CurvePlot, read_curve
 from vlmgym.training.run import TrainingRun
 

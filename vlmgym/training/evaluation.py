@@ -16,8 +16,8 @@ from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder, open_run
 from vlmgym.pages.report import write_report
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
-from vlmgym.records.run import RunSummary
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
+from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.result import score_summary

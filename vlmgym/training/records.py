@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.records.episode import GameRecord, PolicyRecord, now, versions
-from vlmgym.records.files import check_output_folder, json_bytes, write_file, writing
-from vlmgym.records.run import RunRecord
-from vlmgym.records.run_folder import RUN
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import check_output_folder, json_bytes, write_file, writing
+from vlmgym.runs.record import GameRecord, PolicyRecord, RunRecord, now, versions
+from vlmgym.runs.run import RUN
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.training.plots import read_curve
 from vlmgym.training.result import RESULT

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import json_bytes, replace_file
+from vlmgym.runs.files import json_bytes, replace_file
+from vlmgym.runs.record import EpisodeRecord
 from vlmgym.statistics import confidence_interval
 
 RESULT = "result.json"

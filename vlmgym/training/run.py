@@ -17,11 +17,10 @@ from pydantic_core import to_jsonable_python
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
-from vlmgym.records.episode import GameRecord, PolicyRecord
-from vlmgym.records.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
-from vlmgym.records.run import changes
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
+from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
+from vlmgym.runs.record import GameRecord, PolicyRecord, changes
 from vlmgym.training.config import DEFAULT_GAMES, TrainConfig
 from vlmgym.training.engine.checkpoint import STATE
 from vlmgym.training.expert import expert_response

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.records.files import new_folder
+from vlmgym.runs.files import new_folder
 from vlmgym.training.config import HEAD_SIZE, MIN_IMAGE_TOKENS, Kind, TinySize
 from vlmgym.training.engine.saving import saving
 from vlmgym.training.tiny_tokenizer import (

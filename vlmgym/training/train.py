@@ -21,8 +21,8 @@ from rich.console import Console
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
-from vlmgym.records.files import output_folder, replace_file, replace_folder
-from vlmgym.records.loggers import check_loggers
+from vlmgym.runs.files import output_folder, replace_file, replace_folder
+from vlmgym.runs.loggers import check_loggers
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import Curves, wandb_run

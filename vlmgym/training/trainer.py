@@ -16,10 +16,10 @@ import torch
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.records.episode import PolicyRecord, TurnRecord
-from vlmgym.records.files import replace_file
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import replace_file
+from vlmgym.runs.record import PolicyRecord, TurnRecord
 from vlmgym.training.advantages import (
     Floats,
     explained_variance,

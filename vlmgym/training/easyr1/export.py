@@ -22,8 +22,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.records.files import new_folder
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
+from vlmgym.runs.files import new_folder
 from vlmgym.training.engine.saving import PROCESSOR_FILES, saving
 
 

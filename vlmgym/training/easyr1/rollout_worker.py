@@ -8,10 +8,10 @@ from typing import Any
 
 from vlmgym.curriculum import Pick
 from vlmgym.policies.base import Reply, identity
-from vlmgym.records.episode import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, Observation
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.training.easyr1.section import Section
 from vlmgym.training.states import start_rollouts
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl.utils.logger.logger import Logger
 
-from vlmgym.records.files import replace_file
+from vlmgym.runs.files import replace_file
 from vlmgym.training.plots import CurvePlot, read_curve
 
 PANELS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.records.run import changes
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
+from vlmgym.runs.record import changes
 from vlmgym.training.easyr1.config import RunConfig
 from vlmgym.training.easyr1.section import Section
 from vlmgym.training.records import make_trained_record

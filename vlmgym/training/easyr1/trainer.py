@@ -17,8 +17,8 @@ from verl.trainer.ray_trainer import RayPPOTrainer
 from verl.utils.checkpoint import CHECKPOINT_TRACKER
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.records.episode import PolicyRecord
-from vlmgym.records.files import replace_file, writing
+from vlmgym.runs.files import replace_file, writing
+from vlmgym.runs.record import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.easyr1.batch import (
     critic_batch,

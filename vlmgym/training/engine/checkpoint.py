@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from vlmgym.curriculum import Progress
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.records.files import replace_file, replace_folder, writing
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import replace_file, replace_folder, writing
 from vlmgym.training.engine.actor import MODEL, Actor
 from vlmgym.training.engine.saving import saving
 

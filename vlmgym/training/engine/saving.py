@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.records.files import OutputError, writing
+from vlmgym.runs.files import OutputError, writing
 
 PROCESSOR_FILES = (
     "config.json",  # copied unchanged, because versions of transformers write it differently

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from vlmgym.errors import UsageError, importing, one_line
-from vlmgym.records.files import replace_file
+from vlmgym.runs.files import replace_file
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:

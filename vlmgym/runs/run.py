@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.records.files import LOCK, json_bytes, output_folder, replace_file, write_file, writing
-from vlmgym.records.run import RunRecord, RunSummary
+from vlmgym.runs.files import LOCK, json_bytes, output_folder, replace_file, write_file, writing
+from vlmgym.runs.record import RunRecord, RunSummary
 
 RUN = "run.json"
 """Name of the file that makes a folder a run."""

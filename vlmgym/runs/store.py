@@ -16,10 +16,10 @@ from typing import BinaryIO, Generic, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.records.episode import EpisodeRecord
-from vlmgym.records.files import writing
-from vlmgym.records.run import RunRecord, RunSummary
-from vlmgym.records.run_folder import RunFolder
+from vlmgym.runs.record import EpisodeRecord
+from vlmgym.runs.files import writing
+from vlmgym.runs.record import RunRecord, RunSummary
+from vlmgym.runs.run import RunFolder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
