@@ -53,11 +53,11 @@ class RunFolder:
     def check_links(self) -> None:
         """Raise `UsageError` if a file of the run is a symbolic link, which may lead out of the run."""
         names = (self.run, self.episodes, self.summary, self.report, self.videos, self.folder / "report")
-        for path in (*names, self.folder / "tensorboard", *self.folder.glob(self.steps)):
-            with writing(self.folder):
-                link = path.is_symlink()
-            if link:
-                raise UsageError(f"{path} is a link, but the files of a run must be in its folder")
+        with writing(self.folder):
+            paths = (*names, self.folder / "tensorboard", *self.folder.glob(self.steps))
+            links = [path for path in paths if path.is_symlink()]
+        if links:
+            raise UsageError(f"{links[0]} is a link, but the files of a run must be in its folder")
 
     @contextmanager
     def new_run(self, config: RunRecord) -> Iterator[None]:
