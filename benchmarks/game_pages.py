@@ -59,7 +59,7 @@ def page(name: str) -> str:
         *documentation(found.__doc__ or ""),
         _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
-        f"    vlmgym play {name}\n    vlmgym eval {name} --policy random-legal",
+        f"    .venv/bin/vlmgym play {name}\n    .venv/bin/vlmgym eval {name} --policy random-legal",
         "## Levels",
         f"![Levels of {name}]({name}.png)",
         f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",

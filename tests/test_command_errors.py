@@ -10,6 +10,11 @@ from vlmgym.evaluation import RunFolder
 
 USAGE = [
     (["nonsense"], "unknown game 'nonsense'; the games are 2048-v0, "),
+    (["Shisen-Sho"], "unknown game 'Shisen-Sho' (did you mean shisensho?); the games are 2048-v0, "),
+    (["g1/swp"], "unknown game 'g1/swp' (did you mean g1/swap?); the games are 2048-v0, "),
+    (["2048", "--policy", "orcale"], "unknown policy 'orcale' (did you mean oracle?); choose random, "),
+    (["2048", "--config", "row=5"], "2048: unknown config field 'row' (did you mean rows?); the fields are clutter, "),
+    (["--suite", "vlmgym-2026.1-light"], "unknown suite 'vlmgym-2026.1-light' (did you mean vlmgym-2026.1-lite?);"),
     ([], "name a game: vlmgym eval 2048|"),
     (["2048", "--games", "swap", "--games", "2048"], "a game is listed twice"),
     (["2048", "--policy", "leaves.py:f"], "cannot load 'leaves.py': SystemExit: 0"),
@@ -40,6 +45,7 @@ def test_usage_error_is_reported_in_one_sentence_and_writes_nothing(tmp_path, ru
 
 UNPARSED = [
     (["nonsense"], "error: unknown command 'nonsense'; the commands are eval, train, "),
+    (["reprot"], "error: unknown command 'reprot' (did you mean report?); the commands are eval, train, "),
     (["--nonsense"], "--nonsense"),
     (["eval", "2048", "--nonsense"], "--nonsense"),
     (["eval", "2048", "--episode", "3"], "--episodes"),

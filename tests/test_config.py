@@ -43,7 +43,9 @@ def test_unknown_levels_are_rejected(difficulty: str, level: Any) -> None:
 
 
 def test_unknown_fields_are_rejected() -> None:
-    with pytest.raises(UsageError, match=r"unknown config field 'row'; the fields are .*columns.*rows"):
+    with pytest.raises(
+        UsageError, match=r"unknown config field 'row' \(did you mean rows\?\); the fields are .*columns.*rows"
+    ):
         make_game("2048", row=5)
 
 

@@ -205,7 +205,7 @@ BAD_FILES = {
     "entries = " + "[" * 10_000: "is nested too deeply",
     "entries = [": "is not valid TOML: ",
     "": ": entries is missing",
-    "[[entry]]": ": unknown field 'entry'; the fields are max_concurrency, entries",
+    "[[entry]]": ": unknown field 'entry' (did you mean entries?); the fields are max_concurrency, entries",
     "[[entries]]": ": entry 1: game is missing",
     '[entries]\ngame = "2048"': ": entries must be a list: start each item with [[entries]]",
     "entries = [3]": ": entry 1: must be a table such as { name = value }, got 3",

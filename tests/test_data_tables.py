@@ -231,7 +231,7 @@ def test_parquet_values_without_a_python_equivalent_are_bad_rows(tmp_path):
 def test_a_missing_extra_is_a_usage_error(tmp_path, monkeypatch):
     pq.write_table(numbered(2), tmp_path / "table.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"reading Parquet needs pyarrow.*pip install 'vlmgym\[data\]'"):
+    with pytest.raises(UsageError, match=r"reading Parquet needs pyarrow.*-m pip install 'vlmgym\[data\]'"):
         open_table(str(tmp_path / "table.parquet"))
 
 

@@ -157,7 +157,7 @@ def test_images_in_buckets_are_loaded_by_fsspec(tmp_path, monkeypatch):
     from fsspec.registry import _registry
 
     for url, package in (("s3://bucket/a.png", "s3fs"), ("gs://bucket/a.png", "gcsfs")):
-        with pytest.raises(UsageError, match=rf"needs {package}: run pip install 'vlmgym\[cloud\]'"):
+        with pytest.raises(UsageError, match=rf"needs {package}: run .+ -m pip install 'vlmgym\[cloud\]'"):
             image_bytes(url, None, ("bucket",))
     for scheme in ("s3", "gs"):
         monkeypatch.setitem(_registry, scheme, MemoryFileSystem)
@@ -328,8 +328,8 @@ def test_url_patterns_and_unknown_file_types():
     for data, why in (
         (f"memory:/{name}/*.csv", "no file matches"),
         ("nothing://a/b.csv", "cannot open nothing://"),
-        ("s3://bucket/rows.csv", r"needs s3fs: run pip install 'vlmgym\[cloud\]'"),
-        ("gs://bucket/rows.csv", r"needs gcsfs: run pip install 'vlmgym\[cloud\]'"),
+        ("s3://bucket/rows.csv", r"needs s3fs: run .+ -m pip install 'vlmgym\[cloud\]'"),
+        ("gs://bucket/rows.csv", r"needs gcsfs: run .+ -m pip install 'vlmgym\[cloud\]'"),
     ):
         with pytest.raises(UsageError, match=why):
             open_table(data)

@@ -120,6 +120,6 @@ def test_adapters_are_imported_or_name_their_extra(environment: Path, tmp_path: 
     for adapter, error in json.loads(done.stdout).items():
         extra = adapter.replace("_", "-")
         if extra in EXTRAS:
-            assert error.endswith(f": run pip install 'vlmgym[{extra}]'")
+            assert error.endswith(f": run {environment}/bin/python -m pip install 'vlmgym[{extra}]'")
         else:  # not on PyPI, so there is no extra: the adapter is used in its framework's environment
             assert error.startswith("ModuleNotFoundError: No module named")

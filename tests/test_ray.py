@@ -32,7 +32,7 @@ def test_missing_cluster(address: str, message: str) -> None:
 
 def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"the ray backend needs Ray: run .*'vlmgym\[ray\]'"):
+    with pytest.raises(UsageError, match=r"the ray backend needs Ray: run .+ -m pip install 'vlmgym\[ray\]'"):
         evaluate("2048", "random", backend="ray")
 
 

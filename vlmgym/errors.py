@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import shlex
+import sys
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,9 +108,21 @@ def truncate(text: str, max_length: int) -> str:
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
+def did_you_mean(name: str, accepted: Iterable[str]) -> str:
+    """Return ` (did you mean ...?)` with the accepted name that is most similar to an unknown one, or nothing."""
+    names = {other.lower(): other for other in accepted}
+    similar = difflib.get_close_matches(name.lower(), names, 1)
+    return f" (did you mean {names[similar[0]]}?)" if similar else ""
+
+
+def pip_install(requirement: str) -> str:
+    """Return the command that installs a requirement for the running interpreter."""
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(requirement)}"
+
+
 def missing_extra(who: str, library: str, extra: str) -> UsageError:
     """Return the error for a feature `who` that needs a missing library; `extra` is the extra that installs it."""
-    return UsageError(f"{who} needs {library}: run pip install 'vlmgym[{extra}]'")
+    return UsageError(f"{who} needs {library}: run {pip_install(f'vlmgym[{extra}]')}")
 
 
 @contextmanager
@@ -118,9 +133,8 @@ def importing(who: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise missing_extra(who, error.name or first_line(error), extra) from None
     except ImportError as error:
-        raise UsageError(
-            f"{who} cannot import its libraries ({first_line(error)}): run pip install 'vlmgym[{extra}]'"
-        ) from None
+        install = pip_install(f"vlmgym[{extra}]")
+        raise UsageError(f"{who} cannot import its libraries ({first_line(error)}): run {install}") from None
 
 
 def describe_validation_error(error: ValidationError) -> str:

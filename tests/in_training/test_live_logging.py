@@ -151,6 +151,6 @@ def test_missing_loggers_are_reported_at_the_start(
     option = ["--tensorboard"] if package == "tensorboard" else ["--wandb", "games"]
     with pytest.raises(SystemExit, match="2"):
         main(["eval", "2048", *QUICK, *option, "--output-dir", str(tmp_path / "run")])
-    sentence = f"error: --{package} needs {package}: run pip install 'vlmgym[log]'\n"
+    sentence = f"error: --{package} needs {package}: run {sys.executable} -m pip install 'vlmgym[log]'\n"
     assert capsys.readouterr().err == sentence
     assert not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.curriculum.file import StrictModel
-from vlmgym.errors import UsageError, short_repr
+from vlmgym.errors import UsageError, did_you_mean, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
@@ -131,7 +131,8 @@ def suite_names() -> list[str]:
 def read_suite(name: str) -> Suite:
     """Read a suite."""
     if name not in suite_names():
-        raise UsageError(f"unknown suite {name!r}; choose {', '.join([*suite_names(), 'all'])}")
+        names = [*suite_names(), "all"]
+        raise UsageError(f"unknown suite {name!r}{did_you_mean(name, names)}; the suites are {', '.join(names)}")
     return Suite.model_validate(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
 
 

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from rich.table import Table
 
+from vlmgym.errors import pip_install
 from vlmgym.runs.record import versions
 from vlmgym.terminal import make_console
 
@@ -52,7 +53,7 @@ def doctor(config: DoctorConfig) -> None:
         lacking = missing(extra)
         table.add_row(extra, adds, f"missing: {', '.join(lacking)}" if lacking else "installed")
     console.print(table)
-    console.print("Install an extra with pip install 'vlmgym[NAME]', or in a clone with pip install -e '.[NAME]'.")
+    console.print(f"Install an extra with {pip_install('vlmgym[NAME]')}", soft_wrap=True)
 
 
 def missing(extra: str) -> list[str]:

@@ -12,7 +12,7 @@ import tyro
 
 from vlmgym import __version__
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, did_you_mean
 
 
 class Command(NamedTuple):
@@ -145,7 +145,8 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _run(name: str, *args: str) -> None:
     if name not in COMMANDS:
-        raise UsageError(f"unknown command {name!r}; the commands are {', '.join(COMMANDS)}")
+        meant = did_you_mean(name, COMMANDS)
+        raise UsageError(f"unknown command {name!r}{meant}; the commands are {', '.join(COMMANDS)}")
     command = COMMANDS[name]
     module = import_module(command.module)
     if name == "train":  # reads the preset before the options

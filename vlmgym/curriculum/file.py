@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
 from vlmgym.sandbox.core.task import Task, TaskConfig
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class
@@ -248,7 +248,9 @@ def _describe(error: ValidationError) -> str:
             part = f"{word} {part + 1}"
         words.append(part)
     if first["type"] == "extra_forbidden":
-        where, message = words[:-1], f"unknown field {words[-1]!r}; the fields are {', '.join(model.model_fields)}"
+        where, unknown = words[:-1], words[-1]
+        meant = did_you_mean(unknown, model.model_fields)
+        message = f"unknown field {unknown!r}{meant}; the fields are {', '.join(model.model_fields)}"
     elif first["type"] == "missing":
         where, message = words[:-1], f"{words[-1]} is missing"
     elif first["type"] == "too_short":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, did_you_mean
 from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
 from vlmgym.policies.baselines import random_response
 from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
@@ -65,7 +65,8 @@ def _class(name: str) -> type[Policy]:
 
 def _reject_unknown(name: str) -> None:
     if ":" not in name:
-        raise UsageError(f"unknown policy {name!r}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
+        meant = did_you_mean(name, POLICIES)
+        raise UsageError(f"unknown policy {name!r}{meant}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
 
 
 __all__ = [

@@ -13,7 +13,7 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.checks import check_int
-from vlmgym.errors import InfrastructureError, PolicyError, UsageError, truncate
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install, truncate
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.chat_api import FAILURE_REASONS
 from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
@@ -24,7 +24,7 @@ from vlmgym.sandbox.core.prompt import chat_messages
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-INSTALL = "run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or pip install vllm"
+INSTALL = f"run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or run {pip_install('vllm')}"
 ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
 """Environment variables that limit vLLM's messages to errors, on stderr; the user's values take precedence."""
 _OBJECT = TypeAdapter(dict[str, Any])

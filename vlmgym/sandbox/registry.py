@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
-from vlmgym.errors import UsageError, VlmgymError, one_line, short_repr
+from vlmgym.errors import UsageError, VlmgymError, did_you_mean, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
 
@@ -97,7 +97,8 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         return _registered[name]
     if name not in _sources():
         published = f"; the presets are {', '.join(PRESETS)}" if "/" in name else ""
-        raise UsageError(f"unknown game {game!r}; the games are {', '.join(game_ids())}{published}")
+        meant = did_you_mean(game, [*(_split(other)[0] for other in game_ids()), *PRESETS])
+        raise UsageError(f"unknown game {game!r}{meant}; the games are {', '.join(game_ids())}{published}")
     rivals = {point.value for point in _entry_points().select(name=name)}
     if len(rivals) > 1 and name not in BUILT_IN:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vlmgym.checks import as_int
-from vlmgym.errors import UsageError, describe_validation_error, short_repr
+from vlmgym.errors import UsageError, describe_validation_error, did_you_mean, short_repr
 
 Difficulty = Literal["perception", "reasoning"]
 
@@ -103,8 +103,9 @@ class GameConfig(BaseModel):
         """
         values = {**cls._level("perception", perception), **cls._level("reasoning", reasoning), **overrides}
         if unknown := sorted(set(values) - set(cls.model_fields)):
+            meant = did_you_mean(unknown[0], cls.model_fields)
             raise UsageError(
-                f"unknown config field {unknown[0]!r}; the fields are {', '.join(sorted(cls.model_fields))}"
+                f"unknown config field {unknown[0]!r}{meant}; the fields are {', '.join(sorted(cls.model_fields))}"
             )
         try:
             return cls(**values)

@@ -17,7 +17,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import StickyAction
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from vlmgym.errors import UsageError, VlmgymError, describe_validation_error, first_line
+from vlmgym.errors import UsageError, VlmgymError, describe_validation_error, first_line, missing_extra
 from vlmgym.sandbox.core.config import LIST, DegradedConfig, GameConfig, parse_config_fields, setting
 
 
@@ -117,13 +117,15 @@ class Family(BaseModel):
 
     Attributes:
         module: Module whose import registers the environments; None if Gymnasium registers them.
-        install: How to install the module.
+        extra: Extra of vlmgym that installs the module.
+        install: How to install a module that no extra installs.
         envs: Texts and settings; each entry applies to the environment ids that match its patterns.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     module: str | None = None
+    extra: str | None = None
     install: str = ""
     envs: tuple[Words, ...]
 
@@ -144,6 +146,8 @@ def import_module_of(family: Family, env_id: str) -> None:
     try:
         import_module(family.module)
     except ImportError as error:
+        if family.extra is not None:
+            raise missing_extra(env_id, family.module, family.extra) from None
         advice = f": {family.install}" if family.install else ""
         raise UsageError(f"{env_id} needs the package {family.module} ({first_line(error)}){advice}") from None
 
