@@ -30,9 +30,8 @@ from rich.table import Table
 from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.policies.chat_api import image_url
-from vlmgym.policies.openai import OpenAIPolicy
-from vlmgym.policies.openai_options import OpenAIOptions
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game

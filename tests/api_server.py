@@ -16,8 +16,8 @@ from zlib import crc32
 
 from vlmgym import make_game
 from vlmgym.evaluation import EpisodeRecord, Hooks, evaluate
-from vlmgym.policies.openai import OpenAIPolicy
-from vlmgym.policies.openai_options import OpenAIOptions
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy
 
 GAME = make_game("2048", size=64)
 UP = "<answer>up</answer>"

@@ -143,9 +143,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's API key from the policy `openai`, and shorten its retry backoff."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("vlmgym.policies.openai_client.FIRST_BACKOFF", 0.01)
+    """Hide the user's API key, server and proxies from the policy `openai`, and shorten its retry backoff."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setattr("vlmgym.policies.openai.client.FIRST_BACKOFF", 0.01)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.serving import ENVIRONMENT, Server, serving_python
 from vlmgym.cli.bench_model import BenchModelConfig, Speed, bench_model
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.policies.openai_client import StreamTiming
+from vlmgym.policies.openai.client import StreamTiming
 
 DELAY, PAUSE = 0.1, 0.05
 """Seconds of delay before the first chunk, and of pause after each chunk."""

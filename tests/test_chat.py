@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import vlmgym
-from tests.api_server import ApiServer
+from tests.api_server import Answer, ApiServer, Request, refusal, well_behaved
 from tests.api_server import policy as server_policy
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.export import ExportConfig, export
@@ -136,6 +136,34 @@ def test_servers_get_the_conversation() -> None:
     assert (messages[2]["content"], messages[4]["content"]) == (first.response, second.response)
     assert [[part["type"] for part in messages[i]["content"]] for i in (3, 5)] == [["image_url", "text"]] * 2
     assert messages[5]["content"][1]["text"] == third.prompt
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(400, "System role not supported"), (422, "Conversation roles must alternate"), (500, "unknown role: system")],
+)
+def test_rules_are_in_the_first_user_message_if_the_server_rejects_system_messages(status: int, message: str) -> None:
+    def behaviour(request: Request) -> Answer:
+        roles = [message["role"] for message in request.body["messages"]]
+        return refusal(status, message) if "system" in roles else well_behaved(request)
+
+    with ApiServer(behaviour).running() as server:
+        openai = server_policy(server, retries=0)
+        (record,) = evaluate(GAME, openai, 1, max_turns=3, workers=0, chat=True, history_images=1)
+        assert "system messages" in openai.status
+    assert record.score is not None
+    assert len(server.requests) == 4, "the role is tried again"
+    first, *_, last = [request.body["messages"] for request in server.requests[1:]]
+    assert [message["role"] for message in last] == [*["user", "assistant"] * 2, "user"]
+    system, prompt = record.turns[0].system, record.turns[0].prompt
+    assert [part["type"] for part in first[0]["content"]] == ["image_url", "text"]
+    assert first[0]["content"][1]["text"] == last[0]["content"] == f"{system}\n\n{prompt}"
+
+
+def test_other_rejections_of_chats_keep_their_message() -> None:
+    with ApiServer(lambda request: refusal(400, f"no {len(request.body['messages'])}")).running() as server:
+        (record,) = evaluate(GAME, server_policy(server), 1, max_turns=3, workers=0, chat=True)
+    assert record.end_reason == "the server rejected the request (HTTP 400: no 2)"
 
 
 def run(folder: Path, answers: tuple[str, ...] = ANSWERS, **options: Any) -> tuple[list[Messages], Path]:

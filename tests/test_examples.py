@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api_server import ApiServer, well_behaved
-from vlmgym.evaluation import evaluate
+from tests.api_server import ApiServer, first, refusal, well_behaved
+from tests.commands import BARE
+from vlmgym.evaluation import evaluate, read_run
 from vlmgym.sandbox.core.reward import Outcome
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -36,6 +39,35 @@ def test_a_model_behind_an_api_is_compared_with_random(run: Any) -> None:
         done = run(*options, "--base-url", server.url, script=EXAMPLES / "evaluate_api_model.py")
     assert done.code == 0, done.err
     assert [line.partition(":")[0] for line in done.out.splitlines()] == ["random", "tiny"]
+
+
+def test_the_client_of_openai_is_a_custom_policy(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="pip install openai")
+
+    def evaluation(server: ApiServer, folder: str) -> str:
+        """Run in another process, because the client never closes its connections."""
+        policy = f"{EXAMPLES / 'openai_policy.py'}:custom_policy"
+        command = [sys.executable, "-m", "vlmgym", "eval", "2048", *BARE, "--policy", policy, "--episodes", "2"]
+        command += ["--max-turns", "3", "--budget-tokens", "1000000", "--output-dir", folder]
+        variables = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "sk-TheSecretOfThisTest", "MODEL": "tiny"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | variables, capture_output=True, text=True, check=False
+        )
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    with ApiServer(first([refusal(503)])).running() as server:
+        evaluation(server, "run")
+        sent = len(server.requests)
+        server.behaviour = lambda request: refusal(401, f"wrong key: {request.headers['authorization']}")
+        message = evaluation(server, "failed")
+    turns = [turn for episode in read_run(tmp_path / "run").episodes for turn in episode.turns]
+    details = {(turn.model, turn.prompt_tokens, turn.completion_tokens, turn.finish_reason) for turn in turns}
+    assert (len(turns), details) == (6, {("tiny", 100, 7, "stop")})
+    assert sent == 7, "a request to a busy server is not sent again"
+    assert {len(request.images) for request in server.requests} == {1}
+    assert "raised AuthenticationError: " in message
+    assert "wrong key: Bearer [redacted]" in message
 
 
 def test_tasks_are_written_for_lmms_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,21 @@
 """The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
 import gzip
+import io
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.api_server import (
     GAME,
@@ -32,17 +36,25 @@ from tests.api_server import (
 from tests.commands import BARE
 from vlmgym.errors import PolicyError
 from vlmgym.evaluation import Hooks, evaluate
-from vlmgym.policies import openai_client
-from vlmgym.policies.chat_api import image_url
-from vlmgym.policies.openai_client import MAX_WAIT, retry_after
+from vlmgym.evaluation.progress import LiveProgress
+from vlmgym.policies.openai import client
+from vlmgym.policies.openai.client import MAX_WAIT, retry_after
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.episode import Episode
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
+
+def empty(content, usage, finish_reason="stop"):
+    """Make a completion without text and tokens."""
+    message = {"role": "assistant", "content": content}
+    return as_json({"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage})
+
+
 FAULTS = {
-    "429": refusal(429),
-    "500": refusal(500),
+    **{str(status): refusal(status) for status in (408, 409, 424, 425, 429, 500)},
     "502 with HTML": Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
     "hangs": Answer(delay=30),
     "resets the connection": Answer(reset=True),
@@ -52,7 +64,13 @@ FAULTS = {
     "endless error": Answer(500, b" " * 2**16, endless=True),
     "error with status 200": as_json({"error": {"message": "overloaded", "code": 502}}),
     "no choices": as_json({"choices": []}),
-    "no content": as_json({"choices": [{"message": {"role": "assistant"}, "finish_reason": None}]}),
+    **{
+        f"empty: {text!r}, {usage}": empty(text, usage)
+        for text in (None, "")
+        for usage in (None, {}, {"completion_tokens": 0})
+    },
+    "null, without finish reason": empty(None, None, finish_reason=None),
+    "null, at the length limit": empty(None, None, finish_reason="length"),
     "unknown content part": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
     "content part without text": completion([{"type": "text"}]),
     "thinking is an object": completion([{"type": "thinking", "thinking": {"text": "hm"}}]),
@@ -63,7 +81,10 @@ FAULTS = {
     "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
     "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
-    "unrequested compression": Answer(200, gzip.compress(GOOD.body), {"Content-Encoding": "gzip"}),
+    "bomb": Answer(200, gzip.compress(b" " * 2**25), {"Content-Encoding": "gzip"}),
+    "cut gzip": Answer(200, gzip.compress(GOOD.body)[:-12], {"Content-Encoding": "gzip"}),
+    "not gzip": Answer(200, GOOD.body, {"Content-Encoding": "gzip"}),
+    "unknown compression": Answer(200, GOOD.body, {"Content-Encoding": "br"}),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
     "status line in Latin-1": Answer(raw=b"HTTP/1.1 503 nicht verf\xfcgbar\r\nContent-Length: 0\r\n\r\n"),
     "endless header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
@@ -78,7 +99,7 @@ def test_failures_are_retried_and_never_scored(fault):
     assert (record.status, record.score, record.turns) == ("error", None, ())
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
-    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "endless error")
+    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "endless error", "bomb")
     assert len(server.requests) == 2
 
 
@@ -100,12 +121,88 @@ def test_permanent_failure_ends_the_episode_without_score(retries):
     assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
 
 
-def test_missing_server():
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"object": "error", "message": "the engine is dead"}, "the engine is dead"),
+        ({"error": {"message": "overloaded", "code": 502}}, "overloaded"),
+        ({"error": "busy"}, "busy"),
+        ({"detail": [{"msg": "no GPU"}]}, "no GPU"),
+        ({"choices": [], "message": "no worker"}, "no worker"),
+        ({"status": "loading"}, "loading"),
+        ({"choices": [{"error": {"message": "upstream"}, "message": {"content": ""}}]}, "upstream"),
+        ("out of credits", "out of credits"),
+    ],
+)
+def test_message_of_an_error_with_status_200_is_kept(body, message):
+    (record,), _ = play(lambda _: as_json(body), retries=0)
+    assert (record.status, record.score) == ("error", None)
+    assert message in record.end_reason
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_compressed_bodies_are_read(compress):
+    encoding = {"Content-Encoding": "gzip" if compress is gzip.compress else "deflate"}
+    (record,), server = play(lambda _: Answer(200, compress(GOOD.body), encoding), retries=0)
+    assert record.turns[0].response == UP
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+def test_missing_server_is_reported_at_once(run, tmp_path):
     with ApiServer().running() as server:
         pass
-    records = evaluate(GAME, policy(server, retries=1), 2, max_turns=1, workers=0)
-    assert [record.status for record in records] == ["error"] * 2
-    assert records[0].end_reason.startswith("no response after 2 requests, last error: connection failed")
+    options = ["--policy", "openai", "--model", "m", "--episodes", 3, "--max-turns", 100, "--output-dir", "o"]
+    done = run("eval", "2048", *BARE, *options, "--base-url", server.url)
+    assert done.code == 1
+    assert f"cannot reach {server.url} (ConnectionRefusedError: " in done.err
+    assert "0/300" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_hosts_that_drop_packets_are_reported(monkeypatch):
+    monkeypatch.setattr(client, "FIRST_CONNECT", 0.1)
+    with socket.socket() as full:  # its queue of connections is full, so the kernel drops further ones
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
+        with socket.create_connection(full.getsockname()):
+            openai = OpenAIPolicy(OpenAIOptions(base_url=url, model="m", timeout=60.0))
+            with pytest.raises(PolicyError, match=rf"cannot reach {url} \(ConnectionTimeoutError"):
+                evaluate(GAME, openai, 1, max_turns=1, workers=0)
+
+
+DEAD_PROXY = "http://me:swordfish@127.0.0.1:9"
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_loopback_is_reached_without_proxy(variable, monkeypatch):
+    monkeypatch.setenv(variable, DEAD_PROXY)
+    (record,), server = play(retries=0)
+    assert record.score is not None
+    openai = OpenAIPolicy(OpenAIOptions(base_url=server.url.replace("127.0.0.1", "localhost"), model="m"))
+    with pytest.raises(PolicyError, match=r"cannot reach http://localhost") as raised:  # the server has ended
+        evaluate(GAME, openai, 1, max_turns=1, workers=0)
+    assert "proxy" not in str(raised.value)
+
+
+def test_other_hosts_are_reached_through_the_proxy(monkeypatch):
+    openai = OpenAIOptions(base_url="http://models.example/v1", model="m", retries=0)
+    with ApiServer().running() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+        (record,) = evaluate(GAME, OpenAIPolicy(openai), 1, max_turns=1, workers=0)
+        assert record.score is not None
+        assert proxy.requests[0].headers["host"] == "models.example"
+        proxy.behaviour = lambda _: refusal(502, "no route")
+        (record,) = evaluate(GAME, OpenAIPolicy(openai), 1, max_turns=1, workers=0)
+        assert f"HTTP 502 through the proxy {proxy.url.removesuffix('/v1')}: no route" in record.end_reason
+    monkeypatch.setenv("HTTP_PROXY", DEAD_PROXY)
+    with pytest.raises(PolicyError, match=r"through the proxy http://127.0.0.1:9") as raised:
+        evaluate(GAME, OpenAIPolicy(openai), 1, max_turns=1, workers=0)
+    assert "swordfish" not in str(raised.value)
+    monkeypatch.setenv("NO_PROXY", "example")
+    with pytest.raises(PolicyError, match="cannot reach") as raised:
+        evaluate(GAME, OpenAIPolicy(openai), 1, max_turns=1, workers=0)
+    assert "proxy" not in str(raised.value)
 
 
 MOVED = Answer(307, b"", {"Location": "https://example.org/"})
@@ -140,9 +237,23 @@ def test_rejected_request_ends_only_its_episode(number, answer, reason):
     ],
 )
 def test_wrong_model_or_url_ends_the_run(answer, message):
-    with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
-        evaluate(GAME, policy(server), 5, max_turns=2, concurrency=1, workers=0)
-    assert len(server.requests) == 1
+    with ApiServer(lambda _: replace(answer, delay=0.1)).running() as server, pytest.raises(PolicyError, match=message):
+        evaluate(GAME, policy(server), 5, max_turns=2, workers=0)
+    assert len(server.requests) == 1, "the first request is not sent alone"
+
+
+@pytest.mark.parametrize(("answer", "seconds"), [(completion(UP, delay=0.2), 0.2), (refusal(400), 0), (GOOD, 0)])
+def test_other_requests_wait_for_the_first_answer(answer, seconds):
+    records, server = play(first([answer]), episodes=4)
+    arrived = [request.arrived - server.requests[0].arrived for request in server.requests]
+    assert all(wait >= seconds for wait in arrived[1:])
+    assert len(records) == 4
+
+
+def test_other_requests_wait_for_a_slow_first_answer_only_briefly(monkeypatch):
+    monkeypatch.setattr(client, "FIRST_ANSWER", 0.1)
+    _, server = play(first([completion(UP, delay=0.6)]), episodes=4)
+    assert [request.at_once > 1 for request in server.requests] == [False, True, True, True]
 
 
 def test_rejected_key_ends_the_run_and_keeps_episodes():
@@ -158,6 +269,20 @@ def test_rejected_key_ends_the_run_and_keeps_episodes():
     assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
 
 
+def test_bar_counts_played_turns_and_shows_retries():
+    with ApiServer(first([GOOD, refusal(503, "busy"), *[refusal(400)] * 2])).running() as server:
+        openai = policy(server, retries=1)
+        progress = LiveProgress(Console(file=io.StringIO()), ["2048-v0"], 2, 3, openai)
+        hooks = Hooks(on_turns=progress.turns, on_episode=progress.episode)
+        evaluate(GAME, openai, 2, max_turns=3, concurrency=1, workers=0, hooks=hooks)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(*progress.get_renderables())
+    shown = console.file.getvalue()
+    assert "1/6" in shown
+    assert "0/2 episodes" in shown
+    assert "1 retry, last error: HTTP 503: busy" in shown
+
+
 def test_retry_after_delays_all_requests():
     with ApiServer(first([refusal(429, Retry_After="0.6")])).running() as server:
         began = time.monotonic()
@@ -168,7 +293,7 @@ def test_retry_after_delays_all_requests():
 
 
 def test_exponential_backoff(monkeypatch):
-    monkeypatch.setattr(openai_client, "FIRST_BACKOFF", 0.1)
+    monkeypatch.setattr(client, "FIRST_BACKOFF", 0.1)
     monkeypatch.setattr(random, "uniform", lambda least, most: most)  # without jitter
     _, server = play(lambda _: refusal(500), retries=3)
     waits = np.diff([request.arrived for request in server.requests])
@@ -184,7 +309,7 @@ def test_exponential_backoff(monkeypatch):
     ],
 )  # fmt: skip
 def test_retry_after_header(value, seconds):
-    assert retry_after({"retry-after": value}) == seconds
+    assert retry_after({"Retry-After": value}) == seconds
 
 
 def test_retry_after_date():
@@ -192,7 +317,7 @@ def test_retry_after_date():
         date = format_datetime(
             datetime.now(timezone.utc).replace(tzinfo=zone) + timedelta(seconds=20), usegmt=bool(zone)
         )
-        assert 18 < retry_after({"retry-after": date}) <= 20
+        assert 18 < retry_after({"Retry-After": date}) <= 20
     assert retry_after({}) is None
 
 

@@ -9,8 +9,8 @@ from tests.api_server import UP, Answer, ApiServer, completion, play, refusal, w
 from tests.commands import BARE
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.policies.openai import OpenAIPolicy
-from vlmgym.policies.openai_options import OpenAIOptions
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy
 
 KEY = "sk-4f9c/0a+TheSecretOfThisTest=="
 pytestmark = pytest.mark.usefixtures("quick_retries")
@@ -83,21 +83,19 @@ def test_errors_about_keys_do_not_show_them(monkeypatch):
 
 @pytest.fixture
 def secrets_of_openai(monkeypatch, quick_retries):
-    """Set all secrets that OpenAI's library reads from the environment."""
+    """Set the key and the account of OpenAI in the environment."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_ADMIN_KEY", f"admin{KEY}")
     monkeypatch.setenv("OPENAI_ORG_ID", f"organisation{KEY}")
     monkeypatch.setenv("OPENAI_PROJECT_ID", f"project{KEY}")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Mine: {KEY}\nAuthorization: Bearer {KEY}")
 
 
 @pytest.mark.usefixtures("secrets_of_openai")
-@pytest.mark.parametrize(("name", "sent"), [(None, "none"), ("MINE", "another-key"), ("OPENAI_API_KEY", KEY)])
+@pytest.mark.parametrize(("name", "sent"), [(None, None), ("MINE", "another-key"), ("OPENAI_API_KEY", KEY)])
 def test_other_servers_get_only_the_named_key(monkeypatch, name, sent):
     monkeypatch.setenv("MINE", "another-key")
     _, server = play(well_behaved, api_key_env=name)
     headers = server.requests[0].headers
-    assert headers["authorization"] == f"Bearer {sent}"
+    assert headers.get("authorization") == (sent and f"Bearer {sent}")
     assert str(headers).count(KEY) == (sent == KEY)
 
 
@@ -129,6 +127,23 @@ def test_openai_gets_organisation_and_project():
 def test_default_key_is_for_openai_only(monkeypatch, url, own):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert OpenAIPolicy(OpenAIOptions(model="gpt", base_url=url))._key == (KEY if own else None)
+
+
+def test_the_server_and_its_key_come_from_the_environment(monkeypatch, tmp_path, run):
+    with ApiServer().running() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        evaluate("2048", OpenAIPolicy(OpenAIOptions(model="tiny")), 1, max_turns=1, workers=0)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        done = run("eval", "2048", *BARE, *OPTIONS)
+        assert done.code == 0, done.err
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:9/v1")
+        evaluate("2048", OpenAIPolicy(OpenAIOptions(model="tiny", base_url=server.url)), 1, max_turns=1, workers=0)
+    sent = [request.headers.get("authorization") for request in server.requests]
+    assert sent == [None, *[f"Bearer {KEY}"] * 4, None]
+    assert json.loads((tmp_path / "o" / "run.json").read_text())["options"]["policy"]["base_url"] == server.url
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:9")
+    with pytest.raises(UsageError, match="OPENAI_BASE_URL must be a URL"):
+        OpenAIOptions(model="tiny")
 
 
 @pytest.mark.parametrize(

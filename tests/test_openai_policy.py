@@ -16,11 +16,11 @@ from PIL import Image
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, policy, refusal, well_behaved
 from tests.commands import BARE
 from vlmgym.cli.eval import run_evaluation
-from vlmgym.errors import UsageError, importing
+from vlmgym.errors import PolicyError, UsageError, importing
 from vlmgym.evaluation import EvalConfig, evaluate
-from vlmgym.policies.chat_api import MAX_TEXT, TRUNCATED, InvalidCompletion, read_completion
-from vlmgym.policies.openai import OpenAIPolicy
-from vlmgym.policies.openai_options import OpenAIOptions
+from vlmgym.policies.openai.client import MAX_TEXT, TRUNCATED, InvalidCompletion, read_completion
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 
@@ -98,6 +98,16 @@ def test_openai_gets_max_completion_tokens(monkeypatch):
     body = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))._body([], "text")
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
+
+
+def test_max_completion_tokens_is_suggested():
+    asks = refusal(400, "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
+    with pytest.raises(PolicyError) as raised:
+        play(lambda request: asks if "max_tokens" in request.body else GOOD, max_tokens=9)
+    advice = """replace --max-tokens by --extra-body '{"max_completion_tokens": 9}'"""
+    assert advice in str(raised.value)
+    (record,), _ = play(lambda _: GOOD, extra_body='{"max_completion_tokens": 9}')
+    assert record.score is not None
 
 
 def test_reply_details_are_recorded():
@@ -248,27 +258,13 @@ def test_an_incompatible_version_of_a_library_is_named():
         from json import nothing  # noqa: F401
 
 
-@pytest.mark.parametrize("file", ["missing.pem", "empty.pem"])
-def test_unreadable_certificates(file, tmp_path, monkeypatch):
-    (tmp_path / "empty.pem").touch()
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / file))
-    with pytest.raises(UsageError, match="certificates in SSL_CERT_FILE"):
-        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
-
-
-@pytest.mark.parametrize("address", ["ftp://me:secret@there", "http://1.2.3.999"])
+@pytest.mark.parametrize("address", ["ftp://me:secret@there", "socks5://there:1080", "http://"])
 def test_invalid_proxy_is_reported_before_writing(address, tmp_path, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", address)
     config = EvalConfig(policy="openai", output_dir=tmp_path / "run", videos=0, report=False)
-    with pytest.raises(UsageError, match=r"ALL_PROXY is not a valid proxy URL$"):
-        run_evaluation(["2048"], config, OpenAIOptions(base_url="http://localhost:1/v1", model="m"))
+    with pytest.raises(UsageError, match=r"ALL_PROXY must be URLs of HTTP proxies, such as http://proxy:3128$"):
+        run_evaluation(["2048"], config, OpenAIOptions(base_url="http://models.example/v1", model="m"))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("host", ["1.2.3.999", "\N{SNOWMAN}.com"])
-def test_invalid_host(host):
-    with pytest.raises(UsageError, match=f"base_url is not a valid URL: .*{host}"):
-        OpenAIPolicy(OpenAIOptions(base_url=f"http://{host}/v1", model="m"))
 
 
 def test_recorded_options():

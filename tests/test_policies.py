@@ -1,4 +1,5 @@
 import asyncio
+import re
 import sys
 import threading
 import time
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 import vlmgym
+from tests.commands import BARE
 from vlmgym.errors import PolicyError, UsageError
-from vlmgym.evaluation import evaluate
-from vlmgym.policies import ModelPolicy, Prompt, make_policy
+from vlmgym.evaluation import evaluate, read_run
+from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy
 from vlmgym.policies.base import policy_rng
-from vlmgym.policies.custom import CustomOptions, CustomPolicy, load_function
+from vlmgym.policies.custom import CustomOptions, CustomPolicy, load_object
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import score_response
 
@@ -161,6 +163,90 @@ def test_load_function_from_module_and_file(tmp_path, monkeypatch):
         assert policy.name == spec
 
 
+CLASS = """
+from vlmgym.policies import ModelPolicy, Reply
+class Mine(ModelPolicy):
+    counts_tokens = True
+    async def respond(self, images, prompt):
+        return Reply("<answer>up</answer>", prompt_tokens=3, completion_tokens=len(images))
+mine = Mine()
+class Careless(ModelPolicy):
+    def __init__(self):
+        pass
+    async def respond(self, images, prompt):
+        return "<answer>up</answer>"
+class Failing(ModelPolicy):
+    async def open(self):
+        raise OSError("no model")
+    async def respond(self, images, prompt):
+        pass
+class Raising(ModelPolicy):
+    async def respond(self, images, prompt):
+        raise KeyError("lost")
+class Forgetful(ModelPolicy):
+    async def respond(self, images, prompt):
+        pass
+class Slow(ModelPolicy):
+    async def respond(self, images, prompt):
+        import asyncio
+        await asyncio.sleep(60)
+class Offline(ModelPolicy):
+    async def respond(self, images, prompt):
+        from vlmgym.errors import InfrastructureError
+        raise InfrastructureError("no answer")
+class Other:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Mine", ""),
+        ("mine", ""),
+        ("Careless", ""),
+        ("Failing", r"Failing raised OSError: no model \(.*mine.py, line 15\)"),
+        ("Raising", r"Raising raised KeyError: 'lost' \(.*mine.py, line 20\)"),
+        ("Forgetful", "Forgetful must return a string or a Reply, got NoneType"),
+        ("Slow", r"Slow timed out after 0.1 s"),
+        ("Offline", "no answer"),
+        ("Other", "'mine.py:Other' is neither a function nor a ModelPolicy"),
+    ],
+)
+def test_model_policies_from_files_work_as_functions_do(run, tmp_path, name, message):
+    (tmp_path / "mine.py").write_text(CLASS)
+    options = ["--policy", f"mine.py:{name}", "--episodes", 2, "--max-turns", 2, "--output-dir", "o"]
+    done = run("eval", "2048", *BARE, *options, *(["--timeout", 0.1] if name == "Slow" else []))
+    assert done.code == (2 if name == "Other" else 1 if message else 0), done.err
+    assert re.search(message, done.err)
+    assert "Traceback" not in done.err
+    if not message:
+        assert {episode.policy.name for episode in read_run(tmp_path / "o").episodes} == {f"mine.py:{name}"}
+
+
+def test_classes_and_instances_are_policies_from_python():
+    class Mine(ModelPolicy):
+        async def respond(self, images, prompt):
+            return Reply("<answer>up</answer>")
+
+    for policy in (Mine, Mine()):
+        assert [len(record.turns) for record in evaluate(GAME, policy, 2, max_turns=2, workers=0)] == [2, 2]
+
+
+def test_secrets_in_errors_of_user_code_are_redacted(monkeypatch, tmp_path):
+    monkeypatch.setenv("MY_API_KEY", "sk-TheSecretOfThisTest")
+    monkeypatch.setenv("HF_TOKEN", "short")
+
+    def function(images, prompts):
+        raise ValueError("https://host/v1?key=sk-TheSecretOfThisTest is short")
+
+    with pytest.raises(PolicyError, match=r"https://host/v1\?key=\[redacted\] is short"):
+        evaluate(GAME, function, 1, max_turns=1, workers=0)
+    (tmp_path / "broken.py").write_text("import os\nraise ValueError(os.environ['MY_API_KEY'])\n")
+    with pytest.raises(UsageError, match=r"ValueError: \[redacted\]"):
+        make_policy(f"{tmp_path}/broken.py:f")
+
+
 def test_file_can_shadow_and_import_modules(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "beside_it.py").write_text("WORD = 'x'\n")
@@ -175,7 +261,7 @@ def test_file_can_shadow_and_import_modules(tmp_path, monkeypatch):
         "def answer(images, prompts):\n"
         "    return [random.choice([Said().word]) for _ in prompts]\n"
     )
-    assert ask(load_function(f"{tmp_path}/random.py:answer")) == ["x"] * 3
+    assert ask(load_object(f"{tmp_path}/random.py:answer")) == ["x"] * 3
 
 
 def test_unloadable_policies(tmp_path, monkeypatch):
@@ -183,12 +269,12 @@ def test_unloadable_policies(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("import not_there\n")
     (tmp_path / "empty.py").write_text("answer = 3\n")
     for spec, message in [
-        ("nonsense", "unknown policy 'nonsense'; choose random, .* or MODULE:FUNCTION"),
+        ("nonsense", "unknown policy 'nonsense'; choose random, .* or MODULE:NAME"),
         ("not_a_module:f", "cannot load 'not_a_module': ModuleNotFoundError"),
         ("broken.py:f", "No module named 'not_there'"),
         ("missing.py:f", "no file missing.py"),
-        ("empty.py:f", "'empty.py' has no function 'f'"),
-        ("empty.py:answer", "'empty.py' has no function 'answer'"),
+        ("empty.py:f", "'empty.py' has no function or policy 'f'"),
+        ("empty.py:answer", "'empty.py:answer' is neither a function nor a ModelPolicy"),
     ]:
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):
             make_policy(spec, GAME)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.policies.request_limit import RequestLimit
+from vlmgym.policies.openai.client import RequestLimit
 
 ACTS = st.lists(st.tuples(st.sampled_from(["ask", "answer", "reject", "fail", "give up"]), st.integers(0, 99)))
 

@@ -39,7 +39,6 @@ LOADERS = {
     "vlmgym.evaluation",  # names of the package, on first use
     "vlmgym.policies",  # policies
     "vlmgym.policies.custom",  # users' functions
-    "vlmgym.policies.openai_client",  # the client's HTTP library
     "vlmgym.runs.loggers",  # TensorBoard and wandb
     "vlmgym.sandbox.datasets.extra",  # the extras' libraries
     "vlmgym.sandbox.games.gym.envs",  # packages with environments

@@ -12,7 +12,7 @@ import pytest
 from tests.serving import run_python
 from vlmgym.errors import UsageError
 from vlmgym.policies import make_policy
-from vlmgym.policies.openai_options import OpenAIOptions
+from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 
@@ -132,12 +132,12 @@ def test_invalid_options_are_rejected(kind: Any, options: dict[str, Any], messag
     [
         ("transformers", TransformersOptions(model="a/b"), "torch"),
         ("vllm", VLLMOptions(model="a/b"), "vllm"),
-        ("openai", OpenAIOptions(model="m", base_url="http://localhost:1/v1"), "openai"),
+        ("openai", OpenAIOptions(model="m", base_url="http://localhost:1/v1"), "aiohttp"),
     ],
 )
 def test_missing_package(name: str, options: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for module in ("local_model", "openai_client"):
+    for module in ("local_model", "openai.client"):
         monkeypatch.delitem(sys.modules, f"vlmgym.policies.{module}", raising=False)
     with pytest.raises(UsageError, match=f"{name}.* needs {package}: .*install"):
         make_policy(name, options)

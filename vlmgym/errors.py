@@ -6,7 +6,7 @@ import difflib
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,10 +80,10 @@ def first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def describe_exception(error: BaseException, own_files: Collection[str] = ()) -> str:
+def describe_exception(error: BaseException, own_paths: tuple[str, ...] = ()) -> str:
     """Describe an exception of a user's code in one line: type, message, and the file and line that raised it.
 
-    Frames in `own_files` are not named.
+    Frames in files whose paths begin with one of `own_paths` are not named.
     """
     try:
         message = one_line(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
@@ -92,7 +92,7 @@ def describe_exception(error: BaseException, own_files: Collection[str] = ()) ->
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in own_files and "importlib" not in frame.filename
+        if not frame.filename.startswith(own_paths) and "importlib" not in frame.filename
     ]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {message}{location}"

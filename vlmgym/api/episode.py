@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationEr
 from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validation_error, short_repr
 from vlmgym.policies.base import storable
-from vlmgym.policies.chat_api import image_url
+from vlmgym.policies.openai.policy import image_url
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
 from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.episode import Snapshot

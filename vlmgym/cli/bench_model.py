@@ -21,10 +21,9 @@ from rich.table import Table
 
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.chat_api import image_url
 from vlmgym.policies.checkpoint import DType, resolve_checkpoint
-from vlmgym.policies.openai import OpenAIPolicy
-from vlmgym.policies.openai_options import OPENAI, OpenAIOptions
+from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
 from vlmgym.policies.transformers import import_local_model
 from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.runs.files import check_own_file, write_own_json
@@ -34,7 +33,7 @@ from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
     from vlmgym.policies.local_model import LocalModel
-    from vlmgym.policies.openai_client import StreamTiming
+    from vlmgym.policies.openai.client import StreamTiming
 
 MOVES = 20
 """Exclusive upper bound on the number of random moves that lead to a state."""
@@ -55,12 +54,13 @@ Question = Callable[[], tuple[list[ImageArray], str]]
 class BenchModelConfig(GameOptions):
     """Options of `vlmgym bench-model`."""
 
-    base_url: str = OPENAI
-    """Base URL of the server, such as http://localhost:8000/v1."""
+    base_url: str | None = None
+    """URL of the server up to /v1, such as http://localhost:8000/v1. None means OPENAI_BASE_URL, or else OpenAI."""
     model: str = ""
     """Model name on the server."""
     api_key_env: str | None = None
-    """Environment variable with the API key. None means OPENAI_API_KEY for OpenAI, no key for other servers."""
+    """Environment variable with the API key.
+    None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
     extra_body: str = "{}"
     """Additional request fields, as a JSON object."""
     timeout: float = 600.0
@@ -312,7 +312,7 @@ def _measure_local(
 def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Question]) -> list[StreamTiming]:
     """Time the generation of one batch with transformers."""
     from vlmgym.policies.local_model import GenerationRequest
-    from vlmgym.policies.openai_client import StreamTiming
+    from vlmgym.policies.openai.client import StreamTiming
 
     requests = [GenerationRequest(*question()) for question in batch]
     tokens: list[float] = []

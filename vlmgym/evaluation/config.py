@@ -32,7 +32,8 @@ class EvalConfig(PlaySettings, GameOptions):
     """Play games with a policy, and write records, curves, videos and a report page."""
 
     policy: str | None = None
-    """random, random-legal, oracle, openai, vllm, transformers, replay, human, MODULE:FUNCTION or FILE.py:FUNCTION.
+    """random, random-legal, oracle, openai, vllm, transformers, replay, human, or MODULE:NAME or FILE.py:NAME of a
+    function or a ModelPolicy.
     None means random, or the function of a script. Each policy has its own options: --policy openai --help."""
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress
+from rich.text import Text
 
+from vlmgym.policies import ModelPolicy, Policy
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
 from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus
@@ -55,16 +57,27 @@ def call_in_order(
 
 
 class LiveProgress(ProgressWithStatus):
-    """Progress bar that counts turns, with episodes, mean scores, turns/s, tokens and errors so far."""
+    """Progress bar that counts played turns, with episodes, mean scores, turns/s, tokens and errors so far.
 
-    def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int) -> None:
+    A line below has the policy's `status`, such as retried requests.
+    """
+
+    def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int, policy: Policy) -> None:
         """Create the display for a total of `episodes` episodes of these games, with at most `turns` turns each."""
+        self._policy = policy
         super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns
         self._turns = self._tokens = self._errors = 0
         self._began = time.perf_counter()
-        self._bar = self.add_task("turns", total=episodes * turns)
+        self._total = episodes * turns
+        self._bar = self.add_task("turns", total=self._total)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bar and the lines below it."""
+        yield from super().get_renderables()
+        if isinstance(self._policy, ModelPolicy) and (status := self._policy.status):
+            yield Text(status, no_wrap=True, overflow="ellipsis")
 
     def loading(self, what: str | None) -> None:
         """Show what is being loaded before the first turn; None when done."""
@@ -80,12 +93,13 @@ class LiveProgress(ProgressWithStatus):
         self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
-        """Count a finished episode, and advance the bar by the turns that it did not use."""
+        """Count a finished episode, and leave the turns that it did not need out of the total."""
         if episode.score is not None:
             self._scores[episode.game.id].append(episode.score)
+            self._total -= self._max_turns - len(episode.turns)
         self._errors += episode.status == "error"
         self.facts = self._facts()
-        self.update(self._bar, advance=self._max_turns - len(episode.turns))
+        self.update(self._bar, total=self._total)
 
     def _facts(self) -> str:
         done = sum(map(len, self._scores.values()))

@@ -151,7 +151,8 @@ def play_run(
             f"concurrency is limited to {games.max_concurrency} by max_concurrency of the curriculum", soft_wrap=True
         )
     names = dict.fromkeys(game.id for game in all_games(games))
-    progress = LiveProgress(console, list(names), total_episodes(games, config) - finished, config.max_turns)
+    remaining = total_episodes(games, config) - finished
+    progress = LiveProgress(console, list(names), remaining, config.max_turns, policy)
     records = (episode.read() for episode in episodes)
     live_log = open_live_log(config.tensorboard, config.wandb, folder, records, console)
     with live_log, LineLog(folder.episodes) as log, progress:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
-from vlmgym.errors import UsageError, did_you_mean
-from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy
+from vlmgym.errors import UsageError, VlmgymError, did_you_mean
+from vlmgym.policies.base import ModelPolicy, Policy, PolicyOptions, Prompt, Reply, StatePolicy, describe_error
 from vlmgym.policies.baselines import random_response
-from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_function
+from vlmgym.policies.custom import CustomFunction, CustomOptions, CustomPolicy, load_object
 from vlmgym.sandbox.core.game import ImageArray
 
 POLICIES = {
@@ -16,14 +17,14 @@ POLICIES = {
     "oracle": "vlmgym.policies.baselines:OraclePolicy",
     "replay": "vlmgym.policies.replay:ReplayPolicy",
     "human": "vlmgym.policies.human:HumanPolicy",
-    "openai": "vlmgym.policies.openai:OpenAIPolicy",
+    "openai": "vlmgym.policies.openai.policy:OpenAIPolicy",
     "vllm": "vlmgym.policies.vllm:VLLMPolicy",
     "transformers": "vlmgym.policies.transformers:TransformersPolicy",
 }
 """Module and class of each built-in policy, by name. A new policy adds one line."""
 
-PolicySpec = str | CustomFunction | Policy
-"""A name in `POLICIES`, `MODULE:FUNCTION`, `path/to/file.py:FUNCTION`, a function, or a policy."""
+PolicySpec = str | CustomFunction | Policy | type[ModelPolicy]
+"""A name in `POLICIES`, `MODULE:NAME` or `path/to/file.py:NAME` of a function or policy, or such an object itself."""
 
 
 def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Policy:
@@ -34,12 +35,31 @@ def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Pol
     """
     if isinstance(choice, Policy):
         return choice
-    if callable(choice):
-        return CustomPolicy(choice, options=options)
+    if not isinstance(choice, str):
+        return _custom_policy(choice, None, options)
     if choice in POLICIES:
         return _class(choice)(options)
     _reject_unknown(choice)
-    return CustomPolicy(load_function(choice), choice, options)
+    return _custom_policy(load_object(choice), choice, options)
+
+
+def _custom_policy(source: Any, name: str | None, options: PolicyOptions | None) -> Policy:
+    """Make a policy from a user's function, subclass of `ModelPolicy` or instance of it."""
+    if isinstance(source, type) and issubclass(source, ModelPolicy):
+        try:
+            source = source()
+        except VlmgymError:
+            raise
+        except Exception as error:
+            raise UsageError(f"cannot create {name or source.__name__}: {describe_error(error)}") from error
+    if isinstance(source, ModelPolicy):
+        source.name = name or source.name
+        if isinstance(options, CustomOptions):
+            source.timeout = options.timeout
+        return source
+    if callable(source) and not isinstance(source, type):
+        return CustomPolicy(source, name, options)
+    raise UsageError(f"{name or source!r} is neither a function nor a ModelPolicy")
 
 
 def options_type(choice: PolicySpec) -> type[PolicyOptions]:
@@ -66,7 +86,7 @@ def _class(name: str) -> type[Policy]:
 def _reject_unknown(name: str) -> None:
     if ":" not in name:
         meant = did_you_mean(name, POLICIES)
-        raise UsageError(f"unknown policy {name!r}{meant}; choose {', '.join(POLICIES)} or MODULE:FUNCTION")
+        raise UsageError(f"unknown policy {name!r}{meant}; choose {', '.join(POLICIES)} or MODULE:NAME")
 
 
 __all__ = [

@@ -6,17 +6,24 @@ A `ModelPolicy` responds to images and a prompt; it runs in the main process and
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import re
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from vlmgym import checks
 from vlmgym.checks import as_int, check_int
-from vlmgym.errors import UsageError
+from vlmgym.errors import PolicyError, UsageError, VlmgymError, describe_exception
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PromptConfig, chat_messages
@@ -79,6 +86,35 @@ class Prompt(str):
     def __reduce__(self) -> tuple[Any, ...]:
         """Support copying and pickling."""
         return Prompt, (self.text, self.game, self.seed, self.turn, self.snapshot, self.images, self.conversation)
+
+
+FAILURE_REASONS = ("abort", "error")
+"""Finish reasons with which vLLM and OpenRouter report a failure."""
+MIN_SECRET = 8
+"""Minimum length of redacted secrets; shorter ones occur in ordinary text."""
+SECRET_VARIABLE = re.compile("(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE | re.ASCII)
+"""Names of environment variables that hold secrets."""
+LIBRARY = (str(Path(__file__).parent), checks.__file__, "<string>")
+"""Beginnings of the paths of files that can be in the traceback of an error in user code but are not the user's;
+`<string>` is the generated `__init__` of `Reply`."""
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Replace secrets in a text with `[redacted]`."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_SECRET:
+            text = text.replace(secret, "[redacted]")
+    return text
+
+
+def environment_secrets() -> list[str]:
+    """Return the values of environment variables that hold keys, tokens and passwords."""
+    return [value for name, value in os.environ.items() if SECRET_VARIABLE.search(name)]
+
+
+def describe_error(error: BaseException) -> str:
+    """Describe an error in user code in one line without secrets."""
+    return redact(describe_exception(error, LIBRARY), environment_secrets())
 
 
 def storable(text: str) -> str:
@@ -152,25 +188,25 @@ class PolicyOptions:
         return asdict(self)
 
 
-class Policy(ABC):
+class Policy:
     """Base class of all policies."""
 
-    name: str
+    name: str = "custom"
     """Name in records and messages."""
     Options: ClassVar[type[PolicyOptions]] = PolicyOptions
     """Type of the options; every field has a default."""
-    options: PolicyOptions
+    options: PolicyOptions = PolicyOptions()
     counts_tokens: ClassVar[bool] = False
     """True if replies include token counts, which prices and budgets require."""
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         self.options = self.Options() if options is None else options
 
-    def check(self, game: Game[Any, Any]) -> None:  # noqa: B027 - optional to override
+    def check(self, game: Game[Any, Any]) -> None:
         """Raise `UsageError` unless this policy can play a game."""
 
 
-class StatePolicy(Policy):
+class StatePolicy(Policy, ABC):
     """A policy that responds to the game state. Must be cheap to pickle, because it is sent to worker processes."""
 
     @abstractmethod
@@ -186,7 +222,7 @@ def identity(image: ImageArray) -> ImageArray:
 _begin_lock = threading.Lock()
 
 
-class ModelPolicy(Policy):
+class ModelPolicy(Policy, ABC):
     """A policy that responds to images and a prompt."""
 
     transform: Callable[[ImageArray], Any] | None = staticmethod(identity)
@@ -194,6 +230,8 @@ class ModelPolicy(Policy):
     None if the policy does not use images, in which case none are rendered."""
     max_concurrency: int | None = None
     """Maximum number of concurrent episodes; None for no limit."""
+    timeout: float | None = None
+    """Maximum seconds per reply; None for no limit."""
     _in_use = False
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
@@ -207,7 +245,8 @@ class ModelPolicy(Policy):
                 raise UsageError(f"policy {self.name} is already used by another run; create one policy object per run")
             self._in_use = True
         try:
-            await self.open()
+            with self._describing_errors():
+                await self.open()
         except BaseException:
             self._in_use = False
             raise
@@ -215,14 +254,29 @@ class ModelPolicy(Policy):
     async def end_run(self) -> None:
         """Close the policy, so that another run can use it."""
         try:
-            await self.close()
+            with self._describing_errors():
+                await self.close()
         finally:
             self._in_use = False
+
+    @contextmanager
+    def _describing_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except VlmgymError:
+            raise
+        except Exception as error:
+            raise PolicyError(f"{self.name} raised {describe_error(error)}") from error
 
     @property
     def loading(self) -> str | None:
         """Name of what `open` loads, shown in the progress bar; None if opening is instant."""
         return None
+
+    @property
+    def status(self) -> str:
+        """Problems so far, such as retried requests, shown in the progress bar; empty if there are none."""
+        return ""
 
     async def open(self) -> None:
         """Connect or load, in the event loop that will call `respond`. Called once per run.
@@ -234,6 +288,26 @@ class ModelPolicy(Policy):
 
     async def close(self) -> None:
         """Release what `open` acquired. Called if `open` succeeded, even after errors."""
+
+    async def reply(self, images: list[Any], prompt: Prompt) -> Reply:
+        """Call `respond`, and check its result, because it may be a user's.
+
+        Raises:
+            InfrastructureError: See `respond`.
+            PolicyError: See `respond`; also if it timed out, raised another error, or did not return a response.
+        """
+        start = time.monotonic()
+        with self._describing_errors():
+            response: Any = self.respond(images, prompt)
+            try:
+                response = await (response if self.timeout is None else asyncio.wait_for(response, self.timeout))
+            except asyncio.TimeoutError:
+                if self.timeout is None or time.monotonic() < start + self.timeout:
+                    raise
+                raise PolicyError(f"{self.name} timed out after {self.timeout:g} s") from None
+        if not isinstance(response, str | Reply):
+            raise PolicyError(f"{self.name} must return a string or a Reply, got {type(response).__name__}")
+        return response if isinstance(response, Reply) else Reply(response)
 
     @abstractmethod
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:

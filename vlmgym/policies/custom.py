@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlmgym import checks
 from vlmgym.checks import check_timeout
-from vlmgym.errors import PolicyError, UsageError, describe_exception
-from vlmgym.policies import base, daemon_thread
-from vlmgym.policies.base import PolicyOptions, Prompt, Reply
+from vlmgym.errors import PolicyError, UsageError
+from vlmgym.policies.base import PolicyOptions, Prompt, Reply, describe_error
 from vlmgym.policies.batching import BatchPolicy
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
@@ -68,7 +66,7 @@ class CustomPolicy(BatchPolicy):
         try:
             returned = call.result()
         except Exception as error:
-            raise PolicyError(f"{self.name} raised {describe_exception(error, _OWN_FILES)}") from error
+            raise PolicyError(f"{self.name} raised {describe_error(error)}") from error
         latency = time.perf_counter() - start
         return [
             reply if reply.latency is not None else replace(reply, latency=latency)
@@ -87,13 +85,8 @@ class CustomPolicy(BatchPolicy):
         return [response if isinstance(response, Reply) else Reply(response) for response in returned]
 
 
-_OWN_FILES = (__file__, daemon_thread.__file__, base.__file__, checks.__file__, "<string>")
-"""Files of vlmgym that can be in the traceback of an error in user code; `<string>` is the generated `__init__` of
-`Reply`."""
-
-
-def load_function(spec: str) -> CustomFunction:
-    """Load a function from `MODULE:FUNCTION` or `path/to/file.py:FUNCTION`.
+def load_object(spec: str) -> Any:
+    """Load a function or a policy from `MODULE:NAME` or `path/to/file.py:NAME`.
 
     Modules are also found in the current folder. A file can import modules in its own folder.
     """
@@ -103,12 +96,11 @@ def load_function(spec: str) -> CustomFunction:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included
-        raise UsageError(f"cannot load {source!r}: {describe_exception(error, _OWN_FILES)}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        raise UsageError(f"{source!r} has no function {attribute!r}")
-    custom_function: CustomFunction = function
-    return custom_function
+        raise UsageError(f"cannot load {source!r}: {describe_error(error)}") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise UsageError(f"{source!r} has no function or policy {attribute!r}") from None
 
 
 def _load_module(name: str) -> Any:

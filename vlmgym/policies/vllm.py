@@ -14,8 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install, truncate
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.chat_api import FAILURE_REASONS
+from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply
 from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray

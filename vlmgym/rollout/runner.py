@@ -267,7 +267,7 @@ class _Runner:
             messages = state.observation.messages
             prompt = Prompt(messages[-1].text, config.game, snapshot.seed, snapshot.turn, snapshot, images, messages)
             began = time.perf_counter()
-            reply = await self.policy.respond(images, prompt)
+            reply = await self.policy.reply(images, prompt)
             if reply.latency is None:
                 reply = replace(reply, latency=time.perf_counter() - began)
             self.consecutive_errors = 0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError
-from vlmgym.policies.chat_api import Detail, ImageFormat
 from vlmgym.policies.sampling import SamplingOptions
 
+ImageFormat = Literal["png", "jpeg"]
+Detail = Literal["auto", "low", "high"]
+
 OPENAI = "https://api.openai.com/v1"
+URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""Environment variables with the server and the key, as in the package `openai`."""
 RESERVED_FIELDS = frozenset(
     {"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"}
 )
@@ -33,12 +38,13 @@ class OpenAIOptions(SamplingOptions):
 
     operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
 
-    base_url: str = OPENAI
-    """URL of the server up to /v1, such as http://localhost:8000/v1."""
+    base_url: str | None = None
+    """URL of the server up to /v1, such as http://localhost:8000/v1. None means OPENAI_BASE_URL, or else OpenAI."""
     model: str = ""
     """Name of the model on the server. Required, because the record must say which model played."""
     api_key_env: str | None = None
-    """Environment variable with the API key. None means OPENAI_API_KEY for OpenAI, no key for other servers."""
+    """Environment variable with the API key.
+    None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
     image_format: ImageFormat = "png"
     """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
     detail: Detail = "auto"
@@ -51,8 +57,8 @@ class OpenAIOptions(SamplingOptions):
     timeout: float = 600.0
     """Maximum seconds per request."""
     retries: int = 5
-    """Maximum retries after a timeout, a connection error, an invalid body, HTTP 408, 429 or 5xx.
-    Waits grow exponentially, with jitter, and are never shorter than Retry-After.
+    """Maximum retries after a timeout, a connection error, an invalid or empty reply, HTTP 408, 409, 424, 425, 429 and
+    5xx. Waits grow exponentially, with jitter, and are never shorter than Retry-After.
     If all retries fail, the episode ends as an error and gets no score."""
 
     def __post_init__(self) -> None:
@@ -78,11 +84,15 @@ class OpenAIOptions(SamplingOptions):
     @cached_property
     def url(self) -> SplitResult:
         """Parsed `base_url`."""
-        return urlsplit(self.base_url)
+        return urlsplit(self._full_url)
+
+    @property
+    def _full_url(self) -> str:
+        return self.base_url if self.base_url is not None else os.environ.get(URL_VARIABLE) or OPENAI
 
     @property
     def address(self) -> str:
-        """`base_url` without user and password."""
+        """URL of the server without user and password."""
         return self.url._replace(netloc=self.url.netloc.rpartition("@")[2]).geturl()
 
     @property
@@ -99,6 +109,11 @@ class OpenAIOptions(SamplingOptions):
         """True for OpenAI's own servers, including regional ones (eu.api.openai.com)."""
         own = urlsplit(OPENAI)
         return self.url.scheme == own.scheme and f".{self.url.hostname}".endswith(f".{own.hostname}")
+
+    @property
+    def default_key(self) -> bool:
+        """True if OPENAI_API_KEY is meant for this server: OpenAI's own, or the one in OPENAI_BASE_URL."""
+        return self.at_openai or (self.base_url is None and bool(os.environ.get(URL_VARIABLE)))
 
     @cached_property
     def extra_fields(self) -> dict[str, Any]:
@@ -120,11 +135,12 @@ class OpenAIOptions(SamplingOptions):
             valid = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
         except ValueError:
             valid = False
-        if not valid or not self.base_url.isprintable() or " " in self.base_url:
+        name = URL_VARIABLE if self.base_url is None else "base_url"
+        if not valid or not self._full_url.isprintable() or " " in self._full_url:
             # The value is not shown because it may contain a password.
-            raise UsageError("base_url must be a URL such as http://localhost:8000/v1")
+            raise UsageError(f"{name} must be a URL such as http://localhost:8000/v1")
         if url.query or url.fragment:
-            raise UsageError("base_url must not contain ? or #")
+            raise UsageError(f"{name} must not contain ? or #")
 
 
 def _is_unicode(text: str) -> bool:

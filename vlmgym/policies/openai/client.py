@@ -1,0 +1,584 @@
+"""Client for an OpenAI-compatible server: connections, retries, limits, and the bodies of responses.
+
+Requires the extra `openai`, so it is imported lazily.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import math
+import os
+import random
+import ssl
+import time
+import zlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import certifi
+from yarl import URL
+
+from vlmgym import __version__
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, one_line, truncate
+from vlmgym.policies.base import FAILURE_REASONS, Reply
+from vlmgym.policies.openai.options import OpenAIOptions
+
+MAX_BODY = 16 * 2**20
+"""Maximum bytes of a response body, decompressed, so that an endless body does not exhaust memory."""
+MAX_WAIT = 300.0
+"""Maximum wait in seconds that a server can request with Retry-After."""
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
+"""Maximum seconds of the random wait before a retry: `FIRST_BACKOFF` before the first retry, doubled for each further
+one, but never more than `MAX_BACKOFF`. Retry-After can prolong a wait."""
+FIRST_CONNECT, CONNECT = 3.0, 30.0
+"""Maximum seconds to connect, before and after the server has answered for the first time."""
+FIRST_ANSWER = 2.0
+"""Maximum seconds that other requests wait for the answer to the first one."""
+RETRIED = frozenset({408, 409, 424, 425, 429})
+"""Client errors that may be temporary, as are all server errors."""
+MAX_TEXT = 1_000_000
+"""Maximum characters of a response, several times more than current models generate."""
+TRUNCATED = f"truncated to {MAX_TEXT:,} characters"
+"""Finish reason of responses longer than `MAX_TEXT`."""
+MAX_MESSAGE = 300
+"""Maximum characters of a server's error message."""
+MAX_REASON = 60
+"""Maximum characters of a finish reason."""
+MAX_MODEL = 200
+"""Maximum characters of a model name."""
+
+
+class _Retryable(Exception):
+    """A request failed in a way that may be temporary."""
+
+    def __init__(self, message: str, overloaded: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.overloaded, self.retry_after = overloaded, retry_after
+
+
+class _Rejected(InfrastructureError):
+    """The server rejected a request, with a reason that may be its role `system`."""
+
+
+class InvalidCompletion(_Retryable):
+    """The response body is not a valid chat completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTiming:
+    """Timing and token counts of one streamed response.
+
+    Attributes:
+        sent: Time when the request was sent, by `time.perf_counter` in seconds.
+        first: Time when the first text or reasoning arrived; `ended` if there was none.
+        ended: Time when the stream ended.
+        prompt_tokens: Number of tokens of the prompt, including images.
+        completion_tokens: Number of tokens of the response.
+    """
+
+    sent: float
+    first: float
+    ended: float
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class OpenAIClient:
+    """Sends requests to one server with limited concurrency and retries, in a single event loop."""
+
+    def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
+        """Check the URL and the proxy; `redact` removes secrets from a string."""
+        self._options, self._redact = options, redact
+        try:
+            self._url = URL(f"{options.address.rstrip('/')}/chat/completions")
+        except ValueError as error:
+            raise UsageError(f"base_url is not a valid URL: {error}") from None
+        self._proxy = _proxy(self._url)
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"vlmgym/{__version__}",
+        }
+        if options.login is not None:
+            self._headers["Authorization"] = f"Basic {options.login}"
+        elif key is not None:
+            self._headers["Authorization"] = f"Bearer {key}"
+        if options.at_openai:
+            for header, variable in (("Organization", "OPENAI_ORG_ID"), ("Project", "OPENAI_PROJECT_ID")):
+                if value := os.environ.get(variable):
+                    self._headers[f"OpenAI-{header}"] = value
+        self._reset()
+
+    def _reset(self) -> None:
+        self.limit = RequestLimit(self._options.max_requests)
+        self._reached = self._succeeded = self._without_system = False
+        self._gate: asyncio.Event | None = None
+        self._retries, self._last_error = 0, ""
+
+    async def open(self) -> None:
+        """Create the connection pool; connections are opened on demand."""
+        self._reset()
+        # Certificates of the system and, for systems without any, those of certifi.
+        context = ssl.create_default_context()
+        context.load_verify_locations(certifi.where())
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=context), auto_decompress=False, headers=self._headers
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    @property
+    def status(self) -> str:
+        """Number of retries and the last error, and whether the rules are part of the first user message."""
+        count = f"{self._retries:,} {'retry' if self._retries == 1 else 'retries'}"
+        status = [f"{count}, last error: {self._last_error}"] if self._retries else []
+        if self._without_system:
+            status.append("the server rejects system messages, so the rules are in the first user message")
+        return "; ".join(status)
+
+    async def complete(self, body: Mapping[str, Any]) -> Reply:
+        """Send a chat completion request and return the model's response.
+
+        The first request is sent alone, so that a wrong address, key or model costs one request. If the server rejects
+        a request with a system message, and accepts it with the same text at the start of the first user message, it
+        gets all requests in this form.
+
+        Raises:
+            InfrastructureError: The server rejected the request, or all retries failed.
+            PolicyError: The server cannot be reached, the key is rejected, or the URL or the model is wrong.
+        """
+        if self._gate is None:
+            self._gate = asyncio.Event()
+            try:
+                reply = await self._complete(body)
+            except InfrastructureError:  # after a PolicyError, the others are cancelled
+                self._gate.set()
+                raise
+            self._gate.set()
+            return reply
+        if not self._gate.is_set():
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._gate.wait(), FIRST_ANSWER)
+        return await self._complete(body)
+
+    async def _complete(self, body: Mapping[str, Any]) -> Reply:
+        has_system = body["messages"][0]["role"] == "system"
+        if has_system and self._without_system:
+            return await self._send(_without_system(body))
+        try:
+            return await self._send(body)
+        except InfrastructureError as error:
+            if self._succeeded or not has_system or not (isinstance(error, _Rejected) or "role" in str(error)):
+                raise
+            with suppress(InfrastructureError):
+                reply = await self._send(_without_system(body))
+                self._without_system = True
+                return reply
+            raise
+
+    async def _send(self, body: Mapping[str, Any]) -> Reply:
+        """Send a request until the server responds, or all retries have failed."""
+        data, attempts = json.dumps(body).encode(), self._options.retries + 1
+        for attempt in range(attempts):
+            try:
+                return replace(await self._request(data), requests=attempt + 1)
+            except _Retryable as error:
+                if attempt + 1 == attempts:
+                    count = f" after {attempts} requests, last error" if attempts > 1 else ""
+                    raise InfrastructureError(f"no response{count}: {error}") from None
+                self._retries, self._last_error = self._retries + 1, str(error)
+                backoff = random.uniform(0, min(FIRST_BACKOFF * 2**attempt, MAX_BACKOFF))
+                wait = max(backoff, error.retry_after or 0.0)
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable")
+
+    async def _request(self, data: bytes) -> Reply:
+        async with self.limit.slot() as round_number:
+            sent = time.perf_counter()
+            try:
+                async with self._post(data) as response:
+                    reply = read_completion(await _read(response), self._redact)
+            except _Retryable as error:
+                if error.overloaded:
+                    self.limit.on_rejected(round_number)
+                if error.retry_after is not None:
+                    self.limit.pause(error.retry_after)
+                raise
+            self._succeeded = True
+            self.limit.on_success()
+        return replace(reply, latency=time.perf_counter() - sent)
+
+    async def stream(self, body: Mapping[str, Any]) -> StreamTiming:
+        """Stream one response and return its timing. Not retried.
+
+        Raises:
+            InfrastructureError: The request failed or was rejected.
+            PolicyError: See `complete`.
+        """
+        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        sent, first, answered = time.perf_counter(), None, False
+        usage: dict[str, Any] = {}
+        try:
+            async with self._post(json.dumps(streamed).encode()) as response:
+                async for chunk in _events(response, self._redact):
+                    choices = _list(chunk.get("choices"))
+                    answered = answered or bool(choices)
+                    if first is None and any(map(_has_text, choices)):
+                        first = time.perf_counter()
+                    usage = _dict(chunk.get("usage")) or usage
+        except _Retryable as error:
+            raise InfrastructureError(f"no response: {error}") from None
+        ended = time.perf_counter()
+        if not answered:
+            raise InfrastructureError("no response: the streamed response has no choices")
+        prompt_tokens, completion_tokens = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+        if prompt_tokens is None or completion_tokens is None:
+            raise InfrastructureError("the server does not report token counts of streamed responses")
+        return StreamTiming(sent, first or ended, ended, prompt_tokens, completion_tokens)
+
+    @asynccontextmanager
+    async def _post(self, data: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and yield the response if its status is a success."""
+        connect = CONNECT if self._reached else FIRST_CONNECT
+        timeout = aiohttp.ClientTimeout(total=self._options.timeout, connect=connect)
+        try:
+            async with self._session.post(
+                self._url, data=data, proxy=self._proxy, timeout=timeout, allow_redirects=False
+            ) as response:
+                self._reached = True
+                if response.status >= 300:
+                    raise self._status_error(response.status, response.headers, await _read(response))
+                yield response
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
+            reason = self._describe(error)
+            if self._reached:
+                raise _Retryable(f"connection failed ({reason})") from None
+            raise PolicyError(
+                f"cannot reach {self._options.address} ({reason}); check --base-url, and that the server is running"
+            ) from None
+        except asyncio.TimeoutError:
+            raise _Retryable(f"timed out after {self._options.timeout:g} s{self._through}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Retryable(f"connection failed ({self._describe(error)})") from None
+
+    @property
+    def _through(self) -> str:
+        """Name of the proxy, if there is one."""
+        return "" if self._proxy is None else f" through the proxy {self._proxy.with_user(None)}"
+
+    def _describe(self, error: BaseException) -> str:
+        """Describe the cause of a connection error, and name the proxy."""
+        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        text = f"{type(cause).__name__}: {cause}".removesuffix(": ")
+        return _printable(self._redact(text), MAX_MESSAGE) + self._through
+
+    def _status_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
+        """Return the exception for the HTTP status of a failed request."""
+        reason = f"HTTP {status}{self._through}: {error_message(_parse(body), self._redact)}"
+        if status in RETRIED or status >= 500:
+            return _Retryable(reason, overloaded=status in (429, 503), retry_after=retry_after(headers))
+        if status == 401:
+            how = "name the environment variable with the right key with --api-key-env"
+            return PolicyError(f"the server rejects the API key ({reason}); {how}")
+        # After the first success, a 404 or a redirect may be temporary: a router may have lost a model for a while.
+        wrong = InfrastructureError if self._succeeded else PolicyError
+        if status == 404:
+            return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
+        if status < 400:
+            where = _printable(self._redact(headers.get("Location", "an unknown address")), MAX_MESSAGE)
+            return wrong(f"the server redirects to {where} (HTTP {status}); pass the new URL as --base-url")
+        rejected = f"the server rejected the request ({reason})"
+        if self._options.max_tokens is not None and "max_completion_tokens" in reason:
+            field = json.dumps({"max_completion_tokens": self._options.max_tokens})
+            return wrong(f"{rejected}; replace --max-tokens by --extra-body '{field}'")
+        return _Rejected(rejected)
+
+
+class RequestLimit:
+    """Limits the concurrent requests of one event loop.
+
+    The limit follows TCP congestion control (additive increase, multiplicative decrease; RFC 5681): it grows by one
+    per `width` successful requests, and a rejection halves it. Rejections of requests that began before the last
+    halving are ignored, so 64 simultaneous rejections halve it once.
+    """
+
+    def __init__(self, max_requests: int) -> None:
+        """Start at the maximum, which must be at least 1."""
+        self.max_requests = max_requests
+        self.in_flight = 0
+        self._width = float(max_requests)
+        self._round = 0
+        self._waiting: deque[asyncio.Future[int]] = deque()
+        self._pause: asyncio.TimerHandle | None = None
+
+    @property
+    def width(self) -> int:
+        """Current limit, 1 to `max_requests`."""
+        return int(self._width)
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[int]:
+        """Hold a slot, first come, first served; yields the round for `on_rejected`: the number of halvings so far."""
+        admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append(admitted)
+        self._admit()
+        try:
+            round_number = await admitted
+        except asyncio.CancelledError:
+            if not admitted.cancelled():
+                self._release()  # admitted while being cancelled
+            raise
+        try:
+            yield round_number
+        finally:
+            self._release()
+
+    def on_success(self) -> None:
+        """Raise the limit."""
+        self._width = min(self.max_requests, self._width + 1 / self._width)
+        self._admit()
+
+    def on_rejected(self, round_number: int) -> None:
+        """Halve the limit, once for all requests that began in the same round."""
+        if round_number == self._round:
+            self._round += 1
+            self._width = max(1.0, self._width / 2)
+
+    def pause(self, seconds: float) -> None:
+        """Hold back new requests for some seconds; overlapping pauses last until the latest end."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if self._pause is not None:
+            if self._pause.when() >= until:
+                return
+            self._pause.cancel()
+        self._pause = loop.call_at(until, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._admit()
+
+    def _release(self) -> None:
+        self.in_flight -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._pause is None and self.in_flight < self.width:
+            admitted = self._waiting.popleft()
+            if not admitted.done():  # else cancelled
+                self.in_flight += 1
+                admitted.set_result(self._round)
+
+
+def _proxy(url: URL) -> URL | None:
+    """Return the proxy of a URL, as the environment says; this machine is never reached through a proxy."""
+    host = (url.host or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost") or proxy_bypass(f"{host}:{url.port}"):
+        return None
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_loopback or address.is_unspecified:
+            return None
+    proxies = getproxies()
+    if not (text := proxies.get(url.scheme) or proxies.get("all")):
+        return None
+    with suppress(ValueError):
+        proxy = URL(text if "://" in text else f"http://{text}")
+        if proxy.scheme in ("http", "https") and proxy.host:
+            return proxy
+    # The value is not shown because it may contain a password.
+    raise UsageError("HTTP_PROXY, HTTPS_PROXY and ALL_PROXY must be URLs of HTTP proxies, such as http://proxy:3128")
+
+
+def _without_system(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Move the text of the system message to the start of the text of the first user message."""
+    system, user, *others = body["messages"]
+    content = user["content"]
+    if isinstance(content, str):
+        content = f"{system['content']}\n\n{content}"
+    else:
+        *images, text = content
+        content = [*images, {**text, "text": f"{system['content']}\n\n{text['text']}"}]
+    return {**body, "messages": [{**user, "content": content}, *others]}
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return Retry-After (RFC 9110, 10.2.3) as 0 to `MAX_WAIT` seconds; None if it is missing or invalid."""
+    value = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        seconds = (date.replace(tzinfo=date.tzinfo or timezone.utc) - datetime.now(timezone.utc)).total_seconds()
+    return None if math.isnan(seconds) else min(max(0.0, seconds), MAX_WAIT)
+
+
+# Bodies --------------------------------------------------------------------------------------------------------------
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the body of a response, decompressed, because some servers compress bodies without being asked to."""
+    encoding = response.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise InvalidCompletion(f"the body is compressed with {_printable(encoding, MAX_REASON)}")
+    decoder = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib
+    size = 0
+    async for chunk in response.content.iter_any():
+        if decoder is not None:
+            try:
+                chunk = decoder.decompress(chunk, MAX_BODY + 1 - size)
+            except zlib.error as error:
+                raise InvalidCompletion(f"the body cannot be decompressed: {error}") from None
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise InvalidCompletion(f"the body exceeds {MAX_BODY:,} bytes")
+        yield chunk
+    if decoder is not None and size and not decoder.eof:
+        raise InvalidCompletion("the compressed body is incomplete")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    return b"".join([chunk async for chunk in _chunks(response)])
+
+
+async def _events(response: aiohttp.ClientResponse, redact: Callable[[str], str]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the chunks of a streamed completion, which are server-sent events."""
+    rest = b""
+    async for part in _chunks(response):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            field, _, value = line.partition(b":")
+            if field != b"data" or value.strip() == b"[DONE]":
+                continue
+            chunk = _parse(value)
+            if not isinstance(chunk, dict) or chunk.get("error"):
+                raise InvalidCompletion(f"the response is an error: {error_message(chunk, redact)}")
+            yield chunk
+
+
+def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
+    """Read the reply from the body of a chat completion.
+
+    Refusals count as responses, and so does missing text if the model generated tokens (hidden reasoning). Response and
+    reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
+    `redact` removes secrets from a string.
+
+    Raises:
+        InvalidCompletion: The body is not a completion, is empty, or reports an error.
+    """
+    data = _parse(body)
+    choices = _list(_dict(data).get("choices"))
+    if not choices or data.get("error"):
+        raise InvalidCompletion(f"the response is not a completion: {error_message(data, redact)}")
+    choice = _dict(choices[0])
+    finish_reason = _text(choice, "finish_reason")
+    if choice.get("error") or finish_reason in FAILURE_REASONS:
+        reason = error_message(choice.get("error") or f"finish_reason is {finish_reason}", redact)
+        raise InvalidCompletion(f"generation failed: {reason}")
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise InvalidCompletion("the response has no message")
+    (content, thinking), refusal = _content(message), _text(message, "refusal")
+    text = redact(content or refusal or "")
+    thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
+    counts = _dict(data.get("usage"))
+    completion_tokens = _count(counts.get("completion_tokens"))
+    if not (text or thought or completion_tokens):
+        raise InvalidCompletion("the response is empty: it has neither text nor tokens")
+    if len(text) > MAX_TEXT:
+        text, finish_reason = text[:MAX_TEXT], TRUNCATED
+    return Reply(
+        text,
+        prompt_tokens=_count(counts.get("prompt_tokens")),
+        completion_tokens=completion_tokens,
+        finish_reason=None if finish_reason is None else _printable(redact(finish_reason), MAX_REASON),
+        reasoning=None if thought is None else truncate(redact(thought), MAX_TEXT),
+        model=_printable(redact(model), MAX_MODEL) or None if isinstance(model := data.get("model"), str) else None,
+    )
+
+
+def error_message(data: Any, redact: Callable[[str], str]) -> str:
+    """Extract the error message from a parsed body, as one printable line without secrets."""
+    for name in ("error", "message", "detail"):
+        data = _dict(data).get(name) or data
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return _printable(redact(text), MAX_MESSAGE) or "no message"
+
+
+def _printable(text: str, max_length: int) -> str:
+    """Format text as one printable line of at most `max_length` characters."""
+    return truncate(one_line(text[: 10 * max_length]), max_length)
+
+
+def _parse(body: bytes) -> Any:
+    """Parse JSON; return other bodies as text."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode(errors="replace")
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidCompletion(f"{name} of the response is not a string")
+    return value
+
+
+def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the response and reasoning in a message, whose content is a string or a list of parts."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or not parts:
+        return _text(message, "content"), None
+    response, thinking = "", ""
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "thinking":
+            inner = part.get("thinking")  # Mistral sends a list of parts, others a string
+            thinking += "".join(map(_part_text, inner)) if isinstance(inner, list) else _text(part, "thinking") or ""
+        else:
+            response += _part_text(part)
+    return response, thinking or None
+
+
+def _part_text(part: Any) -> str:
+    """Return the text of a content part; empty for references."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "reference":
+        return ""
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise InvalidCompletion("the response has a content part that is neither text nor thinking")
+    text: str = part["text"]
+    return text
+
+
+def _count(value: Any) -> int | None:
+    """Return a token count, or None if it is missing or invalid."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
+def _has_text(choice: Any) -> bool:
+    """Return True if a streamed choice has text or reasoning; servers name the reasoning in one of two ways."""
+    delta = _dict(_dict(choice).get("delta"))
+    return any(delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
