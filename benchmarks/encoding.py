@@ -30,8 +30,8 @@ from rich.table import Table
 from zlib_ng import zlib_ng
 
 from benchmarks.scripts import repeat
+from vlmgym.cli.bench import Rates, Trial, measure
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Trial, measure
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png

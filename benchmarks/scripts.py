@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.cli.timing import Script, Trial, legal_action
+from vlmgym.cli.bench import Script, Trial, legal_action
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector import make_vec

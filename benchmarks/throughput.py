@@ -43,8 +43,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.scripts import copying, spread_states, uniform_script
+from vlmgym.cli.bench import Rates, Script, legal_script, measure, opened, play
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.cli.timing import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from vlmgym.cli import bench as bench_module
-from vlmgym.cli.bench import TIE_RATIO, BenchConfig, bench, recommend
+from vlmgym.cli.bench import TIE_RATIO, BenchConfig, Rates, bench, legal_script, opened, recommend
 from vlmgym.cli.main import main
-from vlmgym.cli.timing import Rates, legal_script, opened
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import make_game

@@ -1,21 +1,36 @@
-"""Canvas, board geometry, and boards painted from cached sprites."""
+"""Drawing: canvas, boards from cached sprites, degraded images and image files."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import io
+import os
+import subprocess
+import sys
 from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from PIL import Image
 
 from vlmgym import game_ids, make_game
+from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.drawing import board as board_module
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.degrade import degrade
+from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 
+ROOT = Path(__file__).parent.parent
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
 
 
@@ -111,3 +126,155 @@ def test_images_do_not_depend_on_the_sprite_cache(monkeypatch: pytest.MonkeyPatc
         used.paint(cells, variation_seed)
     np.testing.assert_array_equal(used.paint(cells, 3), painter_of(**overrides).paint(cells, 3))
     assert len(used._sprites) == 5
+
+
+# Degradation --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class How:
+    blur: float = 0.0
+    noise: float = 0.0
+    contrast: float = 1.0
+    clutter: int = 0
+    scale: float = 1.0
+    crop: float = 0.0
+
+
+ALL = How(blur=1.0, noise=0.1, contrast=0.7, clutter=5, scale=0.7, crop=0.1)
+
+
+def noise_image(height: int = 60, width: int = 80, seed: int = 0) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def flat(value: int, height: int = 60, width: int = 80) -> NDArray[np.uint8]:
+    return np.full((height, width, 3), value, np.uint8)
+
+
+hows = st.builds(
+    How,
+    blur=st.floats(0, 5),
+    noise=st.floats(0, 0.5),
+    contrast=st.floats(0.1, 2),
+    clutter=st.integers(0, 20),
+    scale=st.floats(0.1, 1),
+    crop=st.floats(0, 0.5),
+)
+
+
+@given(hows, st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_the_shape_is_kept_and_the_original_unchanged(how: How, height: int, width: int, seed: int) -> None:
+    image = noise_image(height, width)
+    before = image.copy()
+    shown = degrade(image, how, seed)
+    assert shown.shape == image.shape
+    assert shown.dtype == np.uint8
+    assert np.array_equal(image, before)
+    assert np.array_equal(shown, degrade(image, how, seed))
+
+
+def test_noise_differs_by_seed_and_index() -> None:
+    for how in (How(noise=0.1), How(clutter=3)):
+        shown = {degrade(flat(128), how, seed, index).tobytes() for seed in range(3) for index in range(2)}
+        assert len(shown) == 6
+
+
+GOLDEN = {
+    "blur": "37c9f18cc61540e9",
+    "noise": "0c6da7d5e38f475a",
+    "contrast": "55d3d4182b0bd620",
+    "clutter": "f65f4db7409f3916",
+    "scale": "a1c82503c0a534cf",
+    "crop": "06d02c9f5713eb3c",
+    "all": "9268d3c36cf788d2",
+}
+"""First 16 hex digits of the SHA-256 of a degraded image, by degradation."""
+
+
+def digest(name: str) -> str:
+    how = ALL if name == "all" else replace(How(), **{name: getattr(ALL, name)})
+    return hashlib.sha256(degrade(noise_image(), how, 7, 1).tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("disabled", ["", "AVX2", "SSSE3,SSE4.1,SSE4.2,AVX,FP16,AVX2"])
+def test_golden_pixels_on_any_processor(disabled: str) -> None:
+    code = "from tests.test_drawing import *; print({name: digest(name) for name in GOLDEN})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "OPENCV_CPU_DISABLE": disabled},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ast.literal_eval(done.stdout) == GOLDEN
+
+
+def test_a_state_has_one_image_before_and_after_the_answer() -> None:
+    game = make_game("vqa", 5, size=200)
+    state = game.start(np.random.default_rng(0))
+    (image,) = game.draw(state)
+    assert np.array_equal(image, make_game("vqa", 5, size=200).draw(game.from_json(game.to_json(state)))[0])
+    assert np.array_equal(image, game.draw(game.on_invalid(state, np.random.default_rng(0)).state)[0])
+    other = game.start(np.random.default_rng(1))
+    assert not np.array_equal(image, game.draw(other)[0])
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+
+def decoded(file: bytes) -> NDArray[np.uint8]:
+    with Image.open(io.BytesIO(file)) as image:
+        image.load()
+        assert image.mode == "RGB"
+        return np.asarray(image)
+
+
+image_sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3))
+
+
+@given(arrays(np.uint8, image_sizes))
+def test_png_of_any_size_and_view_keeps_every_pixel(image):
+    for view in (image, image[::-1, ::2]):
+        np.testing.assert_array_equal(decoded(encode_png(view)), view)
+        assert decoded(encode_jpeg(view)).shape == view.shape
+
+
+@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
+@pytest.mark.parametrize("perception", [3, 5])
+def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
+    game = make_game(name, perception, size=320)
+    image = game.draw(game.start(np.random.default_rng(0)))
+    file = encode_png(image)
+    np.testing.assert_array_equal(decoded(file), image)
+    assert len(file) < image.nbytes * (0.1 if perception == 3 else 1.0)
+
+
+def test_jpeg_is_close_and_closer_at_a_higher_quality():
+    game = make_game("shisensho", size=320)
+    image = game.draw(game.start(np.random.default_rng(0)))
+    errors = [np.abs(decoded(encode_jpeg(image, q)).astype(int) - image).mean() for q in (30, 60, 95)]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 2
+
+
+@pytest.mark.parametrize("encode", [encode_png, encode_jpeg])
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((0, 4, 3), np.uint8),
+    ],
+)
+def test_other_arrays_are_rejected(encode, image):
+    with pytest.raises(UsageError, match=r"uint8 of shape \(height, width, 3\)"):
+        encode(image)
+
+
+def test_quality_out_of_range_is_rejected():
+    with pytest.raises(UsageError, match="between 1 and 95, got 96"):
+        encode_jpeg(np.zeros((4, 4, 3), np.uint8), 96)

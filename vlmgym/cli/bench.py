@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import tyro
+from gymnasium.vector import VectorEnv
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from vlmgym.cli.timing import Rates, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.core.episode import Snapshot
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import check_memory, frame_bytes
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.options import GameOptions
@@ -26,6 +33,10 @@ ACTIONS = 10_000
 MIN_STEPS = 16
 """Minimum number of steps in a script."""
 
+K = TypeVar("K")
+
+Trial = Callable[[float], float]
+"""Function that runs for about the given number of seconds and returns a rate in units per second."""
 Layout = tuple[int, int]
 """Number of workers, number of environments."""
 
@@ -70,19 +81,19 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
     """Measure layouts, print a table and a recommendation, and return the recommendation."""
     console = console or Console()
     rates = measure_layouts(config)
-    found = recommend(rates)
+    choice = recommend(rates)
     best = max(measured.median for measured in rates.values())
     table = Table("workers", "environments", "steps/s: median (slowest to fastest)", "of the best", title=config.game)
     for (workers, envs), measured in rates.items():
         row = (str(workers), str(envs), str(measured), f"{measured.median / best:.0%}")
-        table.add_row(*row, style="bold" if (workers, envs) == (found.num_workers, found.num_envs) else None)
+        table.add_row(*row, style="bold" if (workers, envs) == (choice.num_workers, choice.num_envs) else None)
     console.print(table)
     console.print(
-        f"Recommended: make_vec({config.game!r}, num_envs={found.num_envs}, num_workers={found.num_workers}, "
-        f"copy=False), {found.reason}. Leave one core free for other work, such as a model's preprocessing.",
+        f"Recommended: make_vec({config.game!r}, num_envs={choice.num_envs}, num_workers={choice.num_workers}, "
+        f"copy=False), {choice.reason}. Leave one core free for other work, such as a model's preprocessing.",
         highlight=False,
     )
-    return found
+    return choice
 
 
 def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
@@ -97,9 +108,9 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
         envs: legal_script(game, envs, max(MIN_STEPS, ACTIONS // envs)) for envs in {envs for _, envs in layouts}
     }
     runners = {(workers, envs): partial(make_vec, game, envs, workers, copy=False) for workers, envs in layouts}
-    with opened(runners) as made:
-        turns = {layout: play(env, scripts[env.num_envs]) for layout, env in made.items()}
-        return measure(turns, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
+    with opened(runners) as environments:
+        trials = {layout: play(env, scripts[env.num_envs]) for layout, env in environments.items()}
+        return measure(trials, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
 
 
 def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
@@ -119,3 +130,116 @@ def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
 
 def _worker_numbers(cores: int) -> list[int]:
     return sorted({0, cores} | {1 << power for power in range(cores.bit_length()) if 1 << power <= cores})
+
+
+# Timing: candidates alternate for several rounds in one run -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates of one candidate, one per round."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median rate."""
+        return statistics.median(self.rounds)
+
+    @property
+    def slowest(self) -> float:
+        """Slowest rate."""
+        return min(self.rounds)
+
+    @property
+    def fastest(self) -> float:
+        """Fastest rate."""
+        return max(self.rounds)
+
+    def __str__(self) -> str:
+        """Format the median, slowest and fastest rates."""
+        return f"{_short(self.median)} ({_short(self.slowest)} to {_short(self.fastest)})"
+
+
+def measure(candidates: Mapping[K, Trial], rounds: int, seconds: float, what: str) -> dict[K, Rates]:
+    """Measure candidates alternately, so that other load affects them equally."""
+    rates: dict[K, list[float]] = {name: [] for name in candidates}
+    for name in track([*candidates] * rounds, what, transient=True):
+        rates[name].append(candidates[name](seconds))
+    return {name: Rates(tuple(measured)) for name, measured in rates.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Actions of all environments at each step.
+
+    Before the first step, the environments are reset with `seed`, and then set to `states` unless that is None.
+    """
+
+    seed: int
+    steps: list[list[Any]]
+    states: list[Snapshot] | None = None
+
+
+def legal_script(
+    game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0, states: list[Snapshot] | None = None
+) -> Script:
+    """Make a script of random legal actions for environments that start from a seeded reset, or from `states`."""
+    rng = np.random.default_rng(seed)
+    with closing(make_vec(game, num_envs, 0, render=False)) as runner:
+        runner.reset(seed=seed)
+        if states is not None:
+            runner.set_states(states)
+        script = []
+        for _ in range(steps):
+            script.append([legal_action(episode, rng) for episode in runner.call("episode")])
+            runner.step(script[-1])
+    return Script(seed, script, states)
+
+
+def legal_action(episode: Any, rng: np.random.Generator) -> Any:
+    """Choose a random legal action; for an ended episode, any action, because the next step resets the episode."""
+    legal = episode.game.legal_actions(episode.state)
+    return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
+
+
+def play(env: Any, script: Script) -> Trial:
+    """Return a trial that plays a script on a `VectorEnv`, restarting at its end.
+
+    The rate is in environment steps per second. Resets at the start of the script are not timed; autoresets are. The
+    observations of a step are held until the next step.
+    """
+    at = len(script.steps)
+    held: tuple[Any, ...] = ()
+
+    def step() -> float:
+        nonlocal at, held
+        if at == len(script.steps):
+            at, held = 0, env.reset(seed=script.seed)
+            if script.states is not None:
+                held = env.set_states(script.states)
+        start = time.perf_counter()
+        held = env.step(script.steps[at])
+        at += 1
+        return time.perf_counter() - start
+
+    def turn(seconds: float) -> float:
+        step()
+        done, spent = 0, 0.0
+        while spent < seconds:
+            spent += step()
+            done += env.num_envs
+        return done / spent
+
+    return turn
+
+
+@contextmanager
+def opened(environments: Mapping[K, Callable[[], VectorEnv[Any, Any, Any]]]) -> Iterator[dict[K, Any]]:
+    """Create vector environments by name, and close them all at the end of the block."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(closing(make())) for name, make in environments.items()}
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

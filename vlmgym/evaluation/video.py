@@ -75,18 +75,18 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
     frame = even[:height, :width]
     images = [frame[:tall, left : left + wide] for tall, wide, left in zip(heights, widths, edges)]
     upper = round(strip * 0.54)
-    score, shown = 0.0, None
+    score, drawn_state = 0.0, None
     states = recorded_states(game, episode)
     for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
         last = i == len(states) - 1
-        game.draw_into(state, images, shown)
-        shown = state
-        shown_score = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
+        game.draw_into(state, images, drawn_state)
+        drawn_state = state
+        score_text = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
         line = frame[below : below + upper]
         line[:, : width // 2] = _half_line(width, strip, upper, f"turn {i}/{episode.max_turns}", "left")
-        line[:, width // 2 :] = _half_line(width, strip, upper, shown_score, "right")
+        line[:, width // 2 :] = _half_line(width, strip, upper, score_text, "right")
         facts = f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}"
         if turn is not None:
             facts = recorded_action(game, turn) or "no action"

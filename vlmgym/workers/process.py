@@ -289,11 +289,11 @@ class WorkerProcess:
                 a process while it is spawned.
             name: Name of the process.
         """
-        ours, theirs = socket.socketpair()
-        self.channel = Channel(ours)
+        parent_end, worker_end = socket.socketpair()
+        self.channel = Channel(parent_end)
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=_serve, args=(theirs, make_handler, args), daemon=True, name=name)
-        with theirs, contextlib.ExitStack() as on_error:
+        self.process = context.Process(target=_serve, args=(worker_end, make_handler, args), daemon=True, name=name)
+        with worker_end, contextlib.ExitStack() as on_error:
             on_error.callback(self.channel.close)
             with block_sigint():
                 self.process.start()

@@ -89,12 +89,12 @@ def _check_versions(ray: Any) -> None:
 
     versions = {}
     for node in _nodes_with_cpus(ray):
-        there = _on_node(ray, node["NodeID"])
+        strategy = _on_node(ray, node["NodeID"])
         versions[node_name(node)] = (
-            ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=there).remote()
+            ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=strategy).remote()
         )
-    for name, found in versions.items():
-        version = ray.get(found)
+    for name, reference in versions.items():
+        version = ray.get(reference)
         if version != __version__:
             has = f"vlmgym {version}" if version else "no vlmgym"
             raise UsageError(f"{name} of the Ray cluster has {has}: install vlmgym {__version__} there")

@@ -109,12 +109,12 @@ class BoardPainter:
             np.copyto(out, self._background)
         side, pitch, left, top = self.geometry.cell, self.geometry.pitch, self.geometry.left, self.geometry.top
         for row, line in enumerate(cells):
-            shown = None if before is None else before[row]
-            if shown == line:
+            line_before = None if before is None else before[row]
+            if line_before == line:
                 continue
             y = top + row * pitch
             for column, cell in enumerate(line):
-                if shown is not None and shown[column] == cell:
+                if line_before is not None and line_before[column] == cell:
                     continue
                 x = left + column * pitch
                 out[y : y + side, x : x + side] = self._sprite(cell, variation_seed, row, column)

@@ -24,7 +24,7 @@ FRACTION_BITS = 8
 """Ends of strokes are in units of 1/256 pixel."""
 
 
-class Degradation(Protocol):
+class Effects(Protocol):
     """Config fields that this module uses; `DegradedConfig` documents them."""
 
     blur: float
@@ -35,29 +35,29 @@ class Degradation(Protocol):
     crop: float
 
 
-def degrade(image: Pixels, how: Degradation, seed: int, index: int = 0) -> Pixels:
+def degrade(image: Pixels, effects: Effects, seed: int, index: int = 0) -> Pixels:
     """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
     Args:
         image: The image. It is not modified; if no effect applies, it is returned without a copy.
-        how: Strengths of the effects.
+        effects: Their strengths.
         seed: Seed for strokes and noise.
         index: Index of the image in its question, which gives each image its own strokes and noise.
     """
     height, width, _ = image.shape
     rng = np.random.default_rng([seed, index])
-    if how.crop:
-        rows, columns = crop_margin(height, how.crop), crop_margin(width, how.crop)
+    if effects.crop:
+        rows, columns = crop_margin(height, effects.crop), crop_margin(width, effects.crop)
         image = resize(image[rows : height - rows, columns : width - columns], height, width)
-    if how.clutter:
-        image = _scribble(image, how.clutter, rng)
-    if how.contrast != 1:
-        image = _change_contrast(image, how.contrast)
-    if how.scale != 1:
-        image = _shrink(image, how.scale)
-    if radius := round(min(height, width) * how.blur / 100):
+    if effects.clutter:
+        image = _scribble(image, effects.clutter, rng)
+    if effects.contrast != 1:
+        image = _change_contrast(image, effects.contrast)
+    if effects.scale != 1:
+        image = _shrink(image, effects.scale)
+    if radius := round(min(height, width) * effects.blur / 100):
         image = _blur(image, radius)
-    return add_noise(image, how.noise, rng)
+    return add_noise(image, effects.noise, rng)
 
 
 def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:

@@ -108,10 +108,10 @@ def widen(outline: Outline, distance: float) -> Outline:
     right = np.abs(_distances(moved, corners) / distance - 1) <= TOLERANCE
     kept = np.flatnonzero(right).tolist()
     widened = []
-    for one, other in pairwise([*kept, kept[0] + len(moved)]):
-        widened.append(moved[one])
-        if other > one + 1:
-            edges = (moved[i % len(moved)] for i in (one, one + 1, other - 1, other))
+    for first, second in pairwise([*kept, kept[0] + len(moved)]):
+        widened.append(moved[first])
+        if second > first + 1:
+            edges = (moved[i % len(moved)] for i in (first, first + 1, second - 1, second))
             widened.append(_intersection(*edges))
     return widened
 

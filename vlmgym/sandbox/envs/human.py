@@ -21,10 +21,9 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.canvas import LINE_PITCH, Canvas, Colour, fit, text_width, write_lines
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
-from vlmgym.sandbox.drawing.text import LINE_PITCH, fit, write_lines
 
 _log = logging.getLogger("vlmgym")
 

@@ -241,8 +241,8 @@ def turn_facts(scored: Scored[Any, Any]) -> dict[str, Any]:
     if perception was scored, `perception` and `perception_exact`), `step` (the game's own facts).
     """
     action = {} if scored.action is None else {"action": scored.action}
-    seen = scored.perception
-    perception = {} if seen is None else {"perception": seen.partial, "perception_exact": seen.exact}
+    accuracy = scored.perception
+    perception = {} if accuracy is None else {"perception": accuracy.partial, "perception_exact": accuracy.exact}
     return {
         "outcome": scored.outcome.value,
         **action,

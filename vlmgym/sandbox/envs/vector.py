@@ -218,8 +218,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             raise EpisodeEnded(
                 f"the episode of environment {first} is over: reset it with options={{'reset_mask': mask}}"
             )
-        given = read_actions(actions, ids, over, self.games, self._plain_action_space)
-        self._group.submit("step", ids, given, timeout=self.timeout)
+        actions = read_actions(actions, ids, over, self.games, self._plain_action_space)
+        self._group.submit("step", ids, actions, timeout=self.timeout)
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
         """Wait until a worker has finished its part of a `send`, and return the results of that part.
@@ -413,7 +413,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self, ids: Ids, replies: list[tuple[Ids, StepReply]]
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         numbers = self._results.numbers[as_slice(ids)]
-        starts = [self._group.start_of(own[0]) for own, _ in replies]
+        starts = [self._group.start_of(worker_ids[0]) for worker_ids, _ in replies]
         infos = self._results.infos(ids, numbers, replies, starts, self._add_info)
         columns = (numbers[name].copy() for name in ("reward", "terminated", "truncated"))
         return self._results.observations(ids), *columns, infos
@@ -454,13 +454,13 @@ class Results:
     def observations(self, ids: Ids) -> Any:
         """Return the observations of some environments."""
         index = as_slice(ids)
-        taken = [frames[index] for frames in self.frames]
+        images = [frames[index] for frames in self.frames]
         if isinstance(index, slice) and self._pools is not None:
-            taken = [pool.copy(frames) for pool, frames in zip(self._pools, taken)]
+            images = [pool.copy(frames) for pool, frames in zip(self._pools, images)]
         elif isinstance(index, slice):
-            for frames in taken:
+            for frames in images:
                 frames.flags.writeable = False  # writing would corrupt later images
-        return taken[0] if len(taken) == 1 else tuple(taken)
+        return images[0] if len(images) == 1 else tuple(images)
 
     def infos(
         self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo
@@ -475,8 +475,8 @@ class Results:
             add: Function that adds the info of one environment.
         """
         replied = np.ones(len(ids), bool)
-        if sum(len(own) for own, _ in replies) < len(ids):  # a reset of some environments
-            replied = np.isin(ids, np.concatenate([own for own, _ in replies]))
+        if sum(len(worker_ids) for worker_ids, _ in replies) < len(ids):  # a reset of some environments
+            replied = np.isin(ids, np.concatenate([worker_ids for worker_ids, _ in replies]))
         infos: Infos = {}
         if any(reply.info or reply.final_info for _, reply in replies):
             infos = self._full_infos(ids, replies, starts, add)
@@ -565,9 +565,9 @@ def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: 
     check_bool("render", render)
     check_bool("copy", copy)
     buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
-    each = EPISODE_BYTES + (buffers * frame_bytes(game) if render else 0)
+    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(game) if render else 0)
     advice = "use fewer, smaller images, copy=False or render=False"
-    check_memory(count * each, f"{count:,} environments", advice)
+    check_memory(count * env_bytes, f"{count:,} environments", advice)
 
 
 def read_seeds(seed: object, count: int) -> list[int | None]:
@@ -578,12 +578,12 @@ def read_seeds(seed: object, count: int) -> list[int | None]:
     if isinstance(first, int):
         _check_seed(first)
         return [_check_seed(first + i) for i in range(count)]
-    given = seed.tolist() if isinstance(seed, np.ndarray) else seed
-    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+    seeds = seed.tolist() if isinstance(seed, np.ndarray) else seed
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str | bytes):
         raise UsageError(f"seed must be an integer, one per environment, or None, got {short_repr(seed)}")
-    if len(given) != count:
-        raise UsageError(f"got {len(given)} seeds for {count} environments")
-    return [None if each is None else _check_seed(as_int(each)) for each in given]
+    if len(seeds) != count:
+        raise UsageError(f"got {len(seeds)} seeds for {count} environments")
+    return [None if value is None else _check_seed(as_int(value)) for value in seeds]
 
 
 def _check_seed(seed: object) -> int:
@@ -612,9 +612,9 @@ def read_ids(env_ids: object, all_ids: Ids) -> Ids:
     """Return `env_ids` as an array of distinct indices; None means all environments."""
     if env_ids is None:
         return all_ids
-    count, given = len(all_ids), _array(env_ids)
-    if given.dtype.kind in "iu" and given.ndim == 1 and len(given) > 0 and given.min() >= 0 and given.max() < count:
-        ids = given.astype(np.intp)
+    count, array = len(all_ids), _array(env_ids)
+    if array.dtype.kind in "iu" and array.ndim == 1 and len(array) > 0 and array.min() >= 0 and array.max() < count:
+        ids = array.astype(np.intp)
         if len(np.unique(ids)) == len(ids):
             return ids
     raise UsageError(f"env_ids must be distinct integers from 0 to {count - 1}, got {short_repr(env_ids)}")
@@ -634,22 +634,22 @@ def read_actions(
         space: Result of `plain_action_space`.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
-        given: Sequence[Any] = actions.tolist()
+        values: Sequence[Any] = actions.tolist()
     elif isinstance(actions, Sequence) and not isinstance(actions, str | bytes):
-        given = actions
+        values = actions
     else:
         raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
-    if len(given) != len(ids):
-        raise UsageError(f"got {len(given)} actions for {len(ids)} environments")
+    if len(values) != len(ids):
+        raise UsageError(f"got {len(values)} actions for {len(ids)} environments")
     numbers = None if space is None else _numbers(actions, space)
     if space is not None and numbers is not None and contains_all(space, numbers[~resets]):
-        taken = [*map(tuple, given)] if space.shape else [*given]
+        native = [*map(tuple, values)] if space.shape else [*values]
         for i in np.flatnonzero(resets).tolist():
-            taken[i] = None
-        return taken
+            native[i] = None
+        return native
     return [
         None if reset else action if isinstance(action, Response) else games[i].to_action(action)
-        for i, reset, action in zip(ids.tolist(), resets.tolist(), given, strict=True)
+        for i, reset, action in zip(ids.tolist(), resets.tolist(), values, strict=True)
     ]
 
 
@@ -697,13 +697,13 @@ def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
 
 def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
     """Return the action space that all games share (None if theirs differ), and the space of a batch of actions."""
-    each = [game.action_space for game in games]
-    first = each[0]
-    if all(space == first for space in each):
-        return first, batch_space(first, len(each))
-    if all(type(space) is type(first) and space.shape == first.shape for space in each):
-        return None, batch_differing_spaces(each)
-    return None, spaces.Tuple(each)
+    game_spaces = [game.action_space for game in games]
+    first = game_spaces[0]
+    if all(space == first for space in game_spaces):
+        return first, batch_space(first, len(game_spaces))
+    if all(type(space) is type(first) and space.shape == first.shape for space in game_spaces):
+        return None, batch_differing_spaces(game_spaces)
+    return None, spaces.Tuple(game_spaces)
 
 
 def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:

@@ -550,8 +550,8 @@ class WorkerGroup:
         """
         calls = []
         for number, at, local in self._parts(ids):
-            own = (_select(column, at) for column in columns)
-            calls.append((number, ids[at], self.workers[number].pack((name, (local, *own, *args)))))
+            parts = (_select(column, at) for column in columns)
+            calls.append((number, ids[at], self.workers[number].pack((name, (local, *parts, *args)))))
         try:
             for number, sent, packed in calls:
                 self.workers[number].submit(packed, timeout)
