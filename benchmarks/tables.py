@@ -26,8 +26,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from vlmgym.cli.console import parse_options, reporting_errors
-from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.source import shuffled
+from vlmgym.sandbox.data.tables import open_table
 
 CHUNK = 250_000
 """Number of rows that are generated at a time."""
@@ -87,9 +86,9 @@ def measure(path: str, reads: int) -> dict[str, float]:
     table = open_table(path)
     opened = time.perf_counter() - started
     times = []
-    for index in range(reads):
+    for index in np.random.default_rng(0).permutation(len(table))[:reads].tolist():
         started = time.perf_counter()
-        row = table[shuffled(index, len(table))]
+        row = table[index]
         times.append(time.perf_counter() - started)
         assert len(row) == len(table.columns)
     after, mapped = memory()

@@ -14,8 +14,8 @@ import pytest
 from tests.colours import GREEN, LABELS, RED, encoded
 from tests.hub_server import serving_hub
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.data.images import decode, image_bytes
+from vlmgym.sandbox.data.tables import open_table
 from vlmgym.sandbox.games.geospot import osv5m_download
 from vlmgym.sandbox.games.geospot.osv5m_download import unzip_images
 
@@ -38,8 +38,8 @@ def run(arguments, hub):
 SHOW_ROWS = """
 import sys
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.data.images import decode, image_bytes
+from vlmgym.sandbox.data.tables import open_table
 for data in sys.argv[1:]:
     try:
         table = open_table(*data.split())

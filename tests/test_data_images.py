@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.colours import GREEN, RED, encoded
-from vlmgym.sandbox.datasets import images
-from vlmgym.sandbox.datasets.images import decode, image_bytes, letterbox
-from vlmgym.sandbox.datasets.rows import BadRow
+from vlmgym.sandbox.data import images
+from vlmgym.sandbox.data.images import decode, image_bytes, letterbox
+from vlmgym.sandbox.data.rows import BadRow
 
 
 def test_images_as_path_bytes_dict_or_data_url(tmp_path):
@@ -131,10 +131,20 @@ def test_16_bit_images_keep_their_brightness():
     buffer = io.BytesIO()
     grey.save(buffer, "PNG")
     assert decode(buffer.getvalue()).getpixel((0, 0)) == (127, 127, 127)
+    for unknown in (np.ones((4, 4), np.float32), np.full((4, 4), 65536, np.int32), np.full((4, 4), -1, np.int32)):
+        buffer = io.BytesIO()
+        Image.fromarray(unknown).save(buffer, "TIFF")
+        with pytest.raises(BadRow, match="8 to 16 bits"):
+            decode(buffer.getvalue())
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
+@pytest.mark.parametrize(("dtype", "form"), [(np.uint16, "PNG"), (np.uint16, "TIFF"), (np.int32, "TIFF")])
+def test_greyscale_of_any_number_of_bits_uses_the_full_range(bits, dtype, form):
+    ramp = np.tile(np.arange(256) * ((1 << bits) - 1) // 255, (4, 1))
     buffer = io.BytesIO()
-    Image.fromarray(np.ones((4, 4), np.float32)).save(buffer, "TIFF")
-    with pytest.raises(BadRow, match="8 or 16 bits"):
-        decode(buffer.getvalue())
+    Image.fromarray(ramp.astype(dtype)).save(buffer, form)
+    assert np.abs(np.asarray(decode(buffer.getvalue()))[0, :, 0].astype(int) - np.arange(256)).max() <= 1
 
 
 def test_exif_orientation_is_applied():

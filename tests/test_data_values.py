@@ -1,15 +1,18 @@
 """Typed values of rows, and saved tables."""
 
+from datetime import date, datetime, time
+from decimal import Decimal
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.colours import GREEN, RED, encoded
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets import save_table
-from vlmgym.sandbox.datasets.images import decode, image_bytes
-from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of, truth_of
+from vlmgym.sandbox.data import save_table
+from vlmgym.sandbox.data.images import decode, image_bytes
+from vlmgym.sandbox.data.rows import BadRow, number_of, text_of, truth_of
+from vlmgym.sandbox.data.tables import open_table
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -53,9 +56,14 @@ def test_invalid_text_is_a_bad_row(value, why):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0")]
-)
-def test_integral_floats_become_integers(value, text):
+    ("value", "text"),
+    [
+        (2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0"), (True, "yes"),
+        (False, "no"), (Decimal("3.50"), "3.50"), (Decimal("1E+2"), "100"), (date(2024, 5, 1), "2024-05-01"),
+        (datetime(2024, 5, 1), "2024-05-01"), (datetime(2024, 5, 1, 9), "2024-05-01T09:00:00"), (time(9), "09:00:00"),
+    ],
+)  # fmt: skip
+def test_values_become_text(value, text):
     assert text_of({"a": value}, "a") == text
 
 
@@ -90,7 +98,7 @@ def test_data_frames_and_datasets_are_saved(tmp_path):
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
     assert saved_rows(save_table(frame))[0] == [
-        {"n": 1, "when": "2020-01-01T00:00:00", "s": "a"},
+        {"n": 1, "when": "2020-01-01", "s": "a"},
         {"n": 2, "when": None, "s": None},
     ]
     features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})

@@ -17,7 +17,7 @@ MODULES = {
 
 LAYERS = (
     ("vlmgym.errors",), ("vlmgym.checks", "vlmgym.interrupts", "vlmgym.statistics", "vlmgym.terminal"),
-    ("vlmgym.workers",), ("vlmgym.sandbox.drawing",), ("vlmgym.sandbox.datasets",), ("vlmgym.sandbox.core",),
+    ("vlmgym.workers",), ("vlmgym.sandbox.drawing",), ("vlmgym.sandbox.data",), ("vlmgym.sandbox.core",),
     ("vlmgym.sandbox.games",), ("vlmgym.sandbox.presets",), ("vlmgym.sandbox.registry",),
     ("vlmgym.sandbox.envs", "vlmgym.sandbox.options", "vlmgym.sandbox.questions"), ("vlmgym.sandbox",),
     ("vlmgym.testing",), ("vlmgym.runs",), ("vlmgym.policies", "vlmgym.curriculum"), ("vlmgym.rollout",),
@@ -40,7 +40,6 @@ LOADERS = {
     "vlmgym.policies",  # policies
     "vlmgym.policies.custom",  # users' functions
     "vlmgym.runs.loggers",  # TensorBoard and wandb
-    "vlmgym.sandbox.datasets.extra",  # the extras' libraries
     "vlmgym.sandbox.games.gym.envs",  # packages with environments
     "vlmgym.sandbox.registry",  # games
 }

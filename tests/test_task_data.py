@@ -22,16 +22,17 @@ from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field, parse_config_fields
+from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState
-from vlmgym.sandbox.datasets import source
-from vlmgym.sandbox.datasets.rows import BadRow, number_of, text_of
+from vlmgym.sandbox.core.task import TaskState
+from vlmgym.sandbox.data import tables
+from vlmgym.sandbox.data.rows import BadRow, number_of, text_of
 from vlmgym.testing import check_game
 
 COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
 
 
-class ColourConfig(TaskConfig):
+class ColourConfig(DataTaskConfig):
     names: int = config_field("reasoning", [1, 2, 3, 4, 5], "Colours that may be asked for.", ge=1, le=5)
 
 
@@ -41,7 +42,7 @@ class ColourState(TaskState):
     latitude: float = 0.0
 
 
-class Colour(Task[ColourState, str]):
+class Colour(DataTask[ColourState, str]):
     """A task that asks for the colour of an image."""
 
     name = "colour"
@@ -249,7 +250,7 @@ def test_data_check_lists_bad_rows(tmp_path, registered, capsys):
 
 
 def test_data_check_finds_duplicates_in_large_data(tmp_path, registered, capsys, monkeypatch):
-    monkeypatch.setattr(source, "MAX_COMPARED", 3)
+    monkeypatch.setattr(tables, "MAX_COMPARED", 3)
     rows = {f"row{number}": {"id": number} for number in range(12)}
     data = rows_in(tmp_path, 12, **{**rows, "row5": {"id": 2}, "row8": {"id": 2}, "row9": {}, "row10": {}})
     assert start(colour(data, order="rows"), 5).skipped == ()
@@ -311,9 +312,7 @@ def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
         assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
 
 
-@pytest.mark.parametrize(
-    "words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true", "url_hosts=x"]
-)
+@pytest.mark.parametrize("words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true"])
 def test_data_settings_require_data(words):
     name = words.partition("=")[0]
     with pytest.raises(UsageError, match=rf"^{name} requires data="):
@@ -328,14 +327,13 @@ def test_data_must_be_a_name_or_a_path(tmp_path):
         ColourConfig.at(data=[{"img": "red.png"}])
 
 
-def test_a_task_without_data_support_says_so(tmp_path: Path) -> None:
-    class Blind(Colour):
-        """A task without columns."""
+@pytest.mark.parametrize("game", ["rotation", "tracking", "qa/2048", "2048"])
+def test_games_without_data_reject_it(game):
+    with pytest.raises(UsageError, match=r"unknown config field 'data'"):
+        vlmgym.make_game(game, data="rows.csv")
 
-        columns: ClassVar = {}
 
-    with pytest.raises(UsageError, match="does not support user data"):
-        start(Blind(ColourConfig.at(data=rows_in(tmp_path))), 0)
+def test_an_empty_table_is_an_error(tmp_path):
     (tmp_path / "empty.csv").write_text("image,label\n")
     with pytest.raises(UsageError, match="has no rows"):
         start(colour(str(tmp_path / "empty.csv")), 0)

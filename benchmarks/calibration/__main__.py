@@ -24,8 +24,8 @@ from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.checks import check_int
 from vlmgym.cli.console import parse_options, reporting_errors
+from vlmgym.errors import importing
 from vlmgym.runs.files import write_file
-from vlmgym.sandbox.datasets.extra import library
 
 FEWEST = 5
 """Minimum number of episodes and images for intervals."""
@@ -58,7 +58,8 @@ def calibrate_games(config: CalibrateConfig, console: Console | None = None) -> 
     """
     console = console or Console(stderr=True)
     specs = [spec_of(name) for name in config.game or SPECS]
-    threads = library("threadpoolctl", "calibrate", "tasks")
+    with importing("calibrate", "tasks"):
+        import threadpoolctl as threads
     return [_measure(spec, config, threads, console) for spec in specs]
 
 

@@ -10,7 +10,7 @@ from copy import copy
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.datasets.extra import library
+from vlmgym.errors import importing
 from vlmgym.sandbox.drawing.board import VARIANTS
 
 Seen = NDArray[np.float32]
@@ -121,9 +121,8 @@ def _fold(images: Mapping[str, Mapping[bytes, Seen]], fold: int, aspects: bool, 
 
 
 def _classified(learned: Seen, labels: Sequence[str], shown: Seen) -> list[str]:
-    decomposition, pipeline, svm = (
-        library(f"sklearn.{part}", "calibrate", "tasks") for part in ("decomposition", "pipeline", "svm")
-    )
+    with importing("calibrate", "tasks"):
+        from sklearn import decomposition, pipeline, svm
     components = min(COMPONENTS, len(learned) - 1, learned.shape[1])
     classifier = pipeline.make_pipeline(decomposition.PCA(components, random_state=0), svm.SVC(C=PENALTY))
     with warnings.catch_warnings():  # many kinds with few crops each are intended

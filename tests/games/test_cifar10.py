@@ -17,8 +17,8 @@ import pytest
 from tests.colours import encoded
 from vlmgym import make_game
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.images import decode
-from vlmgym.sandbox.datasets.opening import open_table
+from vlmgym.sandbox.data.images import decode
+from vlmgym.sandbox.data.tables import open_table
 from vlmgym.sandbox.games.shisensho.images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
 
 

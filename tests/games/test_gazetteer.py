@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+import pycountry
 import pytest
 
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer, normalise, without_generic_words
@@ -33,6 +34,43 @@ def test_every_country_is_found():
             assert country.code == code, form
         found += 1
     assert found > 240
+
+
+def test_official_names_are_found():
+    places, found = gazetteer(), 0
+    for entry in pycountry.countries:
+        if places.country(entry.alpha_2) is not None:  # some islands have no inhabitants
+            for name in (entry.name, getattr(entry, "official_name", entry.name)):
+                for form in (name, name.upper(), ", ".join(reversed(name.split(" of ")))):
+                    country = places.country(form)
+                    assert country is not None, form
+                    assert country.code == entry.alpha_2, form
+            found += 1
+    assert found > 240
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [  # of the World Bank and the United Nations
+        ("Bahamas, The", "BS"), ("Congo, Dem. Rep.", "CD"), ("Congo, Rep.", "CG"), ("Egypt, Arab Rep.", "EG"),
+        ("Gambia, The", "GM"), ("Hong Kong SAR, China", "HK"), ("Iran, Islamic Rep.", "IR"), ("Korea, Rep.", "KR"),
+        ("Korea, Dem. People's Rep.", "KP"), ("Kyrgyz Republic", "KG"), ("Lao PDR", "LA"), ("Slovak Republic", "SK"),
+        ("Micronesia, Fed. Sts.", "FM"), ("Venezuela, RB", "VE"), ("Virgin Islands (U.S.)", "VI"),
+        ("Yemen, Rep.", "YE"), ("Somalia, Fed. Rep.", "SO"), ("Republic of Moldova", "MD"), ("Viet Nam", "VN"),
+        ("Bolivia (Plurinational State of)", "BO"), ("Iran (Islamic Republic of)", "IR"), ("China, Macao SAR", "MO"),
+        ("Democratic People\u2019s Republic of Korea", "KP"), ("United Republic of Tanzania", "TZ"),
+        ("Netherlands (Kingdom of the)", "NL"), ("T\u00fcrkiye", "TR"), ("State of Palestine", "PS"),
+    ],
+)  # fmt: skip
+def test_spellings_of_international_organisations_are_found(name, code):
+    found = gazetteer().country(name)
+    assert found is not None
+    assert found.code == code
+
+
+@pytest.mark.parametrize("name", ["Republic", "Democratic Republic", "Islamic State", "Northland", "South"])
+def test_other_words_are_no_country(name):
+    assert gazetteer().country(name) is None
 
 
 def test_every_city_is_found():

@@ -12,9 +12,10 @@ from PIL import Image
 
 from tests.games.places import LATITUDE, LONGITUDE, PARIS, answer, state_at
 from vlmgym import make_game
+from vlmgym.cli.main import main
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
-from vlmgym.sandbox.datasets.rows import BadRow, number_of
+from vlmgym.sandbox.data.rows import BadRow, number_of
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.game import Geospot, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
@@ -311,6 +312,59 @@ def test_photos_from_data_and_bad_rows(photos):
     assert game.from_json(game.to_json(sydney)) == sydney
     with pytest.raises(UsageError, match=r"row 1 of .* latitude .* got 95"):
         make_game("geospot", data=photos, order="rows", bad_rows="fail").start_at(1, np.random.default_rng(0))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Return a function that writes one row per place and returns the game."""
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.png")
+
+    def game(*places, **overrides):
+        lines = ["image,lat,lon,country,region,city", *(",".join(("a.png", *map(str, place))) for place in places)]
+        (tmp_path / "rows.csv").write_text("\n".join(lines), "utf-8")
+        return make_game("geospot", data=str(tmp_path / "rows.csv"), order="rows", bad_rows="fail", **overrides)
+
+    return game
+
+
+@pytest.mark.parametrize("word", ["unknown", "Unknown", "N/A", "None", "null", ""])
+@pytest.mark.parametrize("overrides", [{}, {"preset": "mixtrain"}, {"scales": [0, 0, 0, 0]}])
+def test_words_for_unknown_mean_a_missing_name(rows, word, overrides):
+    game = rows((52.5, 13.4, word, word, "Berlin"), (48.123456789, 11.6, "Germany", word, word), **overrides)
+    for seed in range(2):
+        state = game.start_at(seed, np.random.default_rng(0))
+        assert not state.region
+        assert game.score(state, game.solution(state))[0] == 1.0
+
+
+def test_coordinates_with_hemispheres_are_read_as_in_answers(rows):
+    game = rows(("33.87° S", "151.21°E", "AU", "", ""))
+    state = game.start_at(0, np.random.default_rng(0))
+    assert (state.latitude, state.longitude) == (-33.87, 151.21)
+
+
+@pytest.mark.parametrize(
+    ("place", "suspicious"),
+    [
+        ((52.5, 13.4, "Germany", "", ""), False),
+        ((13.4, 52.5, "Germany", "", ""), True),
+        ((13.4, 52.5, "", "", "Berlin"), False),
+        ((151.21, -33.87, "Australia", "", ""), None),  # no latitude
+        ((-33.87, 151.21, "Australia", "", ""), False),
+        ((21.3, -157.9, "United States", "", "Honolulu"), False),
+        ((69.65, 162.3, "Russian Federation", "", ""), True),  # hundreds of km from any city
+        ((-6.3, 72.4, "IO", "", ""), False),  # a territory without a city
+    ],
+)
+def test_coordinates_far_from_the_country_are_reported(rows, place, suspicious, capsys):
+    data = rows(place).config.data
+    try:
+        main(["data", "check", "geospot", "--config", f"data={data}"])
+    except SystemExit:
+        assert suspicious is None
+    printed = capsys.readouterr().out
+    assert ("km from the nearest city of" in printed) is bool(suspicious)
+    assert ("(1 suspicious)" in printed) is bool(suspicious)
 
 
 def test_a_row_without_any_rewarded_field_is_bad(photos):

@@ -155,7 +155,7 @@ def test_invalid_configuration(overrides: dict[str, Any], reason: str) -> None:
 
 def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(UsageError, match=r"tiles=digits needs sklearn\.datasets .*\[tasks\]"):
+    with pytest.raises(UsageError, match=r"tiles=digits needs sklearn\.datasets: .*\[tasks\]"):
         digits_table()
 
 

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from vlmgym.sandbox.games.vqa.answers import normalise
 
-FINAL = ".?,;:\N{HORIZONTAL ELLIPSIS}\uff0e\uff1f\uff0c\uff1b\uff1a\ufe50\ufe52\ufe54\ufe55\ufe56\u037e"
+FINAL = (
+    ".?,;:\N{HORIZONTAL ELLIPSIS}\uff0e\uff1f\uff0c\uff1b\uff1a\ufe50\ufe52\ufe54\ufe55\ufe56\u037e"
+    "\u3001\u3002\uff61\uff64\ufe51\u060c\u061b\u061f\u06d4\u0964\u0965"
+)
 EXCLAMATION = "!\uff01\ufe57"
 FULL_WIDTH = {ord(digit): ord(digit) + 0xFEE0 for digit in "0123456789"}
 DASHES = (

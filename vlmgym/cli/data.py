@@ -13,15 +13,15 @@ from rich.progress import track
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import output_folder
-from vlmgym.sandbox.core.task import Task
-from vlmgym.sandbox.datasets.rows import BadRow
+from vlmgym.sandbox.core.data_task import DataTask
+from vlmgym.sandbox.data.rows import BadRow
 from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m
 from vlmgym.sandbox.options import GameOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheckConfig(GameOptions):
-    """Check data the way a task reads it: decode every image and report each bad row or repeated id."""
+    """Check data the way a task reads it: report each bad or suspicious row."""
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Id or name of the task. Choose the data with --config data=..."""
@@ -69,21 +69,26 @@ def data(chosen: DataConfig) -> None:
 
 
 def check_data(config: DataCheckConfig) -> None:
-    """Print every bad row and a summary; exit with code 1 if any row is bad."""
+    """Print every bad or suspicious row and a summary; exit with code 1 if any row is bad."""
     game = config.make_game(config.game)
-    if not isinstance(game, Task):
+    if not isinstance(game, DataTask):
         raise UsageError(f"{game.name} does not take data")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
     source.compare_ids(count)
-    bad = 0
+    bad = suspicious = 0
     for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
         try:
-            game.read_row(index)
+            doubt = game.suspicion(game.read_row(index))
         except BadRow as error:
             bad += 1
             print(f"row {index}: {error}")
-    print(f"{count} of {len(source)} rows checked: {count - bad} good, {bad} bad")
+        else:
+            if doubt is not None:
+                suspicious += 1
+                print(f"row {index} is suspicious: {doubt}")
+    doubts = f" ({suspicious} suspicious)" if suspicious else ""
+    print(f"{count} of {len(source)} rows checked: {count - bad} good{doubts}, {bad} bad")
     if bad:
         raise SystemExit(1)
 

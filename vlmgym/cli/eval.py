@@ -31,9 +31,9 @@ from vlmgym.runs.loggers import check_loggers
 from vlmgym.runs.record import RunSummary
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name, open_run
+from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import game_class
 from vlmgym.terminal import make_console
 from vlmgym.workers.pool import ProcessPool, num_workers_for, open_pool
@@ -164,7 +164,7 @@ def rows_of(played: Games) -> int:
         raise UsageError("--all-rows does not work with --curriculum")
     rows = {}
     for game in played:
-        if not isinstance(game, Task):
+        if not isinstance(game, DataTask):
             raise UsageError(f"--all-rows asks about every row of a dataset, which {game.name} does not have")
         if game.config.data is None:
             raise UsageError(f"--all-rows needs data for {game.name}: add --config data=...")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
-from vlmgym.sandbox.core.task import Task, TaskConfig
+from vlmgym.sandbox.core.data_task import DATA_SETTINGS, DataTask
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class
 
@@ -23,9 +23,6 @@ By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
 
 LARGEST = 1e6
-
-DATA_SETTINGS = ("data", *TaskConfig.of_data)
-"""Config fields of tasks that specify where questions come from."""
 
 
 class StrictModel(BaseModel):
@@ -221,7 +218,7 @@ def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFi
 
 
 def _is_task(game: str) -> bool:
-    return issubclass(game_class(PRESETS[game].game if game in PRESETS else game), Task)
+    return issubclass(game_class(PRESETS[game].game if game in PRESETS else game), DataTask)
 
 
 def _with(entry: EntryFile, settings: Mapping[str, Any]) -> EntryFile:

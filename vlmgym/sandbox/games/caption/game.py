@@ -10,11 +10,11 @@ import numpy as np
 
 from vlmgym.errors import StateError, short_repr
 from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import LineTask, TaskConfig, TaskState
-from vlmgym.sandbox.datasets.rows import BadRow, DataRow, is_empty, text_of
-from vlmgym.sandbox.datasets.source import shuffled
+from vlmgym.sandbox.core.task import LineTask, TaskState
+from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, texts_of
 from vlmgym.sandbox.games.caption.keywords import (
     Keyword,
     keywords_from_captions,
@@ -36,10 +36,8 @@ MAX_PERCEPTION_LENGTH = 5_000
 """Maximum number of `<perception>` characters that are scored: 200 words of 25 characters."""
 
 
-class CaptionConfig(TaskConfig):
+class CaptionConfig(DataTaskConfig):
     """Configuration of caption."""
-
-    of_data: ClassVar = ("split", "columns", "bad_rows", "urls", "url_hosts")  # `order` also applies to the photographs
 
     keywords: int = config_field(
         "reasoning", [2, 3, 4, 5, 6], "Number of keywords to name, starting with the most obvious.", ge=1, le=50
@@ -83,7 +81,7 @@ class _Score(NamedTuple):
     reward: float
 
 
-class Caption(LineTask[CaptionState]):
+class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
     """Describe an image; the caption is scored by the keywords that it names.
 
     Description:
@@ -147,8 +145,7 @@ class Caption(LineTask[CaptionState]):
         """Pick the data row or photograph for a seed; consecutive seeds visit each once."""
         if self.config.data is not None:
             return super().start_at(seed, rng)
-        index = seed % len(PHOTOGRAPHS)
-        return self._photograph(shuffled(index, len(PHOTOGRAPHS)) if self.config.order == "shuffled" else index)
+        return self._photograph(seed % len(PHOTOGRAPHS))
 
     def _photograph(self, index: int) -> CaptionState:
         name = tuple(PHOTOGRAPHS)[index]
@@ -252,10 +249,11 @@ def _keywords(value: Any) -> tuple[Keyword, ...]:
     """Parse keywords: a list of strings, a list of lists of synonyms, or one string."""
     if isinstance(value, list | tuple):
         groups = tuple(
-            tuple(text_of({"keyword": word}, "keyword") for word in item)
+            texts_of(item, "keyword")
             if isinstance(item, list | tuple)
             else tuple(filter(None, map(str.strip, text_of({"keyword": item}, "keyword").split("|"))))
             for item in value
+            if not is_empty(item)
         )
     else:
         groups = read_keywords(text_of({"keywords": value}, "keywords"))
@@ -267,8 +265,8 @@ def _keywords(value: Any) -> tuple[Keyword, ...]:
     return groups
 
 
-def _captions(value: Any) -> list[str]:
+def _captions(value: Any) -> tuple[str, ...]:
     """Parse reference captions: one string, a list of strings, or a list of objects with `raw` or `caption`."""
     items = list(value) if isinstance(value, list | tuple) else [value]
-    texts = [item.get("raw", item.get("caption")) if isinstance(item, Mapping) else item for item in items]
-    return [text_of({"caption": text}, "caption") for text in texts]
+    texts = [item.get("raw", item.get("caption", item)) if isinstance(item, Mapping) else item for item in items]
+    return texts_of(texts, "caption")

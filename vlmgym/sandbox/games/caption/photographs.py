@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import UsageError
-from vlmgym.sandbox.datasets.extra import library
-from vlmgym.sandbox.datasets.images import decode, letterbox
+from vlmgym.errors import UsageError, importing
+from vlmgym.sandbox.data.images import decode, letterbox
 from vlmgym.sandbox.games.caption.keywords import Keyword
 
 
@@ -44,20 +43,20 @@ def _read_photographs() -> dict[str, Photograph]:
 
 
 PHOTOGRAPHS = _read_photographs()
-"""Photographs by name; with `order=rows`, consecutive seeds follow this order."""
+"""Photographs by name; consecutive seeds follow this order."""
 
 
 @lru_cache(maxsize=len(PHOTOGRAPHS))
 def load_photograph(name: str, size: int) -> NDArray[np.uint8]:
     """Load a photograph, scaled to fit a square with grey margins: uint8 (size, size, 3), read-only."""
-    library("skimage", "a caption without data=", "tasks")
-    found = PHOTOGRAPHS[name]
+    photograph = PHOTOGRAPHS[name]
     try:
-        content = (files("skimage") / "data" / found.file).read_bytes()
+        with importing("a caption without data=", "tasks"):
+            content = (files("skimage") / "data" / photograph.file).read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {found.file} of scikit-image: {error}") from None
-    if hashlib.sha256(content).hexdigest() != found.sha256:
-        raise UsageError(f"{found.file} of scikit-image is not the image that the keywords describe")
+        raise UsageError(f"cannot read {photograph.file} of scikit-image: {error}") from None
+    if hashlib.sha256(content).hexdigest() != photograph.sha256:
+        raise UsageError(f"{photograph.file} of scikit-image is not the image that the keywords describe")
     image = letterbox(decode(content), size)
     image.flags.writeable = False
     return image

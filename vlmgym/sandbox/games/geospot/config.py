@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 
 from vlmgym.errors import short_repr
 from vlmgym.sandbox.core.config import config_field, setting
-from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.core.data_task import DataTaskConfig
 from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset
 
 
@@ -23,7 +23,7 @@ NonNegative = Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)]
 FourNumbers = Annotated[tuple[NonNegative, NonNegative, NonNegative, NonNegative] | None, WrapValidator(_four_numbers)]
 
 
-class GeospotConfig(TaskConfig):
+class GeospotConfig(DataTaskConfig):
     """Configuration of geospot.
 
     `span`, `lights`, `degrees`, `mark`, `cities` and `names` apply to generated maps only.

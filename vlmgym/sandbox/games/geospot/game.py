@@ -12,15 +12,26 @@ import numpy as np
 from pydantic import Field
 
 from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
+from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskState
-from vlmgym.sandbox.datasets.rows import DECIMAL, BadRow, DataRow, Table, decimal_of, is_empty, number_of, text_of
+from vlmgym.sandbox.core.task import TaskState
+from vlmgym.sandbox.data.rows import DECIMAL, BadRow, DataRow, decimal_of, is_empty, number_of, text_of
+from vlmgym.sandbox.data.tables import Table
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
 from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
-from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, normalise_place, parse_place, place_of
+from vlmgym.sandbox.games.geospot.place import (
+    UNKNOWN,
+    Place,
+    PlaceSpace,
+    clean_value,
+    format_place,
+    normalise_place,
+    parse_place,
+    place_of,
+)
 from vlmgym.sandbox.games.geospot.reward import compare_places, compute_reward
 
 NAMES = ("city", "region", "country")
@@ -32,6 +43,8 @@ Reduced if cropping would otherwise cut off the mark.
 """
 GEOSCORE_KM = 1492.7
 """Distance at which the GeoScore falls from 5000 to 5000 / e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
+MAX_OUTSIDE_KM = 500
+"""Distance from the nearest city of the named country beyond which the coordinates of a row are probably wrong."""
 THRESHOLDS_KM = (25, 200, 750)
 """Thresholds for accuracy at city, region and country scale (Hays and Efros, IM2GPS, 2008)."""
 
@@ -84,7 +97,7 @@ def state_of(city: City, middle: tuple[float, float]) -> GeospotState:
     )
 
 
-class Geospot(Task[GeospotState, str]):
+class Geospot(DataTask[GeospotState, str]):
     """Find where on Earth an image was taken.
 
     Description:
@@ -149,21 +162,29 @@ class Geospot(Task[GeospotState, str]):
 
     def from_row(self, fields: DataRow) -> GeospotState:
         """Read a place from a data row; raise `BadRow` if it is invalid or has no field that the reward needs."""
-        latitude = number_of(fields, "latitude", -90, 90)
-        longitude = number_of(fields, "longitude", -180, 180)
-        city, region, country = ("" if is_empty(fields[name]) else text_of(fields, name) for name in NAMES)
+        latitude = _coordinate(fields, "latitude", 90)
+        longitude = _coordinate(fields, "longitude", 180)
+        city, region, country = (_name(fields, name) for name in NAMES)
         if country and gazetteer().country(country) is None:
             raise BadRow(f"country must be a country's name or ISO code, got {short_repr(country)}")
         needed = {name for name, weight in self.config.scoring[0]._asdict().items() if weight}
         present = {name for name, value in zip(NAMES, (city, region, country)) if value} | {"coordinates"}
         if not needed & present:
             raise BadRow(f"the row has no {' or '.join(sorted(needed))}, which the reward needs")
-        state = GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
-        try:
-            parse_place(self.solution(state))
-        except ParseError as error:
-            raise BadRow(f"the place is not a valid answer: {error}") from None
-        return state
+        return GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
+
+    def suspicion(self, state: GeospotState) -> str | None:
+        """Report coordinates far from all cities of the country; latitude and longitude may be swapped."""
+        country = gazetteer().country(state.country)
+        if country is None:
+            return None
+        distance = gazetteer().km_to(country, state.latitude, state.longitude)
+        if distance <= MAX_OUTSIDE_KM:
+            return None
+        return (
+            f"latitude {state.latitude:g}, longitude {state.longitude:g} is {distance:.0f} km from the nearest city of "
+            f"{country.name}"
+        )
 
     # Images and words ----------------------------------------------------------------------------------------------
 
@@ -266,6 +287,19 @@ class Geospot(Task[GeospotState, str]):
         for limit in THRESHOLDS_KM:
             metrics[f"within {limit} km"] = float(distance is not None and distance <= limit)
         return metrics
+
+
+def _name(fields: DataRow, name: str) -> str:
+    """Read a name; empty if it is missing or a word for that, such as `unknown` or `N/A`."""
+    text = "" if is_empty(fields[name]) else text_of(fields, name)
+    return "" if clean_value(name, text) == UNKNOWN else text
+
+
+def _coordinate(fields: DataRow, name: str, limit: float) -> float:
+    """Read a coordinate, also with a degree sign and a hemisphere as in answers, rounded as in answers."""
+    value = fields[name]
+    text = clean_value(name, value) if isinstance(value, str) else value
+    return round(number_of({name: text}, name, -limit, limit), 6)
 
 
 def _true_place(state: GeospotState) -> Place:

@@ -1,6 +1,7 @@
 """Countries, first-level regions and cities with at least 15,000 inhabitants, and distances between them.
 
-The data files and their sources are described in `data/README.md`. Names are normalised for lookup.
+The data files and their sources are described in `data/README.md`; official names of countries come from pycountry.
+Names are normalised for lookup.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.resources import files
 from operator import itemgetter
 
 import numpy as np
+import pycountry
 from isal import isal_zlib
 from numpy.typing import NDArray
 
@@ -73,6 +75,33 @@ def normalise(name: str) -> str:
 def without_generic_words(key: str) -> str:
     """Drop generic words from a normalised name: `state of bavaria` becomes `bavaria`. Never returns an empty name."""
     return " ".join(word for word in key.split() if word not in _GENERIC_WORDS) or key
+
+
+_SHORTENED = {
+    "dem": "democratic",
+    "dr": "democratic republic",
+    "fed": "federal",
+    "federated": "federal",
+    "pdr": "peoples democratic republic",
+    "rb": "bolivarian republic",
+    "rep": "republic",
+    "sar": "special administrative region",
+    "sts": "states",
+}
+"""Abbreviations in names of countries, as in lists of the World Bank, and the words that they stand for."""
+
+
+OFFICIAL_NAMES = ("name", "official_name", "common_name")
+"""Names that pycountry has of a country."""
+
+
+def in_any_order(key: str) -> str:
+    """Spell out the abbreviations of a normalised country name, drop `of` and `the`, and sort its words.
+
+    Hence `iran islamic rep` and `islamic republic of iran` become equal.
+    """
+    words = " ".join(_SHORTENED.get(word, word) for word in key.split()).split()
+    return " ".join(sorted(set(words) - {"of", "the"})) or key
 
 
 EARTH_RADIUS_KM = 6371.0088
@@ -140,6 +169,11 @@ class Gazetteer:
         for code, _, name, latitude, longitude, _, keys in _rows("countries.tsv"):
             self._countries[code] = Country(code, name, float(latitude), float(longitude))
             self._country_names.update(dict.fromkeys(keys.split("|"), code))
+        for entry in pycountry.countries:
+            official = (getattr(entry, kind, None) for kind in OFFICIAL_NAMES)
+            for key in map(normalise, filter(None, official if entry.alpha_2 in self._countries else ())):
+                self._country_names.setdefault(key, entry.alpha_2)
+                self._country_names.setdefault(in_any_order(key), entry.alpha_2)
         self._regions: dict[tuple[str, str], Region] = {}
         owners: dict[str, list[tuple[int, int, Region]]] = defaultdict(list)
         for country, code, name, latitude, longitude, population, keys in _rows("regions.tsv"):
@@ -163,8 +197,12 @@ class Gazetteer:
         return len(self._cities)
 
     def country(self, name: str) -> Country | None:
-        """Find a country by its name in any language or its ISO code (`US`, `USA`)."""
-        code = self._country_names.get(normalise(name))
+        """Find a country by its name in any language or its ISO code (`US`, `USA`).
+
+        An official English name may be inverted or abbreviated (`Egypt, Arab Rep.`).
+        """
+        key = normalise(name)
+        code = self._country_names.get(key) or self._country_names.get(in_any_order(key))
         return None if code is None else self._countries[code]
 
     def region(self, name: str, country: Country | None = None) -> Region | None:
@@ -218,6 +256,19 @@ class Gazetteer:
         """Return the region of a city; None if unknown."""
         return self._regions.get((city.country, city.region))
 
+    def km_to(self, country: Country, latitude: float, longitude: float) -> float:
+        """Distance in km from a location in degrees to the nearest city of a country, or to its centre."""
+        directions = self._directions_by_country[country.code]
+        cosine = float((directions @ _direction(np.array([latitude]), np.array([longitude]))[0]).max())
+        return EARTH_RADIUS_KM * math.acos(min(1.0, cosine))
+
+    @cached_property
+    def _directions_by_country(self) -> dict[str, NDArray[np.float64]]:
+        centres = np.array([(country.latitude, country.longitude) for country in self._countries.values()])
+        codes = np.array([line.split("\t")[1] for line in self._cities] + list(self._countries))
+        directions = _direction(*np.concatenate([self.coordinates, centres]).T)
+        return {code: directions[codes == code] for code in self._countries}
+
     @cached_property
     def coordinates(self) -> NDArray[np.float64]:
         """Latitude and longitude of all cities in degrees, shape (cities, 2)."""
@@ -241,6 +292,12 @@ class Gazetteer:
         end = self._name_ends[line]
         numbers = self._names[self._names.rindex(b"\t", 0, end) + 1 : end]
         return tuple(self.city_at(int(number)) for number in numbers.split())
+
+
+def _direction(latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Unit vectors from the centre of the Earth to locations in degrees, shape (n, 3)."""
+    phi, theta = np.radians(latitudes), np.radians(longitudes)
+    return np.stack([np.cos(phi) * np.cos(theta), np.cos(phi) * np.sin(theta), np.sin(phi)], axis=1)
 
 
 def _read(name: str) -> bytes:

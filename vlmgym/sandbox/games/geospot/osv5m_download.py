@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.sandbox.datasets.extra import download_failures, library, one_line
+from vlmgym.errors import InfrastructureError, UsageError, importing, one_line, truncate
 from vlmgym.sandbox.games.geospot.osv5m import OSV5M
 
 SPLITS = ("test", "train")
@@ -36,7 +35,9 @@ def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
     """
     if split not in SPLITS:
         raise UsageError(f"OSV-5M has the splits {' and '.join(SPLITS)}, got {split!r}")
-    hub = library("huggingface_hub", "downloading OSV-5M")
+    with importing("downloading OSV-5M", "data"):
+        import huggingface_hub as hub
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of its HTTP client
     images = out / IMAGES / split
     try:
         images.mkdir(parents=True, exist_ok=True)
@@ -60,8 +61,9 @@ def fetch_osv5m(out: Path, split: str, shards: int | None) -> Path:
             os.replace(unfinished, shard)
             archive.unlink()
         return _write_table(table, images, out)
-    except download_failures() as error:
-        raise InfrastructureError(f"downloading OSV-5M failed: {one_line(error)}; run it again to continue") from None
+    except (OSError, HTTPError) as error:
+        why = truncate(one_line(str(error)), 200) or type(error).__name__
+        raise InfrastructureError(f"downloading OSV-5M failed: {why}; run it again to continue") from None
 
 
 def unzip_images(archive: Path, folder: Path) -> None:

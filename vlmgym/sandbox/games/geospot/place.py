@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
-from vlmgym.sandbox.datasets.rows import decimal_of
+from vlmgym.sandbox.data.rows import decimal_of
 from vlmgym.sandbox.games.geospot.gazetteer import City, gazetteer
 
 UNKNOWN = "unknown"
@@ -130,7 +130,7 @@ def normalise_place(text: str) -> str:
     lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
         values = lines[0].split(",")
-        return ", ".join([*(_value(key, value) for key, value in zip(KEYS, values)), *values[len(KEYS) :]])
+        return ", ".join([*(clean_value(key, value) for key, value in zip(KEYS, values)), *values[len(KEYS) :]])
     return "\n".join(map(_normalise_line, lines))
 
 
@@ -154,13 +154,13 @@ def _normalise_line(line: str) -> str:
         return line
     mark, key, value = found.groups()
     key = _SHORT_KEYS.get(key.lower(), key.lower())
-    return f"{key}: {_value(key, value.removesuffix(',') if mark == chr(34) else value)}"
+    return f"{key}: {clean_value(key, value.removesuffix(',') if mark == chr(34) else value)}"
 
 
-def _value(key: str, value: str) -> str:
-    """Strip markup from a value; convert a coordinate to signed decimal degrees."""
+def clean_value(key: str, value: str) -> str:
+    """Strip markup from a value; convert a coordinate to signed decimal degrees, and `N/A` to `unknown`."""
     value = unwrap(value)
-    if value.casefold() in ALSO_UNKNOWN:
+    if value.casefold() in (UNKNOWN, *ALSO_UNKNOWN):
         return UNKNOWN
     found = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
     if found is None:

@@ -15,7 +15,7 @@ from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.datasets.images import letterbox
+from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
 from vlmgym.sandbox.games.gym.envs import (

@@ -13,10 +13,12 @@ from gymnasium import spaces
 from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
 from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray, is_int
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import Task, TaskState, accuracy
-from vlmgym.sandbox.datasets.rows import DataRow, Table, text_of, truth_of
+from vlmgym.sandbox.core.task import TaskState, accuracy
+from vlmgym.sandbox.data.rows import DataRow, text_of, truth_of
+from vlmgym.sandbox.data.tables import Table
 from vlmgym.sandbox.games.nlvr2.layout import open_nlvr2
 from vlmgym.sandbox.games.nlvr2.statements import STATEMENTS
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
@@ -72,7 +74,7 @@ class Nlvr2State(TaskState):
     scenes: tuple[Scene, ...] = ()
 
 
-class Nlvr2(Task[Nlvr2State, int]):
+class Nlvr2(DataTask[Nlvr2State, int]):
     """Judge whether a statement about two images is true.
 
     Description:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vlmgym.errors import short_repr
-from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, DataRow, DerivedTable, Table, is_empty
+from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty
+from vlmgym.sandbox.data.tables import Table, open_table
 
 COLUMNS = ("left_image", "right_image")
 
@@ -17,10 +17,10 @@ def open_nlvr2(data: str, split: str | None) -> Table:
     folder, columns = table.folder, set(table.columns)
     if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
         return table
-    return DerivedTable(table, COLUMNS, lambda row: _image_paths(row, folder))
+    return table.with_columns(COLUMNS, lambda row: _image_paths(row, folder))
 
 
-def _image_paths(row: DataRow, folder: Path) -> DataRow:
+def _image_paths(row: DataRow, folder: Path) -> dict[str, str]:
     """Find both images of a row; return their paths relative to `folder`.
 
     The images are in `folder` or its subfolder `images`, either directly or in a folder named after the split. Training
@@ -34,5 +34,5 @@ def _image_paths(row: DataRow, folder: Path) -> DataRow:
     if not is_empty(row.get("directory")):
         folders = [f"{parent}{row['directory']}/" for parent in folders] + folders
     paths = [f"{parent}{pair}-img{{}}.png" for parent in (*folders, "images/", "")]
-    found = next((path for path in paths if (folder / path.format(0)).is_file()), paths[0])
-    return {column: found.format(side) for side, column in enumerate(COLUMNS)}
+    path = next((path for path in paths if (folder / path.format(0)).is_file()), paths[0])
+    return {column: path.format(side) for side, column in enumerate(COLUMNS)}

@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from vlmgym.errors import GenerationError, StateError
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.core.data_task import DataTaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline, widen
@@ -266,7 +266,7 @@ def _edge_distance(size: Size, visible: float, crop: float) -> int:
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 
 
-class SceneConfig(TaskConfig):
+class SceneConfig(DataTaskConfig):
     """Config fields of generated scenes. With `data`, they have no effect."""
 
     theme: ThemeName = config_field("perception", "light", "Background colour.")

@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vlmgym.errors import StateError, UsageError
+from vlmgym.errors import StateError, UsageError, importing
 from vlmgym.sandbox.core.perception import read_grid
-from vlmgym.sandbox.datasets.extra import library
-from vlmgym.sandbox.datasets.images import letterbox
-from vlmgym.sandbox.datasets.opening import open_table
-from vlmgym.sandbox.datasets.rows import BadRow, DataRow, SkippedRow, Table, is_empty, text_of
-from vlmgym.sandbox.datasets.source import Source, map_columns
+from vlmgym.sandbox.data.images import letterbox
+from vlmgym.sandbox.data.rows import BadRow, SkippedRow, is_empty, text_of
+from vlmgym.sandbox.data.tables import Source, Table, map_columns, open_table
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import THEMES, ThemeName
 from vlmgym.sandbox.games.tiles import EMPTY
@@ -63,21 +61,14 @@ class TileImages:
         columns = map_columns(COLUMNS, frozenset(), (), table, data)
         self._source = Source(table, columns, ("image",))
         label_column = str(columns["label"])
-        found: dict[str, list[int]] = defaultdict(list)
+        named: dict[str, list[int]] = defaultdict(list)
         unlabelled: list[int] = []
         for row, value in enumerate(table.values(label_column)):
-            (unlabelled if is_empty(value) else found[str(value)]).append(row)
-        named: dict[str, list[int]] = defaultdict(list)
-        for rows in found.values():
-            value = table[rows[0]].get(label_column)  # the name of the class, even if labels are stored as numbers
-            if is_empty(value):
-                unlabelled += rows
-            else:
-                try:
-                    named[text_of({"label": value}, "label")] += rows
-                except BadRow as error:
-                    raise UsageError(f"row {rows[0]} of {data} has an invalid label: {error}") from None
-        self._rows: dict[str, NDArray[np.int64]] = {label: np.array(sorted(rows)) for label, rows in named.items()}
+            try:
+                (unlabelled if is_empty(value) else named[text_of({"label": value}, "label")]).append(row)
+            except BadRow as error:
+                raise UsageError(f"row {row} of {data} has an invalid label: {error}") from None
+        self._rows: dict[str, NDArray[np.int64]] = {label: np.array(rows) for label, rows in named.items()}
         self._unlabelled = _report(unlabelled)
         self.classes = tuple(sorted(self._rows))
         if len(self.classes) < 2:
@@ -245,36 +236,31 @@ MAX_BATCH = 1 << 26
 """Maximum size of a batch in bytes; the original batches have 31 million."""
 
 
-class LabelledImages(Table):
-    """Table with the columns `image`, encoded as PNG, and `label`, the name of the class."""
+def _labelled_images(images: NDArray[np.uint8], labels: NDArray[Any], names: tuple[str, ...]) -> Table:
+    """Make a table with the columns `image`, encoded as PNG, and `label`, the name of the class."""
 
-    columns = ("image", "label")
-    folder = None
-
-    def __init__(self, images: NDArray[np.uint8], labels: NDArray[Any], names: tuple[str, ...]) -> None:
-        self._images, self._labels, self._names = images, labels, names
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def __getitem__(self, index: int) -> DataRow:
+    def read(index: int) -> dict[str, Any]:
         buffer = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(self._images[index])).save(buffer, "PNG")
-        return {"image": buffer.getvalue(), "label": self._names[self._labels[index]]}
+        Image.fromarray(np.ascontiguousarray(images[index])).save(buffer, "PNG")
+        return {"image": buffer.getvalue(), "label": names[labels[index]]}
+
+    return Table(("image", "label"), range(len(labels)), read)
 
 
-def open_digits() -> LabelledImages:
+def open_digits() -> Table:
     """Load handwritten digits, dark ink on white: 1,797 images of 8 x 8 pixels by 13 writers, about 180 per digit.
 
     The images are the test set of Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998; UCI, CC BY
     4.0), included in scikit-learn. Digits reach the edges of the images, so a margin of one pixel is added.
     """
-    digits = library("sklearn.datasets", "tiles=digits", "tasks").load_digits()
+    with importing("tiles=digits", "tasks"):
+        from sklearn.datasets import load_digits
+    digits = load_digits()
     ink = np.pad(digits.images.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
-    return LabelledImages((255 - ink * 255 // 16).astype(np.uint8), digits.target, tuple("0123456789"))
+    return _labelled_images((255 - ink * 255 // 16).astype(np.uint8), digits.target, tuple("0123456789"))
 
 
-def open_cifar10(path: Path, split: str) -> LabelledImages:
+def open_cifar10(path: Path, split: str) -> Table:
     """Load a split of CIFAR-10, `test` or `train`, from its archive, its folder of batches, or the parent of either.
 
     The images are by Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
@@ -288,7 +274,7 @@ def open_cifar10(path: Path, split: str) -> LabelledImages:
     labels = records[:, 0]
     if not len(records) or labels.max() >= len(CLASSES):
         raise UsageError(f"cannot read {ARCHIVE} at {path}: its batches do not have 10 classes")
-    return LabelledImages(records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels, CLASSES)
+    return _labelled_images(records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels, CLASSES)
 
 
 def is_cifar10(path: Path) -> bool:

@@ -29,6 +29,7 @@ _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\N{MINUS SIGN}", "-"),
         **dict.fromkeys("\u201c\u201d\u201e\u201f\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}", '"'),
+        **dict.fromkeys("\u300c\u300d\u300e\u300f", '"'),  # corner brackets
         "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}": '"',
         **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
     }
@@ -52,7 +53,9 @@ _NUMBER_WORD = re.compile(
 _NUMBER = re.compile(r"(?<![\w.,:])(?=\.?[0-9])([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]*)(?:\.([0-9]+))?(?!\w|[.,:][0-9])")
 _UNIT = re.compile(r"\s*([%°$€£¥<>=≤≥≈≠~¬±\u00d7\u00f7/^&@#|])\s*")
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[,;_](?=[^\W\d_])")
-_FINAL = re.compile(r"(?<=[^\s\d.?!,;:…])[.?!,;:…]+(?!\S) | (?<=[\d!])[.?,;:…]+(?!\S)", re.VERBOSE)
+_STOPS = ".?,;:\u2026\u3001\u3002\u060c\u061b\u061f\u06d4\u0964\u0965"
+"""Full stops, commas and similar punctuation, also Chinese, Japanese, Arabic, Urdu and Hindi."""
+_FINAL = re.compile(rf"(?<=[^\s\d!{_STOPS}])[!{_STOPS}]+(?!\S) | (?<=[\d!])[{_STOPS}]+(?!\S)", re.VERBOSE)
 """Punctuation after a word or a number, except `!` after a number, which may be a factorial."""
 _ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2}))")
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field, setting
+from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy
-from vlmgym.sandbox.datasets.rows import BadRow, DataRow, is_empty, text_of
+from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     LINE_FORMAT,
@@ -65,7 +66,7 @@ class VqaState(TaskState):
     """Objects in the image; None for images from data."""
 
 
-class Vqa(LineTask[VqaState]):
+class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
     """Answer a question about an image with a word or a number.
 
     Description:
@@ -121,23 +122,28 @@ class Vqa(LineTask[VqaState]):
         return VqaState(type=made.type, question=made.text, answers=(made.answer,), scene=made.scene)
 
     def from_row(self, fields: DataRow) -> VqaState:
-        given = fields["answer"]
-        items = list(given) if isinstance(given, list | tuple) else [given]
-        values = [item.get("answer") if isinstance(item, Mapping) else item for item in items]
-        answers = tuple(text_of({"answer": value}, "answer") for value in values)
-        if not answers:
-            raise BadRow("answer is an empty list")
+        items = fields["answer"] if isinstance(fields["answer"], list | tuple) else [fields["answer"]]
+        answers = texts_of(
+            [item.get("answer", item) if isinstance(item, Mapping) else item for item in items], "answer"
+        )
         kind = "" if is_empty(fields.get("type")) else text_of(fields, "type")
         return VqaState(type=kind, question=text_of(fields, "question"), answers=answers)
 
     def solution(self, state: VqaState) -> str:
-        """The most frequent accepted answer."""
-        return max(state.answers, key=lambda answer: agreement(answer, state.answers))
+        """The most frequent accepted answer among those that can be given."""
+        return max(state.answers, key=lambda answer: (answer in self.action_space, agreement(answer, state.answers)))
+
+    def full_score(self, state: VqaState) -> float:
+        """1, or less if fewer than `agreement` annotators agree, as in the VQA benchmark."""
+        return max(self._reward(state, answer) for answer in state.answers)
+
+    def _reward(self, state: VqaState, answer: str) -> float:
+        needed: int = min(self.config.agreement, len(state.answers))
+        return min(1.0, agreement(answer, state.answers) / needed)
 
     def score(self, state: VqaState, action: str) -> tuple[float, Mapping[str, Any]]:
         self.check_line(action)
-        needed = min(self.config.agreement, len(state.answers))
-        reward = min(1.0, agreement(action, state.answers) / needed)
+        reward = self._reward(state, action)
         return reward, {"correct": reward, "answers": list(state.answers)}
 
     def metrics(self, state: VqaState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:

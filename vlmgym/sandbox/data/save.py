@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,15 +18,14 @@ import numpy as np
 from PIL import Image
 
 from vlmgym.errors import UsageError, short_repr
-from vlmgym.sandbox.datasets.arrow import ArrowTable
-from vlmgym.sandbox.datasets.cache import cache_folder
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty, unique_columns
+from vlmgym.sandbox.data.rows import BadRow, as_text, is_empty
+from vlmgym.sandbox.data.tables import ArrowTable, cache_folder, unique_columns
 
 ROWS = "rows.jsonl"
 IMAGES = "images"
 PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 BATCH = 1000
-"""Number of rows of a DataFrame or Dataset that are converted at a time."""
+"""Number of rows of a DataFrame that are converted at a time."""
 
 
 def save_table(table: Any, folder: str | Path | None = None, paths: Collection[str] = ()) -> str:
@@ -70,13 +70,11 @@ def save_table(table: Any, folder: str | Path | None = None, paths: Collection[s
 def _rows(table: Any) -> Iterator[Mapping[str, Any]]:
     library = type(table).__module__.partition(".")[0]
     if library == "pandas":
-        unique_columns(map(str, table.columns), "the DataFrame")
+        unique_columns(list(map(str, table.columns)), "the DataFrame")
         for start in range(0, len(table), BATCH):
             yield from table.iloc[start : start + BATCH].to_dict("records")
     elif library == "datasets" and isinstance(getattr(table, "features", None), Mapping):
-        for batch in table.with_format("arrow").iter(BATCH):  # keeps images encoded
-            rows = ArrowTable(batch, None, "the Dataset")
-            yield from map(rows.__getitem__, range(len(rows)))
+        yield from ArrowTable(table, None)
     elif isinstance(table, Iterable) and not isinstance(table, str | bytes | Mapping):
         yield from table
     else:
@@ -114,6 +112,8 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
         value = Path(value).read_bytes()
     if isinstance(value, str | bool | int):
         return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, folder, is_path) for item in value]
     if is_empty(value) or type(value).__name__ in ("NAType", "NaTType"):  # pandas
         return None
     if isinstance(value, float):
@@ -130,8 +130,6 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
         if set(value) == {"bytes", "path"}:
             return _plain(value["path"] if value["bytes"] is None else value["bytes"], folder, True)
         return {str(key): _plain(item, folder, is_path) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, folder, is_path) for item in value]
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+    if isinstance(value, Decimal | datetime.date | datetime.time):
+        return as_text(value)
     raise BadRow(f"{short_repr(value)} ({type(value).__name__}) cannot be converted to JSON")

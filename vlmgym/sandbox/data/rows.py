@@ -1,4 +1,4 @@
-"""Tables, their rows, and functions that read typed values from a row."""
+"""Values of rows: typed fields, references to rows, and the reason why a row is bad."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import hashlib
 import json
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 from pydantic import NonNegativeInt
 
-from vlmgym.errors import UsageError, VlmgymError, short_repr
+from vlmgym.errors import VlmgymError, short_repr
 
 DataRow = Mapping[str, Any]
 """The values of a row, keyed by column name or by field of a task."""
@@ -59,29 +59,54 @@ def content_hash(fields: DataRow, images: Iterable[bytes]) -> str:
 
 
 def is_empty(value: Any) -> bool:
-    """True for a missing value: None, NaN or a blank string."""
+    """True for a missing value: None, NaN, a blank string, or a list of these."""
     return (
         value is None
-        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, float | Decimal) and math.isnan(value))
         or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, list | tuple) and all(map(is_empty, value)))
     )
 
 
-def text_of(fields: DataRow, name: str) -> str:
-    """Read a field as a stripped string.
+def as_text(value: Any) -> str | None:
+    """Write a value as text; None if it is not text, a number, a truth value, a date or a time.
 
-    Numbers are converted to text. An integral float becomes an integer first, because pandas stores a column of
-    integers with missing values as floats.
-
-    Raises:
-        BadRow: The field is empty, too long, or not text or a number, or it contains invalid characters.
+    An integral float becomes an integer, and a time at midnight a date, because pandas stores a column of integers with
+    missing values as floats and a column of dates as times. True becomes `yes`.
     """
-    value = _value(fields, name)
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise BadRow(f"{name} must be text, got {short_repr(value)}")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         value = int(value)
-    text = str(value).strip()
+    if isinstance(value, datetime) and value.time() == time() and value.tzinfo is None:
+        value = value.date()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def texts_of(value: Any, name: str) -> tuple[str, ...]:
+    """Read a value or a list of values as strings, ignoring empty items; raise `BadRow` if none is left."""
+    items = value if isinstance(value, list | tuple) else [value]
+    texts = tuple(text_of({name: item}, name) for item in items if not is_empty(item))
+    if not texts:
+        raise BadRow(f"{name} is empty")
+    return texts
+
+
+def text_of(fields: DataRow, name: str) -> str:
+    """Read a field as a stripped string, as written by `as_text`.
+
+    Raises:
+        BadRow: The field is empty or too long, has another type, or contains invalid characters.
+    """
+    value = _value(fields, name)
+    text = as_text(value)
+    if text is None:
+        raise BadRow(f"{name} must be text, got {short_repr(value)}")
+    text = text.strip()
     if len(text) > MAX_TEXT:
         raise BadRow(f"{name} has {len(text)} characters, more than {MAX_TEXT}")
     try:
@@ -135,65 +160,3 @@ def _value(fields: DataRow, name: str) -> Any:
     if is_empty(value):
         raise BadRow(f"{name} is empty")
     return value
-
-
-class Table(ABC):
-    """A sequence of rows, read on access. Safe to share between threads and forked processes.
-
-    Attributes:
-        columns: Column names. JSON rows may have different keys; the columns come from the first rows.
-        folder: Folder that image paths are relative to and must stay inside; None if paths are not allowed.
-        stem: Name of the file without its suffix, such as `test`; empty if the table was not read from a single file.
-    """
-
-    columns: tuple[str, ...]
-    folder: Path | None
-    stem: str = ""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    @abstractmethod
-    def __getitem__(self, index: int) -> DataRow:
-        """Read the row at an index from 0 to `len(self) - 1`; raise `BadRow` if it is malformed."""
-
-    def values(self, column: str) -> Iterator[Any]:
-        """Yield the values of a column from the first row to the last; None where a row is bad or has no value."""
-        for index in range(len(self)):
-            try:
-                yield self[index].get(column)
-            except BadRow:
-                yield None
-
-
-class DerivedTable(Table):
-    """A table with additional columns computed from the others, such as an image path computed from an id."""
-
-    def __init__(self, table: Table, added: tuple[str, ...], derive: Callable[[DataRow], DataRow]) -> None:
-        """Wrap `table`. `derive` maps a row to the values of the `added` columns and may raise `BadRow`."""
-        self.columns = (*table.columns, *added)
-        self.folder, self.stem = table.folder, table.stem
-        self._table = table
-        self._derive = derive
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __getitem__(self, index: int) -> DataRow:
-        row = self._table[index]
-        return {**row, **self._derive(row)}
-
-    def values(self, column: str) -> Iterator[Any]:
-        """See `Table.values`."""
-        return self._table.values(column) if column in self._table.columns else super().values(column)
-
-
-def unique_columns(names: Iterable[str], data: object) -> tuple[str, ...]:
-    """Return column names as a tuple; if one is repeated, raise a `UsageError` that names `data`."""
-    columns: dict[str, None] = {}
-    for name in names:
-        if name in columns:
-            raise UsageError(f"{data} has two columns named {name!r}")
-        columns[name] = None
-    return tuple(columns)

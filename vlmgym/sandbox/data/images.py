@@ -7,7 +7,7 @@ import io
 import struct
 import warnings
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -18,16 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from vlmgym.errors import short_repr
-from vlmgym.sandbox.datasets.download import BUCKETS, SCHEMES, download, download_object
-from vlmgym.sandbox.datasets.rows import BadRow, is_empty
+from vlmgym.errors import first_line, importing, missing_extra, short_repr, truncate
+from vlmgym.sandbox.data.rows import BadRow, is_empty
 
 MAX_FILE_BYTES = 1 << 26
+MAX_URL_BYTES = 1 << 25
+URL_SECONDS = 20.0
+BUCKETS = {"s3": "s3fs", "gs": "gcsfs"}
+"""Packages that fsspec needs to read objects, keyed by URL scheme."""
+URLS = ("http", "https", *BUCKETS, "file")
+CHUNK = 1 << 20
 MAX_PIXELS = 64_000_000
 """Maximum number of pixels, checked before decoding. Pillow itself warns above 89 and fails above 179 million."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Accepted image formats. Formats whose decoders run other programs, such as EPS, are excluded."""
-LOCALHOST = "localhost"
+GREY_BITS = (8, 10, 12, 14, 16)
 MARGIN = (128, 128, 128)
 """Colour of the margin that makes an image square."""
 _CORRUPT = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
@@ -36,16 +41,15 @@ _warnings_lock = Lock()
 """Held while warning filters are changed, because all threads share them."""
 
 
-def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None = None) -> bytes:
+def image_bytes(value: Any, folder: Path | None, urls: bool = False) -> bytes:
     """Load the encoded image that a row contains or refers to.
 
-    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, and paths inside `folder`.
-
-    Other URLs are accepted only if `hosts` is not None: http and https (see `download`), s3 and gs (see
-    `download_object`), and file URLs. File URLs must lie inside `folder`, unless `hosts` contains `localhost`.
+    Accepts bytes, `{"bytes": ..., "path": ...}` as in `datasets`, base64 `data:` URLs, and paths inside `folder`. With
+    `urls`, also accepts http, https, s3 and gs URLs, and file URLs inside `folder`.
 
     Raises:
         BadRow: The value has another form, or the image is missing, too large or not allowed.
+        UsageError: A package is missing.
     """
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         value = value["path"] if value.get("bytes") is None else value["bytes"]
@@ -58,13 +62,46 @@ def image_bytes(value: Any, folder: Path | None, hosts: Collection[str] | None =
     scheme = value.partition(":")[0].lower()
     if scheme == "data":
         return _from_data_url(value)
-    if scheme not in (*SCHEMES, *BUCKETS, "file"):
+    if scheme not in URLS:
         return _from_file(value, folder)
-    if hosts is None:
+    if not urls:
         raise BadRow(f"the image is at {short_repr(value)}, and URLs are loaded only with urls=true")
     if scheme == "file":
-        return _from_file_url(value, folder, hosts)
-    return download(value, hosts) if scheme in SCHEMES else download_object(value, hosts)
+        parts = urlsplit(value)
+        if parts.netloc.lower() not in ("", "localhost"):
+            raise BadRow(f"{short_repr(value)} is not a file on this machine")
+        return _from_file(unquote(parts.path), folder)
+    content = read_url(value, MAX_URL_BYTES, URL_SECONDS)
+    if len(content) > MAX_URL_BYTES:
+        raise BadRow(f"{short_repr(value)} is larger than {MAX_URL_BYTES >> 20} MB")
+    return content
+
+
+def read_url(url: str, max_bytes: int, seconds: float) -> bytes:
+    """Read a file at any URL that fsspec can open; of a file larger than `max_bytes`, only the beginning.
+
+    `seconds` limits the time for http and https.
+
+    Raises:
+        BadRow: The file cannot be loaded.
+        UsageError: A package is missing.
+    """
+    with importing(f"loading {short_repr(url)}", "data"):
+        import fsspec
+        from aiohttp import ClientTimeout
+    scheme, content = url.partition(":")[0].lower(), bytearray()
+    options: dict[str, Any] = {}
+    if scheme in ("http", "https"):
+        options = {"block_size": 0, "client_kwargs": {"timeout": ClientTimeout(total=seconds)}}  # 0: stream
+    try:
+        with fsspec.open(url, "rb", **options) as file:
+            while len(content) <= max_bytes and (chunk := file.read(CHUNK)):
+                content += chunk
+    except ImportError:
+        raise missing_extra(f"loading {short_repr(url)}", BUCKETS.get(scheme, scheme), "cloud") from None
+    except Exception as error:  # each backend raises its own exceptions
+        raise BadRow(f"{short_repr(url)} cannot be loaded: {truncate(first_line(error), 200)}") from None
+    return bytes(content)
 
 
 def _from_data_url(value: str) -> bytes:
@@ -77,23 +114,13 @@ def _from_data_url(value: str) -> bytes:
         raise BadRow(f"{short_repr(value)} is not valid base64: {error}") from None
 
 
-def _from_file_url(url: str, folder: Path | None, hosts: Collection[str]) -> bytes:
-    parts = urlsplit(url)
-    if parts.netloc.lower() not in ("", LOCALHOST):
-        raise BadRow(f"{short_repr(url)} is not a file on this machine")
-    path = unquote(parts.path)
-    if LOCALHOST in hosts:
-        return _from_file(path, Path("/"))
-    return _from_file(path, folder, f": allow it with url_hosts={LOCALHOST}")
-
-
-def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
+def _from_file(value: str, folder: Path | None) -> bytes:
     if folder is None:
-        raise BadRow(f"the image is a path, {short_repr(value)}, but the data has no folder{remedy}")
+        raise BadRow(f"the image is a path, {short_repr(value)}, but the data has no folder")
     try:
         path = (folder / value).resolve()
         if not path.is_relative_to(folder.resolve()):
-            raise BadRow(f"the image {short_repr(value)} is outside the folder {folder}{remedy}")
+            raise BadRow(f"the image {short_repr(value)} is outside the folder {folder}")
         if not path.is_file():
             raise BadRow(f"there is no image {short_repr(value)} in {folder}")
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -106,7 +133,7 @@ def _from_file(value: str, folder: Path | None, remedy: str = "") -> bytes:
 def decode(encoded: bytes) -> Image.Image:
     """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or in no accepted format.
 
-    EXIF orientation is applied, transparent pixels are blended with white, and 16 bits per sample become 8.
+    EXIF orientation is applied, transparent pixels are blended with white, and greyscale of more bits becomes 8 bits.
     """
     if not encoded:
         raise BadRow("the image is empty")
@@ -119,11 +146,11 @@ def decode(encoded: bytes) -> Image.Image:
             raise BadRow(f"the image has {width} x {height} pixels, more than {MAX_PIXELS}")
         image.load()
         image = ImageOps.exif_transpose(image)
-        if image.has_transparency_data:
+        if image.mode[0] in "IF":
+            image = _to_8_bits(image)
+        elif image.has_transparency_data:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        elif image.mode[0] in "IF":
-            image = _to_8_bits(image)
         return image.convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadRow(f"the image has more than {MAX_PIXELS} pixels") from None
@@ -141,11 +168,15 @@ def _formats() -> tuple[str, ...]:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit greyscale to 8 bits; Pillow would clip it at 255."""
+    """Scale greyscale of 8 to 16 bits, stored in more, to 8 bits; Pillow would clip it at 255.
+
+    The brightest pixel tells the number of bits: cameras and scanners store 10, 12 or 14 bits in 16.
+    """
     samples = np.asarray(image)
-    if samples.dtype.kind == "f" or samples.min() < 0 or samples.max() > 65535:
-        raise BadRow(f"the image must have 8 or 16 bits per sample, got mode {image.mode}")
-    return Image.fromarray((samples // 257).astype(np.uint8))
+    bits = next((bits for bits in GREY_BITS if samples.max(initial=0) < 1 << bits), 0)
+    if samples.dtype.kind == "f" or samples.min(initial=0) < 0 or not bits:
+        raise BadRow(f"the image must have 8 to 16 bits per sample, got mode {image.mode}")
+    return Image.fromarray((samples.astype(np.int64) * 255 // ((1 << bits) - 1)).astype(np.uint8))
 
 
 def letterbox(image: Image.Image, size: int) -> NDArray[np.uint8]:

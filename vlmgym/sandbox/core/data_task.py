@@ -1,0 +1,242 @@
+"""One-turn tasks that ask about the user's own data, if any."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from pydantic import field_validator, model_validator
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
+from vlmgym.sandbox.core.config import LIST, setting
+from vlmgym.sandbox.core.game import OWN_DATA, ActionT, ImageArray
+from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
+from vlmgym.sandbox.data.images import letterbox
+from vlmgym.sandbox.data.rows import BadRow, DataRow, RowRef, SkippedRow
+from vlmgym.sandbox.data.tables import Source, Table, map_columns, open_table
+
+MOST_SKIPPED = 100
+"""Number of consecutive bad rows after which an error is raised."""
+IMAGES_KEPT = 8
+"""Number of rows whose decoded images are cached, so that reading and then drawing a row decodes them once."""
+
+DataTaskConfigT = TypeVar("DataTaskConfigT", bound="DataTaskConfig")
+
+
+class DataTaskConfig(TaskConfig):
+    """Config fields of tasks that take data."""
+
+    data: str | None = setting(
+        None,
+        "Your own questions: a .parquet, .csv, .jsonl or .json file, a folder, a URL or a Hub id. Default: generated.",
+    )
+    split: str | None = setting(None, "Split of the data, e.g. test.")
+    columns: Annotated[tuple[str, ...], LIST] = setting(
+        (), "Column names that differ from the defaults: FIELD=COLUMN, comma-separated."
+    )
+    order: Literal["shuffled", "rows"] = setting(
+        "shuffled", "Order of rows for seeds 0, 1, 2, ...: a fixed shuffle, or file order."
+    )
+    bad_rows: Literal["skip", "fail"] = setting("skip", "Skip and record invalid rows, or fail on them.")
+    urls: bool = setting(False, "Load images from URLs in the data, which you must trust: http, https, s3, gs, file.")
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _name_data(cls, value: Any) -> Any:
+        if isinstance(value, PathLike):
+            return fspath(value)
+        if value is not None and not isinstance(value, str):
+            how = "store a table with vlmgym.sandbox.data.save_table(...)"
+            raise ValueError(f"must be a path or a Hub id, got {type(value).__name__}; {how}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_data(self: DataTaskConfigT) -> DataTaskConfigT:
+        fields = type(self).model_fields
+        changed = [name for name in DATA_SETTINGS[1:] if getattr(self, name) != fields[name].default]
+        if self.data is None and changed:
+            raise ValueError(f"{changed[0]} requires data=...")
+        return self
+
+
+DATA_SETTINGS = ("data", "split", "columns", "order", "bad_rows", "urls")
+"""Config fields that specify where questions come from; all others require `data`."""
+
+
+class DataTask(Task[TaskStateT, ActionT]):
+    """A task whose questions are built in or come from the user's data.
+
+    In addition to the methods of `Task`, subclasses list the fields of a row in `columns`, list those that hold images
+    also in `image_fields`, and implement `from_row`.
+    """
+
+    Config = DataTaskConfig
+    columns: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Accepted column names for each field of a row; the first one that the table has is used.
+
+    The field `id` is added implicitly. A row that repeats the id of an earlier row is bad.
+    """
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may be missing from a table; their value is then None."""
+    image_fields: ClassVar[tuple[str, ...]]
+    """Fields of `columns` that hold images, in the order of `row_images`."""
+
+    @abstractmethod
+    def from_row(self, fields: DataRow) -> TaskStateT:
+        """Build a question from a row of user data; the caller sets `row` and `skipped`.
+
+        `fields` has the value of each field in `columns` except images: a string if read from CSV, None if missing. The
+        helpers `text_of`, `number_of` and `truth_of` of `vlmgym.sandbox.data.rows` read typed values.
+
+        Raises:
+            BadRow: The row is invalid, e.g. has a latitude of 95; the message says why.
+        """
+
+    def full_score(self, state: TaskStateT) -> float:
+        """Score of the correct answer to a question from data; a row whose `solution` scores less is bad."""
+        return 1.0
+
+    def suspicion(self, state: TaskStateT) -> str | None:
+        """Reason why a good row is probably wrong, which `vlmgym data check` reports; None if there is none."""
+        return None
+
+    @property
+    def image_source(self) -> str | None:
+        """Return `OWN_DATA` for questions from data; None if they are generated."""
+        return None if self.config.data is None else OWN_DATA
+
+    # Rows -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def source(self) -> Source:
+        """The data with its columns mapped to fields of this task; opened on first use."""
+        c = self.config
+        if c.data is None:
+            raise UsageError(f"{self.name} has no data: set data=...")
+        table = self.open_data(c.data, c.split)
+        if not len(table):
+            raise UsageError(f"{c.data} has no rows")
+        columns = map_columns(self.columns, self.optional_fields, c.columns, table, c.data)
+        return Source(table, columns, self.image_fields, c.urls)
+
+    def open_data(self, data: str, split: str | None) -> Table:
+        """Open the data. Override to add columns, such as image paths of a dataset with a fixed folder layout."""
+        return open_table(data, split)
+
+    @property
+    def question_count(self) -> int | None:
+        """Number of rows, bad rows included; None if questions are generated."""
+        return None if self.config.data is None else len(self.source)
+
+    def start(self, rng: np.random.Generator) -> TaskStateT:
+        """Sample a question from the data, or generate one."""
+        if self.config.data is None:
+            return self.generate(rng)
+        return self._from_position(int(rng.integers(len(self.source))))
+
+    def start_at(self, seed: int, rng: np.random.Generator) -> TaskStateT:
+        """Pick the question for a seed, or generate one. `question_count` consecutive seeds visit every row once.
+
+        A seed whose row is bad gets the next good row instead, which is therefore visited twice.
+        """
+        return self.start(rng) if self.config.data is None else self._from_position(seed)
+
+    def _from_position(self, position: int) -> TaskStateT:
+        count, skipped = len(self.source), []
+        for step in range(min(count, MOST_SKIPPED)):
+            index = (position + step) % count
+            if self.config.order == "shuffled":
+                index = int(self.source.shuffled[index])
+            try:
+                state = self.read_row(index)
+            except BadRow as error:
+                if self.config.bad_rows == "fail":
+                    raise UsageError(f"row {index} of {self.config.data} is bad: {error}") from None
+                skipped.append(SkippedRow(index, str(error)))
+            else:
+                return replace(state, skipped=tuple(skipped))
+        raise UsageError(
+            f"{len(skipped)} consecutive rows of {self.config.data} are bad; the last, row {skipped[-1].index}: "
+            f"{skipped[-1].reason}. `vlmgym data check` lists all of them"
+        )
+
+    def read_row(self, index: int) -> TaskStateT:
+        """Load the question of a row and cache its images for drawing.
+
+        Raises:
+            BadRow: The row is invalid, or no answer to its question can earn the full score.
+        """
+        return self._load(index)[0]
+
+    def _load(self, index: int) -> tuple[TaskStateT, list[ImageArray]]:
+        example = self.source.read(index)
+        row = RowRef(self.config.data, index, example.digest)
+        state = replace(self.from_row(example.fields), row=row)
+        self._check_solution(state)
+        images = [letterbox(image, self.config.size) for image in example.images]
+        kept = self._kept_images
+        kept[row] = images
+        while len(kept) > IMAGES_KEPT:
+            kept.pop(next(iter(kept), row), None)
+        return state, images
+
+    def _check_solution(self, state: TaskStateT) -> None:
+        """Raise `BadRow` unless a response with the correct answer is accepted and earns the full score."""
+        try:
+            action = self.parse(answer_only(self.format(self.solution(state))))
+            score, _ = self.score(state, action)
+        except (ParseError, IllegalAction) as error:
+            raise BadRow(f"no response can be correct: {error}") from None
+        if score < self.full_score(state) - 1e-9:
+            raise BadRow(f"no response can be correct: {short_repr(self.format(action))} scores only {score:.3g}")
+
+    @cached_property
+    def _kept_images(self) -> dict[RowRef, list[ImageArray]]:
+        return {}
+
+    def row_images(self, state: TaskStateT) -> list[ImageArray]:
+        """Images of the state's row in the order of `image_fields`: new uint8 arrays of shape (size, size, 3).
+
+        Each image is letterboxed: scaled to fit and centred on a grey square.
+
+        Raises:
+            StateError: The state has no row, or the row or one of its images has changed since the state was created.
+        """
+        if state.row is None:
+            raise StateError(f"this state of {self.name} has no data row")
+        images = self._kept_images.get(state.row)
+        if images is None:
+            self.require_valid(state)
+            which = f"row {state.row.index} of {state.row.data}"
+            if state.row.index >= len(self.source):
+                raise StateError(f"{which} no longer exists")
+            try:
+                current, images = self._load(state.row.index)
+            except BadRow as error:
+                raise StateError(f"{which} is no longer valid: {error}") from None
+            if current.row != state.row:
+                raise StateError(f"{which} has changed since the question was created")
+        return [image.copy() for image in images]
+
+    # As every task --------------------------------------------------------------------------------------------------
+
+    def clean_images(self, state: TaskStateT) -> Sequence[ImageArray]:
+        """Images without degradation: painted, or those of the row."""
+        return self.paint(state) if state.row is None else self.row_images(state)
+
+    def check_state(self, state: TaskStateT) -> None:
+        """Check that a state belongs to the configured data. Overrides must call this."""
+        data = None if state.row is None else state.row.data
+        if data != self.config.data:
+            raise StateError(f"the state has data={data}, but the config has data={self.config.data}")
+        super().check_state(state)
+
+    def metrics(self, state: TaskStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Number of bad rows skipped, for user data. Overrides should include this."""
+        return {} if state.row is None else {"bad rows skipped": float(len(state.skipped))}
