@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,6 +60,23 @@ def trained_of(folder: Path) -> TrainedRecord:
     trained = trained_record(RunConfig(), SECTION, curriculum, curriculum.begin(), 3, "template")
     trained.write(folder)
     return trained
+
+
+class Code:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_export_runs_no_pickled_code(tmp_path: Path) -> None:
+    torch.save({"weight": Code(tmp_path / "ran")}, tmp_path / "model_world_size_1_rank_0.pt")
+    with pytest.raises(UsageError, match="has more than weights, or is damaged"):
+        whole_weights(tmp_path)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_export_to_a_full_disk(qwen3: Path, tmp_path: Path) -> None:

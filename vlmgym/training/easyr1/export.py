@@ -78,9 +78,11 @@ def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # EasyR1 pickles checkpoints, so loading one can run code; this one is from the user's own run.
-        weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        # Weights are pickled; without `weights_only`, a file from somebody else could run code.
+        weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UnpicklingError:
+        raise UsageError(f"{path} has more than weights, or is damaged") from None
+    except (OSError, RuntimeError, EOFError) as error:
         raise UsageError(
             f"cannot read {path}, perhaps because writing it was interrupted: {error_text(error)}"
         ) from None
