@@ -32,10 +32,9 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.runs.record import TurnRecord
 from vlmgym.terminal import make_console
 from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
-from vlmgym.training.config import TrainConfig
+from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
-from vlmgym.training.options import read_config
 from vlmgym.training.states import start_rollouts
 
 ARGS = (

@@ -36,9 +36,8 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.token_sampling import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console
-from vlmgym.training.config import TrainConfig
+from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.processes import Processes
-from vlmgym.training.options import read_config
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.states import start_rollouts
 from vlmgym.training.trainer import Trainer

@@ -24,7 +24,7 @@ from vlmgym.cli.eval import _played
 from vlmgym.cli.main import COMMANDS, main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig
-from vlmgym.training.options import read_config
+from vlmgym.training.config import read_config
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,7 +11,7 @@ PROGRAM = """
 import multiprocessing, sys
 import numpy as np
 from PIL import Image
-from vlmgym.training.plots import draw_curves
+from vlmgym.training.curves import draw_curves
 from vlmgym.cli.main import main
 
 PLAY = "--size 160 --episodes 2 --max-turns 3".split()

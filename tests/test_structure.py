@@ -34,7 +34,7 @@ INTEGRATIONS = {module for module in MODULES if module.startswith("vlmgym.integr
 """Adapters to other libraries, which may use only the public interface of vlmgym."""
 
 LOADERS = {
-    "vlmgym.training.easyr1.critics",  # classes of transformers
+    "vlmgym.training.easyr1.worker",  # classes of transformers
     "vlmgym.cli.main",  # commands
     "vlmgym.evaluation",  # names of the package, on first use
     "vlmgym.policies",  # policies

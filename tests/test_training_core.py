@@ -30,8 +30,7 @@ from vlmgym.training.advantages import (
     informative_fraction,
     normalise_groups,
 )
-from vlmgym.training.expert import expert_response
-from vlmgym.training.states import MultiTurnConfig, blank, check_validation_size, start_rollouts
+from vlmgym.training.states import MultiTurnConfig, blank, check_validation_size, expert_response, start_rollouts
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
 SIGN = RewardConfig(shaping="sign")

@@ -10,8 +10,7 @@ import pytest
 from vlmgym.cli.main import main
 from vlmgym.runs.files import write_file
 from vlmgym.statistics import wilson
-from vlmgym.training.records import set_aside
-from vlmgym.training.result import FINAL_EPISODES, last_rewards, validation_summary, write_result
+from vlmgym.training.records import FINAL_EPISODES, last_rewards, set_aside, validation_summary, write_result
 
 
 @pytest.fixture(scope="module")

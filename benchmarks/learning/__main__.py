@@ -25,10 +25,9 @@ from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.terminal import make_console
-from vlmgym.training.config import TrainConfig
+from vlmgym.training.config import TrainConfig, read_config
+from vlmgym.training.curves import read_curve
 from vlmgym.training.engine.actor import Actor
-from vlmgym.training.options import read_config
-from vlmgym.training.plots import read_curve
 from vlmgym.training.validation import Images, ValidationResult, validate, validation_episodes
 
 from .chance import without_looking

@@ -27,7 +27,7 @@ from vlmgym.errors import UsageError
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console
 from vlmgym.training.advantages import Floats
-from vlmgym.training.plots import read_curve
+from vlmgym.training.curves import read_curve
 from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval

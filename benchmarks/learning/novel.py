@@ -10,7 +10,7 @@ from vlmgym.errors import UsageError
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.training.options import read_config
+from vlmgym.training.config import read_config
 from vlmgym.training.states import SFT_STREAM
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.learning.running import once, train
 from vlmgym.errors import UsageError
+from vlmgym.training.config import read_config
+from vlmgym.training.curves import read_curve
 from vlmgym.training.engine.actor import Actor
-from vlmgym.training.options import read_config
-from vlmgym.training.plots import read_curve
 from vlmgym.training.validation import Images
 
 from .games import DEMONSTRATIONS, G1, GAMES, GREY_DEMONSTRATIONS, POLICIES, TURNS, run_args

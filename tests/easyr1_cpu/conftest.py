@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from vlmgym.training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import stand_in_for_vllm
 
 if find_spec("verl") is not None:
-    without_vllm.install()
+    stand_in_for_vllm()
 
 KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 

@@ -12,9 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from vlmgym.training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import stand_in_for_vllm
 
-without_vllm.install()
+stand_in_for_vllm()
 
 import ray  # noqa: E402
 
@@ -22,7 +22,7 @@ from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
 from vlmgym.training.easyr1.check import preflight  # noqa: E402
 from vlmgym.training.easyr1.config import read_config  # noqa: E402
-from vlmgym.training.easyr1.launch import build_trainer, start_ray  # noqa: E402
+from vlmgym.training.easyr1.trainer import build_trainer, start_ray  # noqa: E402
 
 PRETENDED = 8
 """Number of GPUs and CPUs that Ray assumes."""
@@ -39,7 +39,7 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         object_store_memory=100 * 2**20,
         _system_config={"prestart_worker_first_driver": False},  # would start idle workers
         log_to_driver="RAY_LOG" in os.environ,
-        runtime_env={"worker_process_setup_hook": "vlmgym.training.easyr1.without_vllm.install"},
+        runtime_env={"worker_process_setup_hook": "vlmgym.training.easyr1.stand_in_for_vllm"},
     )
     for run in runs:
         config = read_config(run)

@@ -10,9 +10,9 @@ from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
 from vlmgym.sandbox.registry import make_game
-from vlmgym.training.easyr1.prompts import PromptEncoder, load_processors
-from vlmgym.training.easyr1.rollout_worker import RolloutWorker
-from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.batch import PromptEncoder, load_processors
+from vlmgym.training.easyr1.episodes import RolloutWorker
+from vlmgym.training.easyr1.settings import Section
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "training" / "configs"

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from vlmgym.training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import stand_in_for_vllm
 
-without_vllm.install()
+stand_in_for_vllm()
 
 import peft  # noqa: E402
 import torch  # noqa: E402
@@ -25,7 +25,7 @@ from verl.utils.checkpoint import fsdp_checkpoint_manager  # noqa: E402
 from verl.utils.fsdp_utils import get_fsdp_wrap_policy  # noqa: E402
 from verl.utils.tokenizer import get_processor  # noqa: E402
 
-from vlmgym.training.easyr1.critics import register_critics  # noqa: E402
+from vlmgym.training.easyr1.worker import register_critics  # noqa: E402
 
 PROCESSES = 2
 POLICIES = ("whole", "lora")

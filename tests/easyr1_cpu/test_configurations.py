@@ -21,14 +21,13 @@ from verl.workers.config import ModelConfig
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.games.shisensho.images import BATCHES, FOLDER, RECORD
-from vlmgym.training.easyr1 import critics, machine
+from vlmgym.training.easyr1 import check, worker
+from vlmgym.training.easyr1.batch import load_processors
 from vlmgym.training.easyr1.check import STREAM, check_checkpoint, preflight
-from vlmgym.training.easyr1.config import RunConfig, read_config
-from vlmgym.training.easyr1.launch import fetch_model
-from vlmgym.training.easyr1.prompt_stream import PromptStream
-from vlmgym.training.easyr1.prompts import load_processors
-from vlmgym.training.easyr1.section import Section
-from vlmgym.training.easyr1.trained import trained_record
+from vlmgym.training.easyr1.config import RunConfig, read_config, trained_record
+from vlmgym.training.easyr1.episodes import PromptStream
+from vlmgym.training.easyr1.settings import Section
+from vlmgym.training.easyr1.trainer import fetch_model
 
 SCRIPTS = {
     path.stem: tuple(path.read_text().split('easyr1.sh" ')[1].split()[:-1])
@@ -151,18 +150,18 @@ def test_gpus_without_enough_memory_are_reported(tmp_path: Path, monkeypatch: py
     fake = tmp_path / "torch.py"
     fake.write_text("class cuda:\n    mem_get_info = lambda gpu: [(10 << 30, 80 << 30), (79 << 30, 80 << 30)][gpu]\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (problem,) = machine.check_gpus(2, 30 * machine.GIB)
+    (problem,) = check.check_gpus(2, 30 * check.GIB)
     assert problem.startswith("GPU 0: an update needs 30.0 GiB, 10.0 GiB are free")
-    assert [*machine.check_gpus(2, 5 * machine.GIB)] == []
+    assert [*check.check_gpus(2, 5 * check.GIB)] == []
     fake.write_text("raise RuntimeError('CUDA error: devices are busy')\n")
-    (problem,) = machine.check_gpus(2, 0)
+    (problem,) = check.check_gpus(2, 0)
     assert "devices are busy" in problem
 
 
 @pytest.mark.parametrize(("cpus", "nodes", "enough"), [(12, 1, True), (8, 1, False), (12, 2, False)])
 def test_too_few_cpus_are_reported(cpus: int, nodes: int, enough: bool) -> None:
     config = config_of("rl_2048", settings=[f"trainer.nnodes={nodes}"])
-    assert (not [*machine.check_cpus(config, Section.read(config.vlmgym), cpus)]) == enough
+    assert (not [*check.check_cpus(config.trainer, Section.read(config.vlmgym), cpus)]) == enough
 
 
 @pytest.mark.parametrize(
@@ -200,10 +199,10 @@ def test_disk_space(tmp_path: Path, settings: list[str], count: int) -> None:
     """A run has 300 steps. EasyR1 always saves a checkpoint after the last step, and keeps the last three."""
     files = [str(CONFIGS / f"{name}.yaml") for name in ("base", "2048")]
     config = read_config([*files, f"trainer.save_checkpoint_path={tmp_path / 'out'}", *settings])
-    (problem,) = machine.check_disk(config, 2.0**60)
+    (problem,) = check.check_disk(config, 2.0**60)
     assert problem.startswith(f"{count} checkpoints need {count * 2**30} GiB more")
     (tmp_path / "out" / "global_step_10").mkdir(parents=True)
-    assert len([*machine.check_disk(config, 2.0**60)]) == (count > 1)
+    assert len([*check.check_disk(config, 2.0**60)]) == (count > 1)
 
 
 def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,19 +237,19 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_memory_estimate(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
     sizes = {"actor": (1000, 100), "critic": (950, 100)}
-    found = machine.estimate_memory(config_of(*names, settings=settings), sizes)
+    found = check.estimate_memory(config_of(*names, settings=settings), sizes)
     assert found == (host, gpu, checkpoint)
 
 
 def test_model_size(checkpoint: Path) -> None:
     """The vision parameters are those that EasyR1 can freeze; the critic is counted without its head."""
-    parameters, vision = machine.model_size(ModelConfig(str(checkpoint)), critic=False)
+    parameters, vision = check.model_size(ModelConfig(str(checkpoint)), critic=False)
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     assert parameters == model.num_parameters()
     assert vision == sum(weights.numel() for weights in model.model.visual.parameters()) > 0
-    critics.register_critics()
+    worker.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(checkpoint)
-    size = machine.model_size(ModelConfig(str(checkpoint)), critic=True)
+    size = check.model_size(ModelConfig(str(checkpoint)), critic=True)
     assert size == (critic.num_parameters() - critic.score.weight.numel(), vision)
 
 
@@ -344,11 +343,11 @@ def test_free_memory_in_a_container(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("4:memory:/old\n0::/job/step\n")
     group = tmp_path / "job" / "step"
     group.mkdir(parents=True)
-    assert machine.free_memory(tmp_path, tmp_path / "mine") > 10_000
+    assert check.free_memory(tmp_path, tmp_path / "mine") > 10_000
     for folder, limit, used in ((group, "max", 3000), (group.parent, "10000", 4000)):
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{used}\n")
-    assert machine.free_memory(tmp_path, tmp_path / "mine") == 6000
+    assert check.free_memory(tmp_path, tmp_path / "mine") == 6000
 
 
 @pytest.mark.parametrize(

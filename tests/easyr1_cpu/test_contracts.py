@@ -27,11 +27,10 @@ from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
 from vlmgym.errors import UsageError
-from vlmgym.training.easyr1 import check, critics
-from vlmgym.training.easyr1.batch import critic_batch
+from vlmgym.training.easyr1 import check, worker
+from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_processors
 from vlmgym.training.easyr1.config import read_config
-from vlmgym.training.easyr1.prompts import PromptEncoder, load_processors
-from vlmgym.training.easyr1.rollout_worker import Request
+from vlmgym.training.easyr1.episodes import Request
 from vlmgym.training.easyr1.worker import PatchedWorker
 from vlmgym.training.tiny_vlm import CLASSES
 
@@ -194,7 +193,7 @@ def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.Mon
     requests = [Request(row, 0, encoder.encode("Up. " * (row + 1), a_prompt(64 + 64 * row)[1])) for row in range(3)]
     rows = critic_batch(requests, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
     PatchedCache(encoder.processor)._process_multi_modal_inputs(rows)
-    critics.register_critics()
+    worker.register_critics()
     actor = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa")
     critic = AutoModelForTokenClassification.from_pretrained(checkpoint, attn_implementation="sdpa")
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
@@ -219,7 +218,7 @@ def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.Mon
 
 
 def test_critic_shares_weights_and_starts_at_zero(checkpoint: Path) -> None:
-    critics.register_critics()
+    worker.register_critics()
     critic, loading = AutoModelForTokenClassification.from_pretrained(checkpoint, output_loading_info=True)
     assert loading["missing_keys"] == {"score.weight"} or loading["missing_keys"] == ["score.weight"]
     whole = AutoModelForImageTextToText.from_pretrained(checkpoint)
@@ -242,7 +241,7 @@ def test_critic_shares_weights_and_starts_at_zero(checkpoint: Path) -> None:
 
 def test_prompt_value_ignores_padding(qwen3: Path) -> None:
     """With EasyR1's code, the value of a prompt is the value at its last token, regardless of padding."""
-    critics.register_critics()
+    worker.register_critics()
     critic = AutoModelForTokenClassification.from_pretrained(qwen3, attn_implementation="sdpa").eval()
     torch.nn.init.normal_(critic.score.weight, generator=torch.Generator().manual_seed(0))
     encoder = encoder_of(qwen3)

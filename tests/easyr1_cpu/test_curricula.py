@@ -11,7 +11,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.errors import UsageError
 from vlmgym.training.easyr1.check import preflight
-from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.settings import Section
 
 
 @pytest.mark.parametrize("name", builtin_names())

@@ -18,19 +18,19 @@ from tests.easyr1_cpu.rollout_workers import SECTION, worker_of
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.training.easyr1 import patches
-from vlmgym.training.easyr1.advantages import compute_advantages, episode_advantages
 from vlmgym.training.easyr1.batch import (
+    compute_advantages,
     decode_replies,
+    episode_advantages,
     pad_and_shuffle,
     real_rows,
     response_ids,
     rows_multiple,
     turn_batch,
 )
-from vlmgym.training.easyr1.prompt_stream import PromptStream
-from vlmgym.training.easyr1.rollout_worker import RolloutWorker
-from vlmgym.training.easyr1.section import Section
+from vlmgym.training.easyr1.episodes import PromptStream, RolloutWorker
+from vlmgym.training.easyr1.settings import Section
+from vlmgym.training.easyr1.trainer import compute_metrics
 
 OPTIONS: dict[str, Any] = {"step_weight": 1.0, "stock": ray_trainer.compute_advantage, "bootstrap_values": dict}
 """Arguments of `compute_advantages` for batches without truncated episodes."""
@@ -142,7 +142,7 @@ def test_padding_rows_have_no_effect(qwen3: Path) -> None:
     padded.batch["token_level_rewards"] = padded.batch["token_level_scores"]
     found = compute_advantages(padded, "grpo", 1.0, 1.0, **OPTIONS)
     assert not found.batch["advantages"][padding].any()
-    means = patches.compute_metrics(found)
+    means = compute_metrics(found)
     expected = batch.batch["token_level_scores"].sum(-1).mean()
     assert means["critic/score/mean"] == pytest.approx(float(expected))
     assert set(means) == set(metrics.compute_data_metrics(found))

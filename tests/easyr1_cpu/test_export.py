@@ -20,10 +20,9 @@ from tests.easyr1_cpu.rollout_workers import ROOT, SECTION, a_prompt, encoder_of
 from vlmgym.errors import UsageError
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import OutputError
-from vlmgym.training.easyr1.config import RunConfig
+from vlmgym.training.easyr1.batch import load_processors
+from vlmgym.training.easyr1.config import RunConfig, trained_record
 from vlmgym.training.easyr1.export import export, whole_weights
-from vlmgym.training.easyr1.prompts import load_processors
-from vlmgym.training.easyr1.trained import trained_record
 
 
 def test_export(qwen3: Path, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from verl.workers.actor.dp_actor import DataParallelPPOActor
 from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
-from vlmgym.training.easyr1.critics import register_critics
-from vlmgym.training.easyr1.worker import PatchedWorker
+from vlmgym.training.easyr1.worker import PatchedWorker, register_critics
 
 PROMPT = ("input_ids", "attention_mask", "position_ids")
 

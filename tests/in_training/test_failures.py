@@ -24,7 +24,7 @@ from vlmgym.runs.files import OutputError
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.training.engine.checkpoint import last_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import TrainSample
-from vlmgym.training.errors import TrainingError
+from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.evaluation import TrainedPolicy
 from vlmgym.training.records import make_trained_record
 from vlmgym.training.sft import sft_loss

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.in_training.runs import main
+from vlmgym.training.config import read_config
 from vlmgym.training.engine.actor import Actor
-from vlmgym.training.options import read_config
 from vlmgym.training.validation import validate, validation_episodes
 
 HERE = Path(__file__).parent

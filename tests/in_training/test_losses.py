@@ -20,7 +20,7 @@ from vlmgym.training.advantages import discounted_returns
 from vlmgym.training.config import PpoConfig, SftConfig, UpdateConfig
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
-from vlmgym.training.errors import DivergedError
+from vlmgym.training.engine.processes import DivergedError
 from vlmgym.training.loss import (
     MIN_FILL,
     MIN_FILL_SHARED,

@@ -22,9 +22,9 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.training.config import read_config
 from vlmgym.training.engine.actor import Actor
-from vlmgym.training.options import read_config
-from vlmgym.training.tiny_tokenizer import train_tokenizer
+from vlmgym.training.tiny_vlm import train_tokenizer
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "learning" / "whole_games"

@@ -11,11 +11,11 @@ import pytest
 
 from tests.in_training.runs import main
 from vlmgym.errors import UsageError
+from vlmgym.training.config import read_config
 from vlmgym.training.engine.encoding import Encoder
-from vlmgym.training.options import read_config
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
-TRAINING = Path(__file__).parents[2] / "training"
+TRAINING = Path(__file__).parents[2] / "vlmgym" / "training"
 
 
 def test_options_override_the_preset() -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tests.in_training.runs import HERE, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, fail, main, rollouts
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.training import config
-from vlmgym.training.options import read_config
+from vlmgym.training.config import read_config
 
 
 def evaluated_responses(run: Path) -> list[list[str]]:

@@ -189,7 +189,7 @@ def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str
 
 @pytest.mark.parametrize("game", ["vqa", "caption"])
 def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
-    (recipe,) = re.findall(rf"training\.local\.train (--games {game} (?!.*data=).*)", RECIPES)
+    (recipe,) = re.findall(rf"vlmgym train (--games {game} (?!.*data=).*)", RECIPES)
     main([*QUICK, *shlex.split(recipe), "--model", str(model), "--output-dir", str(tmp_path / "run")])
     assert read(tmp_path / "run" / "result.json")["total_steps"] == 3
 
@@ -199,7 +199,7 @@ def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
 )
 def test_documented_curricula(name: str, more: str, warned: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """With single responses, 2048 cannot leave its first stage, and a warning says so."""
-    (recipe,) = re.findall(rf"training\.local\.train (--curriculum {name} .*)", RECIPES)
+    (recipe,) = re.findall(rf"vlmgym train (--curriculum {name} .*)", RECIPES)
     main([*shlex.split(f"{recipe} {more}"), "--check"])
     said = capsys.readouterr().out
     assert said.endswith("no problems found\n")

@@ -27,13 +27,12 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import all_actions
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.terminal import make_console
-from vlmgym.training.config import TrainConfig
+from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import roll_out
 from vlmgym.training.engine.checkpoint import last_checkpoint
 from vlmgym.training.engine.encoding import Encoder
 from vlmgym.training.evaluation import evaluate_model
 from vlmgym.training.loss import infer
-from vlmgym.training.options import read_config
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
 from vlmgym.training.states import SFT_STREAM, start_rollouts

@@ -19,9 +19,8 @@ import ray
 from vlmgym.curriculum import Pick
 from vlmgym.errors import UsageError, WorkerError
 from vlmgym.policies.base import Reply
-from vlmgym.training.easyr1.rollout_worker import EpisodeResult
-from vlmgym.training.easyr1.section import Section
-from vlmgym.training.easyr1.worker_pool import RolloutWorkerPool
+from vlmgym.training.easyr1.episodes import EpisodeResult, RolloutWorkerPool
+from vlmgym.training.easyr1.settings import Section
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vlmgym.errors import importing
-from vlmgym.training.config import TrainConfig
-from vlmgym.training.options import read_config
+from vlmgym.training.config import TrainConfig, read_config
 
 __all__ = ["TrainConfig", "train"]
 

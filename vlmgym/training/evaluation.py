@@ -20,7 +20,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
 from vlmgym.training.config import TrainConfig
-from vlmgym.training.result import score_summary
+from vlmgym.training.records import score_summary
 from vlmgym.training.states import blank, check_validation_size
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import validate, validation_episodes

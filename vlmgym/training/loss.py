@@ -13,8 +13,7 @@ from vlmgym.training.advantages import Floats
 from vlmgym.training.config import UpdateConfig
 from vlmgym.training.engine.actor import Actor, LogProbs, deduplicate
 from vlmgym.training.engine.encoding import TrainSample
-from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.errors import DivergedError
+from vlmgym.training.engine.processes import ALONE, DivergedError, Processes
 
 MIN_FILL = 0.9
 """Minimum fraction of each row of a micro-batch that is not padding. A lower minimum would waste time on padding, a

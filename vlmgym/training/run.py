@@ -21,12 +21,10 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
 from vlmgym.runs.record import GameRecord, PolicyRecord, changes
-from vlmgym.training.config import DEFAULT_GAMES, TrainConfig
+from vlmgym.training.config import DEFAULT_GAMES, TrainConfig, drop_options, read_config
 from vlmgym.training.engine.checkpoint import STATE
-from vlmgym.training.expert import expert_response
-from vlmgym.training.options import drop_options, read_config
-from vlmgym.training.records import write_rollout_records
-from vlmgym.training.result import RESULT
+from vlmgym.training.records import RESULT, write_rollout_records
+from vlmgym.training.states import expert_response
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 TOKENIZER_STATES = 300

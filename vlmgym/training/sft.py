@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from vlmgym.curriculum import Curriculum, Progress
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.config import SftConfig, TrainConfig
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import Encoder, TrainSample
-from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.errors import DivergedError
-from vlmgym.training.expert import expert_action, expert_response
+from vlmgym.training.engine.processes import ALONE, DivergedError, Processes
 from vlmgym.training.loss import micro_batches
-from vlmgym.training.states import SFT_STREAM, start_rollouts
+from vlmgym.training.states import SFT_STREAM, expert_action, expert_response, start_rollouts
+
+
+class SftError(VlmgymError):
+    """Supervised fine-tuning missed its gate, the minimum accuracy to start reinforcement learning."""
 
 
 def check_games(config: TrainConfig, curriculum: Curriculum) -> None:

@@ -1,10 +1,10 @@
-"""Training episodes: their length, and groups that share an initial state."""
+"""Training episodes: their length, groups that share an initial state, and the responses of experts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
-from vlmgym.rollout.states import StateConfig, sample_state, split_questions
+from vlmgym.rollout.states import StateConfig, action_rewards, all_actions, sample_state, split_questions
 from vlmgym.rollout.turn import EpisodeConfig, Observation, Transform
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
@@ -107,3 +107,47 @@ def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[
 def blank(image: ImageArray) -> ImageArray:
     """Return a grey image of the same shape, for a control experiment without vision."""
     return np.full_like(image, 128)
+
+
+Expert = Literal["oracle", "greedy", "rule"]
+
+
+def expert_response(
+    game: Game[Any, Any],
+    state: Any,
+    expert: Expert,
+    accuracy: float,
+    reward: RewardConfig,
+    rng: np.random.Generator,
+    rejected: Any = None,
+) -> str:
+    """Write a response whose answer is the expert's with probability `accuracy`, else a random action.
+
+    Random answers leave it to reinforcement learning to find the right ones. The answer is never `rejected`, the action
+    that the prompt reports as illegal, so that the model learns to heed feedback. Raises `UsageError` if the game has
+    no such expert.
+    """
+    right = rng.random() < accuracy
+    action = expert_action(game, state, expert, reward, rng) if right else game.random_action(rng)
+    while action == rejected:
+        action = game.random_action(rng)
+    return game.respond(state, action)
+
+
+def expert_action(
+    game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
+) -> Any:
+    """Return the action of the game's oracle or simple rule, or one with the highest immediate reward (`greedy`).
+
+    Raises:
+        UsageError: The game has no such expert.
+    """
+    if expert == "greedy":
+        actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
+        highest = max(rewards)
+        best = [action for action, earned in zip(actions, rewards) if earned == highest]
+        return best[int(rng.integers(len(best)))]
+    action = game.rule_action(state) if expert == "rule" else game.best_action(state)
+    if action is None:
+        raise UsageError(f"{game.name} has no {expert} to learn from")
+    return action

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,17 +22,14 @@ from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
-from vlmgym.runs.loggers import check_loggers
+from vlmgym.runs.loggers import begin_wandb, check_loggers
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
-from vlmgym.training.curves import Curves, wandb_run
+from vlmgym.training.curves import Curves, SftProgress, StepProgress
 from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
-from vlmgym.training.engine.processes import Processes
-from vlmgym.training.errors import DivergedError, TrainingError
+from vlmgym.training.engine.processes import DivergedError, Processes, TrainingError
 from vlmgym.training.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
-from vlmgym.training.progress import SftProgress, StepProgress
-from vlmgym.training.records import begin_rollout_records, set_aside
-from vlmgym.training.result import write_result
+from vlmgym.training.records import begin_rollout_records, set_aside, write_result
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import check_games
 from vlmgym.training.trainer import Trainer
@@ -174,6 +171,19 @@ def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
         result = evaluate_model(trainer, run.before, console)
         replace_file(run.before_result, json.dumps(result).encode())
     return result
+
+
+def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:
+    """Start or resume the Weights & Biases run of a training run, as a context; without a project, it yields None.
+
+    Raises:
+        UsageError: Weights & Biases rejects the run.
+    """
+    if project is None:
+        return nullcontext()
+    config = json.loads(run.config.read_text(encoding="utf-8"))
+    wandb: AbstractContextManager[Any] = begin_wandb(project, run.folder, run.wandb, config)
+    return wandb
 
 
 @contextmanager

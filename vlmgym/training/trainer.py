@@ -30,17 +30,15 @@ from vlmgym.training.advantages import (
     whiten,
 )
 from vlmgym.training.config import PpoConfig, TrainConfig
+from vlmgym.training.curves import SftProgress
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
-from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.errors import DivergedError, SftError
+from vlmgym.training.engine.processes import ALONE, DivergedError, Processes
 from vlmgym.training.loss import infer, update
-from vlmgym.training.progress import SftProgress
-from vlmgym.training.records import make_trained_record
-from vlmgym.training.result import FINAL_EPISODES
+from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
-from vlmgym.training.sft import Demonstrations, fine_tune
+from vlmgym.training.sft import Demonstrations, SftError, fine_tune
 from vlmgym.training.states import advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
 

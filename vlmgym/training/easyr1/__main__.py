@@ -12,9 +12,13 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
+from omegaconf import OmegaConf
+
 from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.training.easyr1 import without_vllm
+from vlmgym.training.easyr1 import stand_in_for_vllm
+from vlmgym.training.easyr1.check import NOT_INSTALLED, preflight, preflight_without_easyr1
+from vlmgym.training.easyr1.settings import DEFAULTS, merge_settings
 
 
 def main(args: list[str]) -> None:
@@ -24,29 +28,36 @@ def main(args: list[str]) -> None:
         return
     if unknown := [arg for arg in args if arg.startswith("-") and arg != "--check"]:
         raise UsageError(f"unknown option {unknown[0]}: use --check, --help, or settings NAME=VALUE")
+    settings = [arg for arg in args if arg != "--check"]
     if find_spec("verl") is None:
-        raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
-    without_vllm.install()  # lets --check run without vLLM, and report that it is missing
-    from vlmgym.training.easyr1.check import preflight
+        if settings == args:
+            raise UsageError(NOT_INSTALLED)
+        report(*preflight_without_easyr1(merge_settings(settings, OmegaConf.create(DEFAULTS))))
+        return
+    stand_in_for_vllm()  # lets --check run without vLLM, and report that it is missing
     from vlmgym.training.easyr1.config import read_config
 
-    config = read_config([arg for arg in args if arg != "--check"])
-    problems, facts = preflight(config)
-    for fact in facts:
-        print(fact)
-    if problems:
-        raise UsageError("the configuration has problems:\n" + "\n".join(f"- {problem}" for problem in problems))
-    if "--check" in args:
+    config = read_config(settings)
+    report(*preflight(config))
+    if settings != args:
         print("no problems found")
         return
 
-    from vlmgym.training.easyr1.launch import build_trainer, start_ray
+    from vlmgym.training.easyr1.trainer import build_trainer, start_ray
     from vlmgym.training.easyr1.worker import VlmgymWorker
 
     start_ray()
     trainer = build_trainer(config, VlmgymWorker)
     trainer.init_workers()
     trainer.fit()
+
+
+def report(problems: list[str], facts: list[str]) -> None:
+    """Print facts; raise `UsageError` with all problems."""
+    for fact in facts:
+        print(fact)
+    if problems:
+        raise UsageError("the configuration has problems:\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,94 @@
-"""Convert turns of episodes to EasyR1 batches."""
+"""Batches of EasyR1: encoded prompts, turns of episodes, and their advantages."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from verl.protocol import DataProto
-from verl.utils.dataset import collate_fn
-from verl.workers.config import WorkerConfig
+from verl.trainer.config import DataConfig
+from verl.utils.dataset import RLHFDataset, collate_fn
+from verl.utils.tokenizer import get_processor, get_tokenizer
+from verl.workers.config import ModelConfig, WorkerConfig
 
+from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.training.easyr1.rollout_worker import EpisodeId, Request, StepResult
+from vlmgym.policies.checkpoint import error_text
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import Message, chat_messages
+from vlmgym.sandbox.drawing.encode import encode_png
+from vlmgym.training.advantages import Floats, discounted_returns, gae, normalise_groups, whiten
+from vlmgym.training.easyr1.episodes import EpisodeId, Request, StepResult
+from vlmgym.training.easyr1.settings import BROKEN, check_model
+
+FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
+"""Fields of an encoded prompt; see `PromptEncoder.encode`."""
+
+
+def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
+    """Load a model's tokenizer and processor as EasyR1 does; raise `UsageError` unless the model accepts images."""
+    check_model(model.model_path)
+    options = {"override_chat_template": data.override_chat_template, "trust_remote_code": model.trust_remote_code}
+    try:
+        tokenizer = get_tokenizer(model.model_path, use_fast=True, **options)
+        processor = get_processor(model.model_path, use_fast=True, **options)
+    except (ImportError, *BROKEN) as error:
+        raise UsageError(f"cannot load the processor of the model {model.model_path}: {error_text(error)}") from None
+    if processor is None or not hasattr(processor, "image_processor"):
+        raise UsageError(f"the model {model.model_path} does not accept images: use a Qwen-VL")
+    return tokenizer, processor
+
+
+class _Rows:
+    """A dataset whose rows are their own indices."""
+
+    def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return dict(row)
+
+
+class PromptEncoder(RLHFDataset):
+    """Encodes prompts and images with EasyR1's dataset class, without a data file."""
+
+    def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
+        """Set the attributes of `RLHFDataset` without loading a file."""
+        self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Rows()
+        self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
+        self.image_key, self.video_key = data.image_key, data.video_key
+        self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
+        self.min_pixels, self.max_pixels = data.min_pixels, data.max_pixels
+        self.max_prompt_length = data.max_prompt_length
+        self.truncation = "error"  # the default would cut image tokens
+
+    def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
+        """Put images before the text, as in evaluation, so that `<image>` in the text has no special meaning."""
+        return chat_messages(example[self.prompt_key], example[self.image_key], lambda _: {"type": "image"})
+
+    def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
+        """Encode a prompt; raise `UsageError` if it exceeds data.max_prompt_length.
+
+        Returns:
+            input_ids and attention_mask (int64, shape (max_prompt_length,), padded on the left), position_ids (int64,
+            shape (4, max_prompt_length): text, time, height and width for mrope), raw_prompt_ids (a list of tokens with
+            one per image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
+        """
+        files = [{"bytes": encode_png(image)} for image in images]
+        row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}
+        try:
+            encoded: dict[str, Any] = self[row]
+        except RuntimeError as error:
+            if "longer than" not in str(error):
+                raise
+            raise UsageError(
+                f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
+                "use smaller images (the game's size), or shorten play.history"
+            ) from None
+        return {name: encoded[name] for name in FEATURES}
+
 
 GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids")
 """Tensors that EasyR1 returns from a rollout, with one row per response."""
@@ -139,3 +213,98 @@ def _objects(values: Sequence[Any]) -> Any:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+BootstrapValues = Callable[[], Mapping[EpisodeId, float]]
+"""Function that returns the bootstrap value of each truncated episode."""
+
+
+def compute_advantages(
+    data: DataProto,
+    adv_estimator: str,
+    gamma: float,
+    lam: float,
+    *,
+    step_weight: float,
+    stock: Callable[..., DataProto],
+    bootstrap_values: BootstrapValues,
+) -> DataProto:
+    """Add `advantages` and `returns` to a batch and return it, like `verl.trainer.ray_trainer.compute_advantage`.
+
+    PPO (`gae`) uses GAE over all tokens of an episode, and bootstraps from the critic if the episode was truncated.
+    Other estimators use GiGPO (`episode_advantages`) if any episode of the batch has several turns, and EasyR1's
+    function otherwise.
+
+    Args:
+        data: Batch from `turn_batch`, with `token_level_rewards` and, for PPO, `values`.
+        adv_estimator: EasyR1's setting `algorithm.adv_estimator`.
+        gamma: Discount factor, per token for PPO and per turn for GiGPO.
+        lam: Lambda of GAE.
+        step_weight: Weight of the step-level advantage of GiGPO.
+        stock: EasyR1's own `compute_advantage`.
+        bootstrap_values: Called only for PPO.
+    """
+    rows = real_rows(data)
+    part = data[rows]
+    if adv_estimator == "gae":
+        advantages, returns = _token_gae(part, gamma, lam, bootstrap_values())
+    elif any(turn > 1 for turn in part.non_tensor_batch["turn"]):
+        each = torch.from_numpy(episode_advantages(part, gamma, step_weight)).float()
+        advantages = returns = each.unsqueeze(-1) * part.batch["response_mask"]
+    else:
+        part = stock(part, adv_estimator=adv_estimator, gamma=gamma, lam=lam)
+        advantages, returns = part.batch["advantages"], part.batch["returns"]
+    for name, values in (("advantages", advantages), ("returns", returns)):
+        whole = torch.zeros_like(data.batch["token_level_rewards"])
+        whole[torch.from_numpy(rows)] = values.to(whole.dtype)
+        data.batch[name] = whole
+    return data
+
+
+def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> Floats:
+    """Compute the GiGPO advantage of each row: the episode-level one plus `step_weight` times the step-level one.
+
+    Feng et al. 2025, "Group-in-Group Policy Optimization" (https://arxiv.org/abs/2505.10978), sections 4.1 to 4.3. The
+    episode-level advantage is the return of the episode, normalised within its group. The step-level advantage is the
+    discounted return from a turn on, normalised over all turns of the group that start from the same state. `gamma`
+    discounts per turn. The batch must not contain padding.
+    """
+    columns = data.non_tensor_batch
+    rewards = data.batch["token_level_rewards"].sum(-1).double().numpy()
+    episodes = _episode_rows(data)
+    totals = {episode: float(rewards[rows].sum()) for episode, rows in episodes.items()}
+    normalised = dict(zip(totals, normalise_groups(list(totals.values()), [prompt_id for prompt_id, _ in totals])))
+    advantages = np.array([normalised[episode] for episode in zip(columns["prompt_id"], columns["sample_idx"])])
+    returns = np.zeros(len(data))
+    for rows in episodes.values():
+        returns[rows] = discounted_returns(rewards[rows], gamma)
+    same_state = list(zip(columns["prompt_id"], columns["state_key"]))
+    return advantages + step_weight * normalise_groups(returns, same_state)
+
+
+def _token_gae(
+    data: DataProto, gamma: float, lam: float, bootstrap_values: Mapping[EpisodeId, float]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    mask = data.batch["response_mask"].bool()
+    rewards, values = data.batch["token_level_rewards"], data.batch["values"]
+    advantages, returns = torch.zeros_like(rewards), torch.zeros_like(rewards)  # values are bfloat16 on GPUs
+    for episode, indices in _episode_rows(data).items():
+        rows = torch.tensor(indices)
+        tokens = mask[rows]
+        args = (rewards[rows][tokens].double().numpy(), values[rows][tokens].double().numpy())
+        found = gae(*args, gamma, lam, bootstrap_values.get(episode, 0.0))
+        for whole, numbers in zip((advantages, returns), found):
+            part = whole[rows]
+            part[tokens] = torch.from_numpy(numbers).to(whole.dtype)
+            whole[rows] = part
+    advantages[mask] = torch.from_numpy(whiten(advantages[mask].double().numpy())).to(advantages.dtype)
+    return advantages, returns
+
+
+def _episode_rows(data: DataProto) -> dict[EpisodeId, list[int]]:
+    """Return the row indices of each episode, in order of turns."""
+    columns = data.non_tensor_batch
+    rows: dict[EpisodeId, list[int]] = defaultdict(list)
+    for row in np.argsort(columns["turn"].astype(int), kind="stable").tolist():
+        rows[columns["prompt_id"][row], columns["sample_idx"][row]].append(row)
+    return dict(rows)

@@ -1,27 +1,35 @@
-"""Preflight checks that report the problems of a run in seconds, before any model is loaded."""
+"""Checks before a run, in seconds and without loading a model. Some of them also run without EasyR1."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import torch
-from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.training.easyr1.config import RunConfig
-from vlmgym.training.easyr1.machine import check_machine
-from vlmgym.training.easyr1.prompt_stream import PromptStream
-from vlmgym.training.easyr1.prompts import PromptEncoder, load_processors
-from vlmgym.training.easyr1.section import Section
-from vlmgym.training.easyr1.trained import changed_settings
+from vlmgym.training.easyr1.episodes import PromptStream
+from vlmgym.training.easyr1.settings import BROKEN, Section, check_model
 from vlmgym.training.states import check_validation_size, start_rollouts
 
+if TYPE_CHECKING:
+    from vlmgym.training.easyr1.config import RunConfig
+
+NOT_INSTALLED = "EasyR1 is not installed: run bash setup.sh --train with access to GitHub"
 GROUPED, OTHERS = ("grpo", "rloo", "grpo_passk"), ("gae", "reinforce_plus_plus")
 """Advantage estimators that need several responses per prompt, and those that do not."""
 UNUSED = (
@@ -46,23 +54,56 @@ def preflight(config: RunConfig, machine: bool = True) -> tuple[list[str], list[
         UsageError: The section `vlmgym` is invalid.
     """
     section = Section.read(config.vlmgym)
-    curriculum = section.make_curriculum()
-    problems, facts = [*_settings(config, section)], list[str]()
-    if sizes := list(_batches(config, section)):
-        return [*problems, *sizes], facts  # the other checks divide by these sizes
-    try:
-        problems += check_machine(config, section, facts) if machine else ()
-        problems += _prompts(config, section, curriculum, facts)
-        games, option = [entry.stages[-1].game for entry in curriculum.entries], "vlmgym.validation.episodes"
-        check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)
-    except UsageError as error:
-        problems.append(str(error))
-    batch_size = config.data.rollout_batch_size // section.play.max_turns
-    facts += describe(curriculum, batch_size, config.trainer.max_steps or 0, section.play.max_turns)
-    return problems + [*check_checkpoint(config, section, curriculum)] * machine, facts
+    curriculum, facts = section.make_curriculum(), list[str]()
+    problems = [*_settings(config, section)]
+    if sizes := list(_batches(config, section)):  # the checks of prompts and memory divide by these sizes
+        return problems + sizes + _all_problems(_installation(config.trainer, section)) * machine, facts
+    checks = [_prompts(config, section, curriculum, facts), _questions(section, curriculum)]
+    if machine:
+        checks[:0] = [_installation(config.trainer, section), check_machine(config, section, facts)]
+        checks.append(check_checkpoint(config, section, curriculum))
+    problems += _all_problems(*checks)
+    return problems, facts + _schedule(config, section, curriculum)
+
+
+def preflight_without_easyr1(settings: Any) -> tuple[list[str], list[str]]:
+    """Check games, model, packages, GPUs and CPUs; `settings` are the merged YAML files. See `preflight`."""
+    section = Section.read(settings.vlmgym)
+    curriculum, model = section.make_curriculum(), settings.worker.actor.model.model_path
+    checks = (_installation(settings.trainer, section), _model(model), _questions(section, curriculum))
+    return [NOT_INSTALLED, *_all_problems(*checks)], _schedule(settings, section, curriculum)
+
+
+def _all_problems(*checks: Iterator[str]) -> list[str]:
+    """List the problems that all checks find; a check ends at its first `UsageError`."""
+    problems: list[str] = []
+    for check in checks:
+        try:
+            problems += check
+        except UsageError as error:
+            problems.append(str(error))
+    return [*dict.fromkeys(problems)]
+
+
+def _schedule(config: Any, section: Section, curriculum: Curriculum) -> list[str]:
+    prompts = config.data.rollout_batch_size // section.play.max_turns
+    return [*describe(curriculum, prompts, config.trainer.max_steps or 0, section.play.max_turns)]
+
+
+def _model(name: str) -> Iterator[str]:
+    check_model(name)
+    yield from ()
+
+
+def _questions(section: Section, curriculum: Curriculum) -> Iterator[str]:
+    games, option = [entry.stages[-1].game for entry in curriculum.entries], "vlmgym.validation.episodes"
+    check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)
+    yield from ()
 
 
 def _settings(config: RunConfig, section: Section) -> Iterator[str]:
+    from vlmgym.training.easyr1.config import RunConfig
+
     estimator, trainer, turns = config.algorithm.adv_estimator, config.trainer, section.play.max_turns
     rollout, defaults, accepted = config.worker.rollout, RunConfig(), ("grpo", "gae") if turns > 1 else GROUPED + OTHERS
     for name in UNUSED:
@@ -116,6 +157,8 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
 
 def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts: list[str]) -> Iterator[str]:
     """Yield limits that the longest prompts would exceed, estimated from a few initial states of each stage."""
+    from vlmgym.training.easyr1.batch import PromptEncoder, load_processors
+
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
@@ -143,6 +186,10 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
 
 def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum) -> Iterator[str]:
     """Yield problems with the checkpoint that EasyR1 would resume from: it must exist and fit this run's settings."""
+    from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
+
+    from vlmgym.training.easyr1.config import changed_settings
+
     trainer, named = config.trainer, config.trainer.load_checkpoint_path
     if named is None and trainer.find_last_checkpoint:
         tracker = Path(str(trainer.save_checkpoint_path)) / CHECKPOINT_TRACKER
@@ -163,3 +210,141 @@ def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum
         PromptStream(curriculum, config.data.seed, 1).load_state_dict(torch.load(folder / STREAM, weights_only=True))
     except Exception as error:  # torch raises almost anything for a damaged file
         yield f"cannot resume from {folder}: {STREAM}: {error_text(error)}"
+
+
+GIB = 2**30
+ROLLOUT_WORKER_MEMORY = GIB
+"""Approximate host memory in bytes that a rollout worker needs for torch, the model's processor and its episodes."""
+REQUIREMENTS = Path(__file__).resolve().parents[3] / "training" / "requirements" / "easyr1.txt"
+GPU_MEMORY = "import torch; print(*(torch.cuda.mem_get_info(gpu)[0] for gpu in range({})))"
+SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
+
+
+def _installation(trainer: Any, section: Section) -> Iterator[str]:
+    """Yield missing packages, GPUs and CPUs."""
+    if missing := {"vllm", "flash_attn"}.difference(packages_distributions()):
+        yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
+    if trainer.nnodes == 1 and (gpus := torch.cuda.device_count()) < trainer.n_gpus_per_node:
+        yield f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, but this machine has {gpus}: set GPUS"
+    if trainer.nnodes == 1 and "RAY_ADDRESS" not in os.environ:
+        yield from check_cpus(trainer, section, os.cpu_count() or 1)
+
+
+def check_cpus(trainer: Any, section: Section, available: float) -> Iterator[str]:
+    """Yield a problem unless Ray has a CPU for each GPU and each rollout worker."""
+    gpus = trainer.n_gpus_per_node * trainer.nnodes
+    if section.rollout_workers + gpus > available:
+        yield f"{gpus} GPUs and {section.rollout_workers} vlmgym.rollout_workers need a CPU each, Ray has {available:g}"
+
+
+def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iterator[str]:
+    """Yield problems with EasyR1, memory and disk, and append to `facts` how much memory the run needs.
+
+    Raises:
+        UsageError: The model does not exist or is invalid.
+    """
+    trainer = config.trainer
+    origin = json.loads(distribution("verl").read_text("direct_url.json") or "{}")
+    if str(origin.get("vcs_info", {}).get("commit_id")) not in REQUIREMENTS.read_text(encoding="utf-8"):
+        yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --train"
+    sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
+    host, update, checkpoint = estimate_memory(config, sizes)
+    host += ROLLOUT_WORKER_MEMORY * section.rollout_workers / trainer.nnodes
+    needed = f"{host / GIB:.1f} GiB of host memory, {update / GIB:.1f} GiB of each GPU, {checkpoint / GIB:.1f} GiB"
+    facts.append(f"{sizes['actor'][0] / 1e9:.3g} billion parameters need at least {needed} per checkpoint")
+    if host > (free := free_memory()):
+        yield f"host memory: {host / GIB:.0f} GiB needed, {free / GIB:.0f} GiB free: {SMALLER}"
+    yield from check_disk(config, checkpoint)
+    yield from check_gpus(min(torch.cuda.device_count(), trainer.n_gpus_per_node), update)
+
+
+def check_gpus(gpus: int, needed: float) -> Iterator[str]:
+    """Yield a problem for each GPU with less than `needed` bytes of free memory.
+
+    A child process reads the memory, so that this process creates no CUDA context.
+    """
+    done = subprocess.run([sys.executable, "-c", GPU_MEMORY.format(gpus)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield f"the GPUs do not respond: {done.stderr.strip()}"
+    for gpu, free in enumerate(map(int, done.stdout.split())):
+        if needed > free:
+            yield f"GPU {gpu}: an update needs {needed / GIB:.1f} GiB, {free / GIB:.1f} GiB are free: {SMALLER}"
+
+
+def free_memory(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the free host memory in bytes, within the limits of the container or Slurm job (cgroup 2)."""
+    free = int(psutil.virtual_memory().available)
+    lines = process.read_text().splitlines() if process.exists() else []
+    path = cgroups / next((line[3:] for line in lines if line.startswith("0::")), "").lstrip("/")
+    for group in (path, *path.parents):
+        if (group / "memory.max").is_file() and (limit := (group / "memory.max").read_text().strip()) != "max":
+            free = min(free, int(limit) - int((group / "memory.current").read_text()))
+    return free
+
+
+def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
+    """Yield a problem unless the checkpoint folder is writable and has room for all checkpoints to be kept."""
+    trainer, folder = config.trainer, Path(str(config.trainer.save_checkpoint_path))
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    saved = -(-(trainer.max_steps or 1) // trainer.save_freq) if trainer.save_freq > 0 else 1  # one at the end
+    kept = min(saved, trainer.save_limit) if trainer.save_limit > 0 else saved
+    needed = checkpoint * max(0, kept - len(list(folder.glob("global_step_*"))))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        yield f"trainer.save_checkpoint_path={folder} (OUT) cannot be created in {existing}"
+    elif needed > (free := shutil.disk_usage(existing).free):
+        need = f"{kept} checkpoints need {needed / GIB:.0f} GiB more"
+        yield f"{need}, but {existing} has {free / GIB:.0f} GiB: lower trainer.save_limit, or choose another OUT"
+
+
+def model_size(model: Any, critic: bool) -> tuple[int, int]:
+    """Return the parameter counts of a model (for a critic, without its head) and of its vision tower.
+
+    Raises:
+        UsageError: The model cannot be created, or has no vision tower.
+    """
+    check_model(model.model_path)
+    try:
+        config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+        with torch.device("meta"):
+            whole = AutoModelForImageTextToText.from_config(config)
+        counted, vision = whole.model if critic else whole, whole.model.visual
+    except BROKEN as error:
+        raise UsageError(f"transformers cannot create the model {model.model_path}: {error_text(error)}") from None
+    return counted.num_parameters(), sum(weights.numel() for weights in vision.parameters())
+
+
+def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tuple[float, float, float]:
+    """Add up the memory of weights, gradients and optimizer states; `sizes` has the `model_size` of each trained part.
+
+    Returns:
+        Lower bounds in bytes: host memory per machine, memory per GPU during an update, and size of a checkpoint.
+    """
+    from verl.utils.torch_dtypes import PrecisionType
+
+    trainer, rollout, ref, actor = config.trainer, config.worker.rollout, config.worker.ref, sizes["actor"][0]
+    gpus = trainer.n_gpus_per_node * trainer.nnodes
+
+    def itemsize(dtype: str) -> int:
+        try:
+            return int(PrecisionType.to_dtype(dtype).itemsize)
+        except RuntimeError:
+            raise UsageError(f"a data type must be bf16, fp16 or fp32, got {dtype}") from None
+
+    host = update = checkpoint = 0.0
+    for name, part in config.trained.items():
+        (parameters, vision), lora = sizes[name], name == "actor" and part.model.lora.rank > 0
+        item = 2 if lora else itemsize(part.fsdp.torch_dtype or "fp32")
+        trained = 0 if lora or trainer.val_only else parameters - vision * part.model.freeze_vision_tower
+        weights, gradients = item * parameters, item * trained
+        moments = trained * (6 if part.optim.strategy == "adamw_bf16" else 2 * item)  # 6: with rounding errors
+        if part.fsdp.enable_cpu_offload:
+            host += weights + gradients + moments
+        else:
+            host += weights * part.offload.offload_params + moments * part.offload.offload_optimizer
+            update = max(update, weights + gradients + moments)  # actor and critic are updated in turn
+        checkpoint += (not trainer.val_only) * (weights + moments * (not trainer.save_model_only))
+    unused = config.algorithm.disable_kl or config.worker.actor.model.lora.rank > 0
+    if not unused and (ref.fsdp.enable_cpu_offload or ref.offload.offload_params):
+        host += itemsize(ref.fsdp.torch_dtype or "bf16") * actor
+    engine = itemsize(rollout.dtype or "bf16") * actor / rollout.tensor_parallel_size  # vLLM's weights while it sleeps
+    return host / trainer.nnodes + engine * trainer.n_gpus_per_node, update / gpus, checkpoint

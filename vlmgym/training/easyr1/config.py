@@ -1,4 +1,4 @@
-"""Configuration of a run: EasyR1's settings and a `vlmgym` section."""
+"""Settings of a run: EasyR1's and the section `vlmgym`, and what of them a checkpoint records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from verl.trainer.config import PPOConfig
-from yaml import YAMLError
 
+from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError, first_line
+from vlmgym.rollout.trained import TRAINED, TrainedRecord
+from vlmgym.runs.record import changes
+from vlmgym.training.easyr1.settings import Section, merge_settings
+from vlmgym.training.records import make_trained_record
 
 
 @dataclass
@@ -31,12 +35,7 @@ class RunConfig(PPOConfig):
 
 def read_config(args: Sequence[str]) -> RunConfig:
     """Merge YAML files, then settings such as `a.b=value`; raise `UsageError` if any of them is invalid."""
-    merged = OmegaConf.structured(RunConfig())
-    settings = [arg for arg in args if "=" in arg]
-    for name in (arg for arg in args if "=" not in arg):
-        merged = _merge(merged, _load(Path(name)), name)
-    for setting in settings:
-        merged = _merge(merged, OmegaConf.from_dotlist([setting]), setting)
+    merged = merge_settings(args, OmegaConf.structured(RunConfig()))
     try:
         config: RunConfig = OmegaConf.to_object(merged)
         for name, path in (
@@ -53,20 +52,35 @@ def read_config(args: Sequence[str]) -> RunConfig:
     return config
 
 
-def _load(path: Path) -> Any:
-    try:
-        return OmegaConf.load(path)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid YAML: {first_line(error)}") from None
+FIXED = {"trainer", "curriculum", "reward", "prompts", "max_turns"}
+FIXED |= {"temperature", "top_p", "max_tokens"}
+"""Fields that must not change when a run is resumed."""
 
 
-def _merge(below: Any, above: Any, source: str) -> Any:
-    try:
-        for name, other in (("games", "curriculum"), ("curriculum", "games")):
-            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and vice versa
-                below.vlmgym.pop(other, None)
-        return OmegaConf.merge(below, above)
-    except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise UsageError(f"{source}: {first_line(error)}") from None
+def trained_record(
+    config: RunConfig, section: Section, curriculum: Curriculum, progress: Progress, step: int, chat_template: str
+) -> TrainedRecord:
+    """Describe the games and settings that the checkpoint of a step was trained with."""
+    rollout = config.worker.rollout
+    return make_trained_record(
+        curriculum,
+        progress,
+        section.play,
+        section.states,
+        section.reward,
+        trainer=f"easyr1 {config.algorithm.adv_estimator}",
+        step=step,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        max_tokens=config.data.max_response_length,
+        chat_template=chat_template,
+    )
+
+
+def changed_settings(checkpoint: Path, config: RunConfig, section: Section, curriculum: Curriculum) -> list[str]:
+    """List changes since a checkpoint (`max_turns was 1 and is 8`); raise `UsageError` if its record is invalid."""
+    if not (checkpoint / TRAINED).exists():
+        return []
+    after = trained_record(config, section, curriculum, curriculum.begin(), 0, "")
+    old, new = (each.model_dump(mode="json", include=FIXED) for each in (TrainedRecord.read(checkpoint), after))
+    return [str(change) for change in changes(old, new)]

@@ -24,7 +24,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
 from vlmgym.runs.files import new_folder
-from vlmgym.training.engine.saving import PROCESSOR_FILES, saving
+from vlmgym.training.engine.weights import PROCESSOR_FILES, saving
 
 
 def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> None:

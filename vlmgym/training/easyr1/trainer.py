@@ -1,4 +1,4 @@
-"""EasyR1's trainer on live games, for single responses or whole episodes."""
+"""EasyR1's trainer on live games, for single responses or whole episodes, with its patches, log and Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,36 +6,66 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import ray
+import verl.single_controller.ray.base as ray_base
+import verl.trainer.ray_trainer as ray_trainer
+from huggingface_hub import snapshot_download
 from transformers import GenerationConfig
 from verl.protocol import DataProto, pad_dataproto_to_divisor, unpad_dataproto
-from verl.trainer.ray_trainer import RayPPOTrainer
+from verl.single_controller.ray import RayWorkerGroup
+from verl.trainer.metrics import compute_data_metrics
+from verl.trainer.ray_trainer import RayPPOTrainer, ResourcePoolManager, Role, compute_advantage
 from verl.utils.checkpoint import CHECKPOINT_TRACKER
+from verl.utils.logger.logger import LOGGERS, Logger
 
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import UsageError
+from vlmgym.policies.checkpoint import error_text
 from vlmgym.runs.files import replace_file, writing
 from vlmgym.runs.record import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.training.curves import CurvePlot, read_curve
 from vlmgym.training.easyr1.batch import (
+    BootstrapValues,
+    PromptEncoder,
+    compute_advantages,
     critic_batch,
     decode_replies,
+    load_processors,
     pad_and_shuffle,
     prompt_batch,
+    real_rows,
     response_ids,
     rows_multiple,
     turn_batch,
 )
-from vlmgym.training.easyr1.prompt_stream import PromptStream
-from vlmgym.training.easyr1.rollout_worker import EpisodeId, EpisodeResult, Request, StepResult
-from vlmgym.training.easyr1.section import Section
-from vlmgym.training.easyr1.trained import trained_record
-from vlmgym.training.easyr1.worker_pool import RolloutWorkerPool
-from vlmgym.training.records import begin_rollout_records, set_aside, write_rollout_records
-from vlmgym.training.result import last_rewards, validation_summary, write_result
+from vlmgym.training.easyr1.check import check_cpus
+from vlmgym.training.easyr1.config import RunConfig, trained_record
+from vlmgym.training.easyr1.episodes import (
+    EpisodeId,
+    EpisodeResult,
+    PromptStream,
+    Request,
+    RolloutWorkerPool,
+    StepResult,
+)
+from vlmgym.training.easyr1.settings import Section
+from vlmgym.training.records import (
+    begin_rollout_records,
+    last_rewards,
+    set_aside,
+    validation_summary,
+    write_result,
+    write_rollout_records,
+)
 from vlmgym.training.states import advance
 
 
@@ -237,3 +267,153 @@ def read_end_tokens(model: str, tokenizer: Any) -> list[int]:
         end = None
     end = tokenizer.eos_token_id if end is None else end
     return list(end) if isinstance(end, (list, tuple)) else [end]
+
+
+WAIT = 300.0
+"""Timeout for the start of the first worker, in seconds."""
+
+
+def install_patches(step_weight: float, bootstrap_values: BootstrapValues) -> None:
+    """Patch EasyR1 in this process; the arguments are passed to `compute_advantages`. Worker patches are in worker.py.
+
+    - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
+      (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
+    - trainer/metrics.py: `compute_data_metrics` counts padding rows.
+    - single_controller/ray/base.py: the timeout of 120 s is too short for the first worker on slow disks; 5 minutes
+      here.
+    - utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
+    """
+    ray_trainer.compute_advantage = partial(
+        compute_advantages, step_weight=step_weight, stock=compute_advantage, bootstrap_values=bootstrap_values
+    )
+    ray_trainer.compute_data_metrics = compute_metrics
+    ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))
+    LOGGERS["vlmgym"] = RunLog
+
+
+def compute_metrics(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
+    """Compute the metrics of EasyR1 without padding rows."""
+    metrics: dict[str, float] = compute_data_metrics(batch=batch[real_rows(batch)], use_critic=use_critic)
+    return metrics
+
+
+PANELS = {
+    "reward/total": "reward",
+    "val/score": "score",
+    "reward/perception": "perception",
+    "reward/format": "format",
+    "actor/grad_norm": "grad_norm",
+    "critic/vf_explained_var": "explained_variance",
+}
+"""EasyR1's names of the metrics to plot, and the names of the same metrics in local training."""
+
+
+class RunLog(Logger):
+    """Writes `curve.jsonl` and `curve.png` next to the checkpoints.
+
+    When a run is resumed, logging a step drops all metrics of later steps.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        folder = Path(config["trainer"]["save_checkpoint_path"])
+        self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
+        self.rows = read_curve(self.path)
+        self._plot = CurvePlot(lambda png: replace_file(self.image, png))
+
+    def log(self, data: Mapping[str, Any], step: int) -> None:
+        """Log metrics of a step; several calls for the same step are merged."""
+        same = next((row for row in self.rows if row["step"] == step), {})
+        row = {"step": step, **same, **{name: float(value) for name, value in data.items()}}
+        self.rows = [*(row for row in self.rows if row["step"] < step), row]
+        replace_file(self.path, (json.dumps(row).encode() + b"\n" for row in self.rows))
+        self._plot.update(self._plotted())
+
+    def finish(self) -> None:
+        """Draw the final curves."""
+        self._plot.update(self._plotted(), final=True)
+
+    def _plotted(self) -> list[dict[str, float]]:
+        return [
+            {"step": row["step"], **{PANELS[name]: value for name, value in row.items() if name in PANELS}}
+            for row in self.rows
+            if any(name in row for name in PANELS)
+        ]
+
+
+POOL = "gpus"
+VARIABLES = {
+    "TOKENIZERS_PARALLELISM": "true",
+    "NCCL_DEBUG": "WARN",
+    "VLLM_LOGGING_LEVEL": "WARN",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
+"""Environment variables set by EasyR1's entry point (trainer/main.py)."""
+
+
+def start_ray(**options: Any) -> None:
+    """Connect to the Ray cluster at RAY_ADDRESS, or start a local one.
+
+    Raises:
+        UsageError: The cluster at RAY_ADDRESS does not respond.
+    """
+    runtime = {"env_vars": VARIABLES, **options.pop("runtime_env", {})}
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(runtime_env=runtime, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if not address:
+            raise
+        raise UsageError(f"cannot connect to the Ray cluster at RAY_ADDRESS={address}: {error_text(error)}") from None
+
+
+def fetch_model(name: str) -> None:
+    """Download a model before the workers start; raise `UsageError` if the Hub does not provide it.
+
+    Otherwise, one worker would download it while the others wait, and NCCL would abort their wait after ten minutes
+    (fsdp_workers.py).
+    """
+    if Path(name).is_dir():
+        return
+    try:
+        snapshot_download(name)
+    except (OSError, ValueError) as error:  # ValueError: not a valid repository name
+        raise UsageError(f"cannot download the model {name} from the Hub: {error_text(error)}") from None
+
+
+def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
+    """Build the trainer for a configuration; raise `UsageError` for an invalid setting or model, or too few CPUs."""
+    section = Section.read(config.vlmgym)
+    for problem in check_cpus(config.trainer, section, ray.cluster_resources().get("CPU", 0)):
+        raise UsageError(problem)
+    curriculum = section.make_curriculum()
+    model, seed = config.worker.actor.model, config.data.seed
+    tokenizer, processor = load_processors(model, config.data)
+    for part in config.trained.values():
+        fetch_model(part.model.model_path)
+    os.environ.setdefault("TENSORBOARD_DIR", str(Path(str(config.trainer.save_checkpoint_path)) / "tensorboard"))
+    remote = ray.remote(worker)
+    pool = ResourcePoolManager(
+        {POOL: [config.trainer.n_gpus_per_node] * config.trainer.nnodes},
+        {Role.ActorRolloutRef: POOL, Role.Critic: POOL},
+    )
+    trainer = VlmgymTrainer(
+        section=section,
+        curriculum=curriculum,
+        workers=RolloutWorkerPool(
+            section, PromptEncoder(tokenizer, processor, config.data), seed, str(model.model_path)
+        ),
+        config=config,
+        tokenizer=tokenizer,
+        processor=processor,
+        train_dataloader=PromptStream(curriculum, seed, config.data.rollout_batch_size // section.play.max_turns),
+        val_dataloader=None,
+        role_worker_mapping={Role.ActorRolloutRef: remote, Role.Critic: remote},
+        resource_pool_manager=pool,
+        ray_worker_group_cls=RayWorkerGroup,
+    )
+    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is freed (utils/logger/logger.py)
+    install_patches(section.step_weight, lambda: proxy.bootstrap_values())
+    return trainer

@@ -26,8 +26,7 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
 from vlmgym.training.engine.decoding import Decoder
 from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
-from vlmgym.training.engine.lora import add_lora, load_adapters, save_merged
-from vlmgym.training.engine.saving import saving
+from vlmgym.training.engine.weights import add_lora, load_adapters, save_merged, saving
 
 MODEL, ADAPTER = "model", "adapter"
 """Subfolders for a full checkpoint and for adapters."""

@@ -17,7 +17,7 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file, replace_folder, writing
 from vlmgym.training.engine.actor import MODEL, Actor
-from vlmgym.training.engine.saving import saving
+from vlmgym.training.engine.weights import saving
 
 STATE = "trainer.pt"
 """Name of the checkpoint file with the trainer's state."""

@@ -19,7 +19,7 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.training.advantages import Floats
-from vlmgym.training.engine.saving import PROCESSOR_FILES
+from vlmgym.training.engine.weights import PROCESSOR_FILES
 
 IMAGE = "<|image_pad|>"
 """Placeholder of an image in the chat template, and the token that stands for each of its merged patches."""

@@ -1,0 +1,237 @@
+"""Episodes of a run: the stream of prompts, and rollout workers that play on CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vlmgym.curriculum import Curriculum, Pick, Progress
+from vlmgym.errors import UsageError
+from vlmgym.policies.base import Reply, identity
+from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.states import FIRST_VALIDATION_SEED
+from vlmgym.rollout.turn import EpisodeConfig, Observation
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
+from vlmgym.training.easyr1.settings import Section
+from vlmgym.training.states import start_rollouts
+from vlmgym.workers.process import receive_value
+from vlmgym.workers.ray import RayWorker
+
+
+class PromptStream:
+    """Yields ranges of prompt ids and tracks the progress of the curriculum.
+
+    The initial state of a prompt is a pure function of seed, prompt_id and curriculum progress. A checkpoint therefore
+    only stores the seed, the next prompt_id and the progress, and a resumed run gets the same states as an
+    uninterrupted one.
+    """
+
+    def __init__(self, curriculum: Curriculum, seed: int, batch_size: int) -> None:
+        """Start at prompt 0, with `batch_size` prompts per step."""
+        self.curriculum, self.seed, self.batch_size = curriculum, seed, batch_size
+        self.next_prompt_id = 0
+        self.progress: Progress = curriculum.begin()
+
+    def __len__(self) -> int:
+        """Return a dummy: EasyR1 uses the length only without trainer.max_steps, which the preflight checks require."""
+        return 1
+
+    def __iter__(self) -> Iterator[range]:
+        """Yield the prompt ids of each step, endlessly."""
+        while True:
+            prompt_ids = range(self.next_prompt_id, self.next_prompt_id + self.batch_size)
+            self.next_prompt_id = prompt_ids.stop
+            yield prompt_ids
+
+    def picks(self, prompt_ids: range) -> dict[int, Pick]:
+        """Pick the game of each prompt of a step; return picks keyed by prompt_id."""
+        return self.curriculum.picks(self.progress, self.seed, prompt_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {
+            "seed": self.seed,
+            "next_prompt_id": self.next_prompt_id,
+            "progress": self.progress.model_dump_json(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state from a checkpoint; raise `UsageError` if its seed or curriculum differs."""
+        if state["seed"] != self.seed:
+            raise UsageError(f"the checkpoint has data.seed={state['seed']}, but this run has data.seed={self.seed}")
+        progress = Progress.model_validate_json(state["progress"])
+        self.curriculum.check(progress)
+        self.next_prompt_id, self.progress = state["next_prompt_id"], progress
+
+
+EpisodeId = tuple[int, int]
+"""Index of the initial state (prompt_id), and index of the episode within its group (sample_idx)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt that needs a response, encoded by `PromptEncoder`. If `sample_idx` is None, a whole group shares it."""
+
+    prompt_id: int
+    sample_idx: int | None
+    features: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The result of one turn, and the next request, which is None if the episode is over."""
+
+    prompt_id: int
+    sample_idx: int
+    turn: TurnRecord
+    next: Request | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """A finished episode, with its pick and its success as measured by the curriculum."""
+
+    prompt_id: int
+    sample_idx: int
+    pick: Pick
+    success: float
+    record: EpisodeRecord
+
+
+class RolloutWorker:
+    """Plays a share of the episodes."""
+
+    def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
+        """Create the games; `model` is the name of the model in records."""
+        self.section, self.encoder, self.seed = section, encoder, seed
+        self.curriculum = section.make_curriculum()
+        self.policy = PolicyRecord(name="easyr1", options={"model": model})
+        self.episodes: dict[EpisodeId, EpisodeRollout] = {}
+
+    def start(self, picks: Sequence[tuple[int, Pick]], group_size: int) -> list[Request]:
+        """Start a group of episodes for each prompt, given as (prompt_id, pick); return one request per group."""
+        options = (self.section.play, self.section.states, self.section.reward)
+        return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
+
+    def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
+        """Start validation episodes and return their requests. Ids count from 0, through one game after another."""
+        section, episodes = self.section, []
+        for prompt_id in prompt_ids:
+            entry, number = divmod(prompt_id, section.validation.episodes)
+            stage = self.curriculum.entries[entry].stages[-1]
+            max_turns, prompts = section.validation.max_turns, section.play.prompts
+            config = EpisodeConfig(stage.game, section.reward, max_turns, prompts, identity)
+            pick, seed = Pick(entry, stage.game, stage.name), FIRST_VALIDATION_SEED + number
+            episodes.append(EpisodeRollout(pick, prompt_id, 0, config, seed))
+        return self._start(episodes)
+
+    def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
+        """Play a reply in each episode."""
+        return [self._play(episode_id, reply) for episode_id, reply in replies]
+
+    def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
+        """Return the requests that truncated episodes would have made next."""
+        return [
+            (episode_id, self._request(episode, episode.sample_idx, episode.observation_after_limit()))
+            for episode_id, episode in self.episodes.items()
+            if episode.truncated
+        ]
+
+    def finish(self, group_size: int | None) -> list[EpisodeResult]:
+        """Finish all episodes and return their results.
+
+        In records, the index is prompt_id * group_size + sample_idx. The seed equals the index in training; in
+        validation, where `group_size` is None, it is the seed of the episode.
+        """
+        finished = []
+        for episode_id, episode in self.episodes.items():
+            index = episode_id[0] * (group_size or 1) + episode_id[1]
+            seed = episode.episode.seed if group_size is None else index
+            record, pick = episode.record(self.policy, seed=seed, index=index), episode.pick
+            success = self.curriculum.success(pick, episode.turns)
+            finished.append(EpisodeResult(*episode_id, pick, success, record))
+        self.episodes = {}
+        return finished
+
+    def _start(self, episodes: Iterable[EpisodeRollout]) -> list[Request]:
+        requests: dict[int, Request] = {}
+        for episode in episodes:
+            self.episodes[episode.prompt_id, episode.sample_idx] = episode
+            if episode.prompt_id not in requests:
+                requests[episode.prompt_id] = self._request(episode, None, episode.observation)
+        return list(requests.values())
+
+    def _request(self, episode: EpisodeRollout, sample_idx: int | None, observation: Observation) -> Request:
+        return Request(episode.prompt_id, sample_idx, self.encoder.encode(observation.messages, observation.images))
+
+    def _play(self, episode_id: EpisodeId, reply: Reply) -> StepResult:
+        episode = self.episodes[episode_id]
+        turn = episode.respond(reply)
+        request = None if episode.done else self._request(episode, episode.sample_idx, episode.observation)
+        return StepResult(*episode_id, turn, request)
+
+
+class RolloutWorkerPool:
+    """One rollout worker in this process, or several Ray actors that share the episodes."""
+
+    def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
+        """Start the workers; see `RolloutWorker` for the arguments."""
+        args = section, encoder, seed, model
+        self._workers = [RayWorker(_make_handler, *args) for _ in range(section.rollout_workers)]
+        self._local = None if self._workers else _make_handler(*args)
+
+    def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
+        """Start a group of episodes for each prompt_id; return their requests, ordered by prompt_id."""
+        return _by_prompt(self._distribute("start", list(picks.items()), lambda item: item[0], group_size))
+
+    def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
+        """Start validation episodes; see `RolloutWorker.start_validation`."""
+        return _by_prompt(self._distribute("start_validation", prompt_ids, int))
+
+    def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
+        """Play a reply in each episode; return results in the order of `replies`."""
+        results = self._distribute("play", replies, lambda reply: reply[0][0])
+        found = {(result.prompt_id, result.sample_idx): result for result in results}
+        return [found[episode_id] for episode_id, _ in replies]
+
+    def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
+        """Return requests of truncated episodes; see `RolloutWorker.bootstrap_requests`."""
+        return self._call_all("bootstrap_requests")
+
+    def finish(self, group_size: int | None) -> list[EpisodeResult]:
+        """Finish all episodes, ordered by prompt_id and sample_idx; see `RolloutWorker.finish`."""
+        return sorted(self._call_all("finish", group_size), key=lambda result: (result.prompt_id, result.sample_idx))
+
+    def close(self) -> None:
+        """Stop the workers."""
+        for worker in self._workers:
+            worker.close()
+
+    def _call_all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of all workers and concatenate the results."""
+        return self._call([(method, *args)] * max(1, len(self._workers)))
+
+    def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
+        """Call a method of each worker with its share of `items`; all items of a prompt go to the same worker."""
+        count = max(1, len(self._workers))
+        shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
+        return self._call([(method, share, *args) if share else None for share in shares])
+
+    def _call(self, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Make one call (method and arguments), or none, to each worker, and concatenate the results."""
+        if self._local is not None:
+            return [result for call in calls if call for result in self._local(*call)]
+        called = [(worker, call) for worker, call in zip(self._workers, calls, strict=True) if call]
+        for worker, call in called:
+            worker.send(worker.pack(*call))
+        return [result for worker, _ in called for result in receive_value(worker)]
+
+
+def _make_handler(section: Section, encoder: Any, seed: int, model: str) -> Callable[..., Any]:
+    worker = RolloutWorker(section, encoder, seed, model)
+    return lambda method, *args: getattr(worker, method)(*args)
+
+
+def _by_prompt(requests: list[Request]) -> list[Request]:
+    return sorted(requests, key=lambda request: request.prompt_id)
