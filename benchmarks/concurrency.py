@@ -27,7 +27,6 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies.openai.options import OpenAIOptions
@@ -36,6 +35,7 @@ from vlmgym.rollout.event_loop import run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool, num_workers_for
 from vlmgym.workers.process import exit_with_parent
 

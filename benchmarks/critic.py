@@ -27,10 +27,9 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.runs.record import TurnRecord
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, roll_out

@@ -21,12 +21,12 @@ import tyro
 
 from benchmarks.markdown import table
 from vlmgym.checks import check_int
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.curriculum.timetable import StageTime, timetable
 from vlmgym.evaluation import evaluate
 from vlmgym.statistics import wilson
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")

@@ -31,11 +31,11 @@ from zlib_ng import zlib_ng
 
 from benchmarks.scripts import repeat
 from vlmgym.cli.bench import Rates, Trial, measure
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
 from vlmgym.sandbox.registry import make_game
+from vlmgym.terminal import parse_options, reporting_errors
 
 ImageArray = NDArray[np.uint8]
 Encode = Callable[[ImageArray], bytes]

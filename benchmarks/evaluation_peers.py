@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.concurrency import server
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
+from vlmgym.terminal import parse_options, reporting_errors
 
 Tool = Literal["vlmgym", "inspect", "verifiers"]
 

@@ -19,13 +19,13 @@ import tyro
 
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import options_of
 from vlmgym.pages.posters import draw_levels, items_of
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.registry import BUILT_IN, about, game_class, make_game, title_of
+from vlmgym.terminal import parse_options, reporting_errors
 
 FOLDER = ROOT / "docs" / "games"
 README = ROOT / "README.md"

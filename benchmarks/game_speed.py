@@ -19,11 +19,11 @@ import tyro
 from benchmarks.markdown import table
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.bench import legal_script, measure, opened, play
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import BUILT_IN, make_game
+from vlmgym.terminal import parse_options, reporting_errors
 
 REFERENCE = "2048"
 

@@ -19,13 +19,13 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.tiny_submission import NAME, SUBMISSION
 from vlmgym.benchmark.leaderboard import LeaderboardEntry
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.pages.leaderboard import LeaderboardConfig, leaderboard
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import Estimate
+from vlmgym.terminal import parse_options, reporting_errors
 
 POLICIES = ("oracle", "random-legal", "random")
 

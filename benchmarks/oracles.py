@@ -23,11 +23,11 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
 from vlmgym.checks import check_int
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.statistics import mean_and_stderr
+from vlmgym.terminal import parse_options, reporting_errors
 
 
 @dataclass(frozen=True, kw_only=True)

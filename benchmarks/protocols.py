@@ -25,7 +25,6 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from vlmgym import make_game
 from vlmgym.checks import check_int
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies import PolicySpec, StatePolicy
@@ -39,7 +38,7 @@ from vlmgym.sandbox.games.shisensho.boards import best_move
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.registry import BUILT_IN
 from vlmgym.statistics import mean_and_stderr
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool
 
 ROOT = Path(__file__).resolve().parents[1]

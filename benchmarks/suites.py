@@ -21,12 +21,11 @@ import tyro
 from pydantic import ValidationError
 
 from vlmgym.benchmark.suites import FOLDER, Suite, SuiteGame, behaviour_hash, read_suite, suite_names
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.evaluation import evaluate
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 
 SETTINGS = ("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes")
 

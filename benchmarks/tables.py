@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table as Shown
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.sandbox.data.tables import open_table
+from vlmgym.terminal import parse_options, reporting_errors
 
 CHUNK = 250_000
 """Number of rows that are generated at a time."""

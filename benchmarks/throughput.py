@@ -44,7 +44,6 @@ from rich.table import Table
 
 from benchmarks.scripts import copying, spread_states, uniform_script
 from vlmgym.cli.bench import Rates, Script, legal_script, measure, opened, play
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
@@ -52,6 +51,7 @@ from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import make_game
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.workers.pool import available_cores
 
 Part = Literal["steps", "environments", "memory", "start", "encoding"]

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from benchmarks.learning.running import train
 from vlmgym.benchmark.verify import FILES
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.policies.transformers import TransformersOptions
+from vlmgym.terminal import parse_options, reporting_errors
 
 NAME = "vlmgym-tiny-2048"
 SUBMISSION = Path("docs/leaderboard") / f"{NAME}.zip"

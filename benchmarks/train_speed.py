@@ -31,11 +31,10 @@ from rich.table import Table
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.token_sampling import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.processes import Processes
 from vlmgym.training.run import TrainingRun

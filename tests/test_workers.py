@@ -152,7 +152,7 @@ def test_interrupt_while_a_worker_starts(tmp_path, number):
     program = """
         import asyncio, os, signal
         from vlmgym.workers.pool import ProcessPool
-        from vlmgym.cli.console import reporting_errors
+        from vlmgym.terminal import reporting_errors
         from vlmgym.workers.process import block_sigint
 
         if __name__ == "__mp_main__":  # a worker imports this program

@@ -1,13 +1,31 @@
-"""Rich consoles and progress bars for terminal output."""
+"""Command lines, error reports, consoles and progress bars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
+import tyro
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.interrupts import interruptible
+
+T = TypeVar("T")
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Error codes of a full or failing disk."""
+INTERRUPTED = 130
+"""Conventional exit code after Ctrl-C."""
 PROGRESS_COLUMNS = (
     TextColumn("{task.description}"),
     BarColumn(bar_width=24),  # fits in 80 columns with the longest counts
@@ -15,6 +33,97 @@ PROGRESS_COLUMNS = (
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
+
+
+OPTIONS = tyro.constructors.ConstructorRegistry()
+"""Parsers for options with a single value. Errors say what is accepted; an empty path is rejected."""
+
+
+@OPTIONS.primitive_rule
+def _value_rule(option: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    is_union = get_origin(option.type) in (Union, UnionType)
+    kinds: list[Any] = [kind for kind in get_args(option.type) if kind is not NoneType] if is_union else [option.type]
+    kind = getattr(kinds[0], "__origin__", kinds[0])  # without the constraints in Annotated
+    if len(kinds) != 1 or kind not in PARSERS:
+        return None
+    parse = PARSERS[kind]
+    types = (kind, *([int] if kind is float else []), *([NoneType] if is_union else []))
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH" if kind is Path else kind.__name__.upper(),
+        instance_from_str=lambda words: None if is_union and words == ["None"] else parse(words[0]),
+        is_instance=lambda value: isinstance(value, types),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _int(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"expected an integer, got {word!r}") from None
+
+
+def _float(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"expected a number, got {word!r}") from None
+
+
+def _path(word: str) -> Path:
+    if not word:
+        raise UsageError("a path must not be empty; for the current folder, write .")  # also inside tuples
+    return Path(word)
+
+
+PARSERS: dict[type, Callable[[str], Any]] = {int: _int, float: _float, str: str, Path: _path}
+
+
+def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
+    """Parse a command line, by default `sys.argv`; invalid options exit with code 2 and a message."""
+    return tyro.cli(config, args=args, prog=prog, description=description)
+
+
+@contextmanager
+def reporting_errors() -> Iterator[None]:
+    """Report expected errors in one line on standard error and exit with their exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell; other libraries expect a stream
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process exits
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # the terminal may lack a character
+    if os.environ.get("COLUMNS") == "0":  # unknown; Rich would print nothing
+        del os.environ["COLUMNS"]
+    ended_by: Sequence[int] = ()
+    try:
+        with interruptible() as ended_by, OPTIONS:
+            try:
+                yield
+            except SystemExit:
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # so that errors are raised here and not at exit
+    except BrokenPipeError:
+        _write_no_more()  # the reader of the pipe is gone
+        raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:  # errors about files have a filename
+            raise
+        _write_no_more()
+        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except VlmgymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt as error:
+        print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
+        raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
+
+
+def _write_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_console(stderr: bool = False) -> Console:

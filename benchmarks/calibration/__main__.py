@@ -23,9 +23,9 @@ from benchmarks.calibration.plot import draw_plots
 from benchmarks.calibration.spec import Spec
 from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.checks import check_int
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import importing
 from vlmgym.runs.files import write_file
+from vlmgym.terminal import parse_options, reporting_errors
 
 FEWEST = 5
 """Minimum number of episodes and images for intervals."""

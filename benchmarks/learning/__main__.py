@@ -21,10 +21,9 @@ from typing import Any
 
 import torch
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.rollout.episode import EpisodeRollout
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.curves import read_curve
 from vlmgym.training.engine.actor import Actor

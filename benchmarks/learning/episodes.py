@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.markdown import table, wrapped
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.advantages import Floats
 from vlmgym.training.curves import read_curve
 from vlmgym.training.validation import ValidationResult

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import torch
 
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.workers.pool import available_cores
 
 from .cells import cells, measure_policies

@@ -54,7 +54,7 @@ def test_check_without_a_gpu(qwen3: Path, tmp_path: Path, script: str) -> None:
 WITHOUT_EASYR1 = """
 import sys
 sys.modules["verl"] = None  # so that it cannot be imported
-from vlmgym.cli.console import reporting_errors
+from vlmgym.terminal import reporting_errors
 from vlmgym.training.easyr1.__main__ import main
 with reporting_errors():
     main(sys.argv[1:])

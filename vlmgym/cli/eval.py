@@ -14,7 +14,6 @@ from typing import Any
 from rich.console import Console
 
 from vlmgym.benchmark.suites import read_suite, suite_summary
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.cli.games import list_fields
 from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
@@ -35,7 +34,7 @@ from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import game_class
-from vlmgym.terminal import make_console
+from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool, num_workers_for, open_pool
 
 REASONS = 3

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import tyro
 
 from vlmgym import __version__
-from vlmgym.cli.console import parse_options, reporting_errors
 from vlmgym.errors import UsageError, did_you_mean
+from vlmgym.terminal import parse_options, reporting_errors
 
 
 class Command(NamedTuple):

@@ -16,9 +16,8 @@ from typing import BinaryIO, Generic, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.runs.record import EpisodeRecord
 from vlmgym.runs.files import writing
-from vlmgym.runs.record import RunRecord, RunSummary
+from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary
 from vlmgym.runs.run import RunFolder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

@@ -24,7 +24,6 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from vlmgym.cli.console import parse_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.policies.base import identity
@@ -34,6 +33,7 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
+from vlmgym.terminal import parse_options
 from vlmgym.training.states import Expert, MultiTurnConfig, blank
 from vlmgym.workers.pool import available_cores
 

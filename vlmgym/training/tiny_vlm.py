@@ -18,12 +18,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.baselines import random_legal_action
 from vlmgym.runs.files import new_folder
 from vlmgym.sandbox.core.response_format import SECTIONS
 from vlmgym.sandbox.registry import make_game
+from vlmgym.terminal import reporting_errors
 from vlmgym.training.config import HEAD_SIZE, MIN_IMAGE_TOKENS, Kind, TinySize
 from vlmgym.training.engine.weights import saving
 

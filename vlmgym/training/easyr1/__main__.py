@@ -14,8 +14,8 @@ from importlib.util import find_spec
 
 from omegaconf import OmegaConf
 
-from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
+from vlmgym.terminal import reporting_errors
 from vlmgym.training.easyr1 import stand_in_for_vllm
 from vlmgym.training.easyr1.check import NOT_INSTALLED, preflight, preflight_without_easyr1
 from vlmgym.training.easyr1.settings import DEFAULTS, merge_settings

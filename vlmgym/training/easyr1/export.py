@@ -19,11 +19,11 @@ import tyro
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
-from vlmgym.cli.console import reporting_errors
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
 from vlmgym.runs.files import new_folder
+from vlmgym.terminal import reporting_errors
 from vlmgym.training.engine.weights import PROCESSOR_FILES, saving
 
 
