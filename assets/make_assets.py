@@ -1,8 +1,8 @@
 """Render the images of the README: `.venv/bin/python assets/make_assets.py`.
 
-`gallery.png` shows every game, `oracle.gif` the oracles playing, `trained.gif` a trained model next to random play,
-replayed from docs/learning/whole_games. Pixels are the same on every machine; the files themselves depend on the
-compression of the installed Pillow.
+`gallery.png` and `gallery-dark.png` show every game, `oracle.gif` the oracles playing, `trained.gif` a trained model
+next to random play, replayed from docs/learning/whole_games. Pixels are the same on every machine; the files themselves
+depend on the compression of the installed Pillow.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Panel:
 def main() -> None:
     """Write all images next to this file."""
     (FOLDER / "gallery.png").write_bytes(draw_poster(items_of(), levels=(3,)))
-
+    (FOLDER / "gallery-dark.png").write_bytes(draw_poster(items_of(), levels=(3,), theme="dark"))
     write_gif(FOLDER / "oracle.gif", oracle_play(side=296), 296, GIF_MILLISECONDS)
     write_gif(FOLDER / "trained.gif", trained_play(side=224), 224, TRAINED_MILLISECONDS)
 

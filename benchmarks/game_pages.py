@@ -20,7 +20,7 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.games import options_of
-from vlmgym.pages.posters import draw_levels, items_of
+from vlmgym.pages.posters import draw_levels, draw_thumbnail, items_of
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
@@ -56,13 +56,13 @@ def page(name: str) -> str:
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [
         f"# {title_of(found)}",
+        f"![Levels of {name}]({name}.png)",
+        f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",
         *documentation(found.__doc__ or ""),
         _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
         f"    .venv/bin/vlmgym play {name}\n    .venv/bin/vlmgym eval {name} --policy random-legal",
-        "## Levels",
-        f"![Levels of {name}]({name}.png)",
-        f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",
+        "## Config fields",
         _fields(found.Config),
         "## Prompt",
         _code(game.instructions(state)),
@@ -76,8 +76,12 @@ def page(name: str) -> str:
 
 def overview() -> str:
     """Return docs/games.md, the table of games, as Markdown."""
-    rows = [(f"[{title_of(game_class(name))}](games/{name}.md)", about(game_class(name))) for name in names()]
-    return f"# Games\n\n{table(('game', 'task'), rows)}\n"
+    rows = []
+    for name in names():
+        game, path = game_class(name), f"games/{name}.md"
+        title = title_of(game)
+        rows.append((f"[![{title}](games/thumbnails/{name}.png)]({path})", f"[{title}]({path})", about(game)))
+    return f"# Games\n\n{table(('', 'game', 'task'), rows)}\n"
 
 
 def readme_list() -> str:
@@ -137,9 +141,11 @@ def main() -> None:
     """Write the pages."""
     with reporting_errors():
         options = parse_options(Options, None, "python -m benchmarks.game_pages")
-        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / "thumbnails").mkdir(parents=True, exist_ok=True)
         for name in options.game or names():
-            replace_file(FOLDER / f"{name}.png", draw_levels(items_of([name])[0]))
+            item = items_of([name])[0]
+            replace_file(FOLDER / f"{name}.png", draw_levels(item))
+            replace_file(FOLDER / "thumbnails" / f"{name}.png", draw_thumbnail(item))
             replace_file(FOLDER / f"{name}.md", page(name).encode())
             print(FOLDER / f"{name}.md")
         replace_file(FOLDER.with_suffix(".md"), overview().encode())

@@ -1,19 +1,22 @@
 """The gallery in a real browser, and its captions."""
 
 import io
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.pages.gallery import GalleryConfig, gallery, render_page
-from vlmgym.pages.posters import draw_poster, items_of
+from vlmgym.pages.posters import draw_levels, draw_poster, items_of
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.games.nlvr2.game import Nlvr2
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
 from vlmgym.sandbox.games.swap import Swap
+from vlmgym.sandbox.games.tracking import Tracking
 from vlmgym.sandbox.registry import game_class, game_ids
 
 SIZE = 160
@@ -111,10 +114,52 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
     assert not (tmp_path / "none.html").exists()
 
 
+SOLID = [(200, 24, 30), (14, 114, 236), (34, 138, 44), (236, 204, 14), (140, 24, 182), (10, 186, 206)]
+
+
+@pytest.fixture
+def solid(monkeypatch):
+    """Make the n-th image of tracking, which shows 2 to 6 images, a square of the n-th colour."""
+
+    def images(game, _state):
+        return [np.full((*shape[:2], 3), colour, np.uint8) for shape, colour in zip(game.image_shapes, SOLID)]
+
+    monkeypatch.setattr(Tracking, "images", images)
+    (item,) = items_of(["tracking"])
+    return item
+
+
+def squares(png):
+    """Return, for each colour of `SOLID`, where the pixels of an image have it."""
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int)
+    return [(np.abs(pixels - colour) < 20).all(-1) for colour in SOLID]
+
+
+def test_posters_of_levels_show_every_image(solid):
+    found = [0] * len(SOLID)
+    for difficulty in DIFFICULTIES:
+        for level in LEVELS:
+            count = len(solid.at(SIZE, **{difficulty: level}).image_shapes)
+            for number in range(count):
+                found[number] += (327 // math.ceil(math.sqrt(count)) - 5) ** 2
+    areas = [shown.sum() for shown in squares(draw_levels(solid))]
+    assert areas == pytest.approx(found, rel=0.06)
+
+
+def test_posters_fill_the_width(solid):
+    shown = np.any(squares(draw_poster([solid] * 11, levels=(3,))), axis=0)
+    rows = [np.flatnonzero(row)[[0, -1]] for row in shown if row.any()]
+    assert np.abs(np.array(rows) - [30, shown.shape[1] - 31]).max() < 12  # corners are round
+    starts = [np.flatnonzero(np.diff(row.astype(int)) == 1).size for row in (shown[100], shown[-100])]
+    assert starts == [2 * 6, 2 * 5]
+
+
 @pytest.mark.slow
-def test_poster_has_a_column_per_image_and_a_row_per_level(tmp_path):
+def test_poster_has_a_row_per_level_and_a_theme(tmp_path):
     path = tmp_path / "poster.png"
     main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
-    one, two = (Image.open(io.BytesIO(png)) for png in (path.read_bytes(), draw_poster(items_of(["swap", "nlvr2"]))))
-    assert one.height == two.height > len(LEVELS) * 200
-    assert two.width - one.width == 2 * 200 + 14 + 7  # nlvr2 shows two images
+    poster, dark = Image.open(path), Image.open(io.BytesIO(draw_poster(items_of(["swap"]), theme="dark")))
+    assert poster.size == dark.size
+    assert poster.height > len(LEVELS) * 200
+    assert max(poster.convert("RGB").getpixel((0, 0))) > 240
+    assert max(dark.convert("RGB").getpixel((0, 0))) < 40
