@@ -21,11 +21,10 @@ from rich.table import Table
 from vlmgym.checks import check_int
 from vlmgym.sandbox.core.game import ActionT
 from vlmgym.sandbox.core.task import Task, TaskStateT
-from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
+from vlmgym.sandbox.games.caption.game import PHOTOGRAPHS, Caption, CaptionConfig, CaptionState
 from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named_keywords, tokenise
-from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS
-from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config
-from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig
+from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config
+from vlmgym.sandbox.games.vqa import Vqa, VqaConfig
 from vlmgym.terminal import parse_options, reporting_errors
 
 LEVELS = range(1, 6)

@@ -25,11 +25,10 @@ from rich.table import Table
 from vlmgym.checks import check_int
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.sandbox.games.geospot.config import GeospotConfig
+from vlmgym.sandbox.games.geospot.config import CURRICULA, GeospotConfig
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotState, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import EARTH_RADIUS_KM, City, Country, Gazetteer, Region, gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, format_place
-from vlmgym.sandbox.games.geospot.reward import CURRICULA
 from vlmgym.terminal import parse_options, reporting_errors
 
 

@@ -16,8 +16,8 @@ from tests.hub_server import serving_hub
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.data.images import decode, image_bytes
 from vlmgym.sandbox.data.tables import open_table
-from vlmgym.sandbox.games.geospot import osv5m_download
-from vlmgym.sandbox.games.geospot.osv5m_download import unzip_images
+from vlmgym.sandbox.games.geospot import osv5m as osv5m_module
+from vlmgym.sandbox.games.geospot.osv5m import unzip_images
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -147,7 +147,7 @@ def test_a_bad_archive_is_rejected(tmp_path, monkeypatch):
             unzip_images(tmp_path / "a.zip", tmp_path / str(number))
     with pytest.raises(UsageError, match="exists"):
         unzip_images(zipped(tmp_path / "b.zip", [("a/1.jpg", b"x"), ("b/1.jpg", b"y")]), tmp_path / "twice")
-    monkeypatch.setattr(osv5m_download, "MAX_BYTES", 999)
+    monkeypatch.setattr(osv5m_module, "MAX_BYTES", 999)
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(UsageError, match="total 1000 bytes"):
         unzip_images(tmp_path / "a.zip", tmp_path / "out")

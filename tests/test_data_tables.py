@@ -19,7 +19,7 @@ from vlmgym.sandbox.data.images import decode, image_bytes
 from vlmgym.sandbox.data.rows import BadRow
 from vlmgym.sandbox.data.tables import open_table
 from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
-from vlmgym.sandbox.games.nlvr2.layout import open_nlvr2
+from vlmgym.sandbox.games.nlvr2 import open_nlvr2
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

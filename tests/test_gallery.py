@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.pages.gallery import GalleryConfig, gallery, render_page
 from vlmgym.pages.posters import draw_levels, draw_poster, items_of
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
-from vlmgym.sandbox.games.nlvr2.game import Nlvr2
+from vlmgym.sandbox.games.nlvr2 import Nlvr2
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
 from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.games.tracking import Tracking

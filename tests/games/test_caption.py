@@ -15,10 +15,16 @@ from PIL import Image
 from benchmarks.chance import best_constant_caption
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
-from vlmgym.sandbox.games.caption import photographs
-from vlmgym.sandbox.games.caption.game import Caption, CaptionConfig, CaptionState
+from vlmgym.sandbox.games.caption import game as caption_game
+from vlmgym.sandbox.games.caption.game import (
+    PHOTOGRAPHS,
+    Caption,
+    CaptionConfig,
+    CaptionState,
+    Photograph,
+    load_photograph,
+)
 from vlmgym.sandbox.games.caption.keywords import keywords_from_captions, named_keywords, shortest_synonym, tokenise
-from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, Photograph, load_photograph
 
 
 def at(reasoning: int = 3, **overrides: Any) -> Caption:
@@ -176,10 +182,10 @@ def test_photographs_match_scikit_image() -> None:
 
 
 def test_a_changed_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, (("coffee",),)))
+    monkeypatch.setitem(caption_game.PHOTOGRAPHS, "coffee", Photograph("coffee.png", "0" * 64, (("coffee",),)))
     with pytest.raises(UsageError, match=r"coffee\.png of scikit-image is not the image"):
         load_photograph("coffee", 77)
-    monkeypatch.setitem(photographs.PHOTOGRAPHS, "coffee", Photograph("tea.png", "0" * 64, (("tea",),)))
+    monkeypatch.setitem(caption_game.PHOTOGRAPHS, "coffee", Photograph("tea.png", "0" * 64, (("tea",),)))
     with pytest.raises(UsageError, match=r"cannot read tea\.png"):
         load_photograph("coffee", 77)
 

@@ -16,11 +16,18 @@ from vlmgym.cli.main import main
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.data.rows import BadRow, number_of
-from vlmgym.sandbox.games.geospot.config import GeospotConfig
+from vlmgym.sandbox.games.geospot.config import CURRICULA, GeospotConfig
 from vlmgym.sandbox.games.geospot.game import Geospot, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
-from vlmgym.sandbox.games.geospot.place import Place, PlaceSpace, format_place, parse_place, place_of
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, compare_places, compute_reward
+from vlmgym.sandbox.games.geospot.place import (
+    Place,
+    PlaceSpace,
+    compare_places,
+    compute_reward,
+    format_place,
+    parse_place,
+    place_of,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 

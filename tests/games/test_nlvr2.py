@@ -17,8 +17,7 @@ from tests.games import scene_oracle
 from vlmgym import make_game
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.sandbox.games.nlvr2.game import Nlvr2, Nlvr2Config, Nlvr2State
-from vlmgym.sandbox.games.nlvr2.statements import Statement, comparison, count
+from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config, Nlvr2State, Statement, comparison, count
 
 STATEMENTS = 1500
 SIGMAS = 3.5

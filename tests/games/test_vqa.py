@@ -17,8 +17,7 @@ from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.games.caption.game import Caption
 from vlmgym.sandbox.games.scenes.scene import SIZES
-from vlmgym.sandbox.games.vqa.answers import agreement
-from vlmgym.sandbox.games.vqa.game import Vqa, VqaConfig, VqaState
+from vlmgym.sandbox.games.vqa import Vqa, VqaConfig, VqaState, agreement
 
 QUESTIONS = 2000
 RARE = 0.001

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym.sandbox.games.vqa.answers import normalise
+from vlmgym.sandbox.games.vqa import normalise
 
 FINAL = (
     ".?,;:\N{HORIZONTAL ELLIPSIS}\uff0e\uff1f\uff0c\uff1b\uff1a\ufe50\ufe52\ufe54\ufe55\ufe56\u037e"

@@ -15,7 +15,7 @@ from vlmgym.errors import UsageError
 from vlmgym.runs.files import output_folder
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.data.rows import BadRow
-from vlmgym.sandbox.games.geospot.osv5m_download import fetch_osv5m
+from vlmgym.sandbox.games.geospot.osv5m import fetch_osv5m
 from vlmgym.sandbox.options import GameOptions
 
 

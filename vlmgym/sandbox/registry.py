@@ -23,7 +23,7 @@ BUILT_IN = {
     "lightsout-v0": "vlmgym.sandbox.games.lightsout:LightsOut",
     "maze-v0": "vlmgym.sandbox.games.maze:Maze",
     "minesweeper-v0": "vlmgym.sandbox.games.minesweeper:Minesweeper",
-    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2.game:Nlvr2",
+    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
     "pairs-v0": "vlmgym.sandbox.games.pairs:Pairs",
     "parking-v0": "vlmgym.sandbox.games.parking:Parking",
     "rotation-v0": "vlmgym.sandbox.games.rotation:Rotation",
@@ -36,7 +36,7 @@ BUILT_IN = {
     "swap-v0": "vlmgym.sandbox.games.swap:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.tictactoe:TicTacToe",
     "tracking-v0": "vlmgym.sandbox.games.tracking:Tracking",
-    "vqa-v0": "vlmgym.sandbox.games.vqa.game:Vqa",
+    "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
 }
 """Class of each built-in game as `module:Class`, keyed by id. A new game adds one line."""
 

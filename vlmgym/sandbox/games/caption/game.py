@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vlmgym.errors import StateError, short_repr
+from vlmgym.errors import StateError, UsageError, importing, short_repr
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import LineTask, TaskState
+from vlmgym.sandbox.data.images import decode, letterbox
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, texts_of
 from vlmgym.sandbox.games.caption.keywords import (
     Keyword,
@@ -23,7 +28,56 @@ from vlmgym.sandbox.games.caption.keywords import (
     tokenise,
     unmatched_words,
 )
-from vlmgym.sandbox.games.caption.photographs import PHOTOGRAPHS, load_photograph, read_keywords
+
+# Photographs ----------------------------------------------------------------------------------------------------------
+# The documentation of `skimage.data` states their licences; most are CC0 or in the public domain. Each line of
+# `photographs.tsv` holds a photograph's name, file in `skimage/data`, SHA-256 of the file (unchanged since scikit-image
+# 0.22), and keywords.
+
+
+class Photograph(NamedTuple):
+    """A photograph in scikit-image and its keywords, the most obvious first."""
+
+    file: str
+    sha256: str
+    keywords: tuple[Keyword, ...]
+
+
+def read_keywords(text: str) -> tuple[Keyword, ...]:
+    """Parse keywords separated by commas, semicolons or line breaks; `|` separates synonyms: `cat|kitten, table`."""
+    for mark in ";\n":
+        text = text.replace(mark, ",")
+    groups = (tuple(filter(None, map(str.strip, group.split("|")))) for group in text.split(","))
+    return tuple(group for group in groups if group)
+
+
+def _read_photographs() -> dict[str, Photograph]:
+    table = (files("vlmgym.sandbox.games.caption") / "photographs.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in table.splitlines())
+    return {name: Photograph(file, sha256, read_keywords(words)) for name, file, sha256, words in rows}
+
+
+PHOTOGRAPHS = _read_photographs()
+"""Photographs by name; consecutive seeds follow this order."""
+
+
+@lru_cache(maxsize=len(PHOTOGRAPHS))
+def load_photograph(name: str, size: int) -> NDArray[np.uint8]:
+    """Load a photograph, scaled to fit a square with grey margins: uint8 (size, size, 3), read-only."""
+    photograph = PHOTOGRAPHS[name]
+    try:
+        with importing("a caption without data=", "tasks"):
+            content = (files("skimage") / "data" / photograph.file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {photograph.file} of scikit-image: {error}") from None
+    if hashlib.sha256(content).hexdigest() != photograph.sha256:
+        raise UsageError(f"{photograph.file} of scikit-image is not the image that the keywords describe")
+    image = letterbox(decode(content), size)
+    image.flags.writeable = False
+    return image
+
+
+# The task -------------------------------------------------------------------------------------------------------------
 
 PROMPT_V1 = """\
 Describe the image in one or two sentences. Name the main objects first, then colours, surroundings and details: each \
@@ -185,13 +239,13 @@ class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
         return scored.reward, info
 
     def _compare(self, state: CaptionState, text: str) -> _Score:
-        found = named_keywords(text, state.keywords, self.config.words)
+        named = named_keywords(text, state.keywords, self.config.words)
         rest = unmatched_words(text, state.keywords, self.config.words)
-        required = found[: self.config.keywords]
+        required = named[: self.config.keywords]
         coverage = sum(required) / len(required)
-        precision = sum(found) / (sum(found) + len(rest)) if any(found) else 0.0
+        precision = sum(named) / (sum(named) + len(rest)) if any(named) else 0.0
         enough = precision >= self.config.precision
-        return _Score(found, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
+        return _Score(named, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
     def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Coverage, precision and `all named`, each 0 for an invalid response."""

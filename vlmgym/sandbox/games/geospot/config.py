@@ -1,15 +1,64 @@
-"""Configuration of geospot."""
+"""Configuration of geospot, and the curricula of its reward."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from vlmgym.errors import short_repr
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.data_task import DataTaskConfig
-from vlmgym.sandbox.games.geospot.reward import CURRICULA, Fields, Preset
+
+Preset = Literal["vlm-gym", "mixtrain"]
+
+
+class Fields(NamedTuple):
+    """One number per field of an answer."""
+
+    country: float
+    region: float
+    city: float
+    coordinates: float
+
+
+class RewardStage(NamedTuple):
+    """A stage of a curriculum."""
+
+    begin: int
+    """First episode (vlm-gym) or training step (mixtrain), counted from 0."""
+    weights: Fields
+    """Weights of the fields; they need not add up to 1."""
+    scales: Fields
+    """Distances in km at which the score of a field falls to 1/e; with a scale of 0, only a match scores."""
+
+
+_SCALES = Fields(2000.0, 500.0, 100.0, 25.0)
+
+CURRICULA: Mapping[Preset, tuple[RewardStage, ...]] = {
+    # Episodes, weights and scales from the code of vlm-gym (github.com/sdan/vlm-gym), where coordinates have the weight
+    # max(city, region / 2). Stage 1 has twice the scales, because vlm-gym's README says that stage 2 is stricter.
+    "vlm-gym": (
+        RewardStage(0, Fields(1.0, 0.0, 0.0, 0.0), Fields(*(2 * scale for scale in _SCALES))),
+        RewardStage(100, Fields(0.5, 0.0, 0.0, 0.0), _SCALES),
+        RewardStage(300, Fields(0.3, 0.4, 0.0, 0.2), _SCALES),
+        RewardStage(600, Fields(0.2, 0.3, 0.3, 0.3), _SCALES),
+        RewardStage(1000, Fields(0.15, 0.25, 0.4, 0.4), _SCALES),
+    ),
+    # Steps, weights and tolerances from the documentation of mixtrain (mixtrain.ai/docs/examples/vlm-rl-training).
+    "mixtrain": tuple(
+        RewardStage(step, Fields(*weights), Fields(tolerance, tolerance, tolerance, tolerance))
+        for step, tolerance, weights in (
+            (0, 500.0, (0.3, 0.0, 0.0, 0.0)),
+            (100, 200.0, (0.3, 0.0, 0.0, 0.0)),
+            (300, 100.0, (0.3, 0.2, 0.0, 0.0)),
+            (600, 50.0, (0.3, 0.2, 0.2, 0.0)),
+            (1000, 25.0, (0.3, 0.2, 0.2, 0.3)),
+        )
+    ),
+}
+"""Stages by preset; the last stage is the full task."""
 
 
 def _four_numbers(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

@@ -126,7 +126,7 @@ def _light(population: int) -> tuple[float, Colour]:
 
 def _grid(start: float, length: float) -> range:
     """Positions of the grid lines along an axis of the map, in degrees; longitudes may exceed 180."""
-    step = max(each for each in GRID_STEPS if each == 1 or each * MIN_GRID_LINES <= length)
+    step = max(step for step in GRID_STEPS if step == 1 or step * MIN_GRID_LINES <= length)
     return range(math.ceil(start / step) * step, math.floor(start + length) + 1, step)
 
 

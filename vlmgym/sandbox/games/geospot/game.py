@@ -27,12 +27,13 @@ from vlmgym.sandbox.games.geospot.place import (
     Place,
     PlaceSpace,
     clean_value,
+    compare_places,
+    compute_reward,
     format_place,
     normalise_place,
     parse_place,
     place_of,
 )
-from vlmgym.sandbox.games.geospot.reward import compare_places, compute_reward
 
 NAMES = ("city", "region", "country")
 KM_PER_DEGREE = 111.2  # of latitude
@@ -215,8 +216,8 @@ class Geospot(DataTask[GeospotState, str]):
         """
         if state.row is not None:
             return None
-        found = _SEEN.fullmatch(text.strip()) if len(text) <= _MAX_SEEN_LENGTH else None
-        latitude, longitude = map(decimal_of, found.groups()) if found is not None else (None, None)
+        match = _SEEN.fullmatch(text.strip()) if len(text) <= _MAX_SEEN_LENGTH else None
+        latitude, longitude = map(decimal_of, match.groups()) if match is not None else (None, None)
         if latitude is None or longitude is None or abs(latitude) > 90 or abs(longitude) > 180:
             return Perception(0.0, 0.0)
         distance = distance_km(latitude, longitude, round(state.latitude, 2), round(state.longitude, 2))

@@ -222,11 +222,11 @@ class Gazetteer:
 
     def city(self, name: str, country: Country | None = None, region: Region | None = None) -> City | None:
         """Find a city by any of its names, preferring cities of the region, then of the country, then larger cities."""
-        found = self.cities(name)
+        cities = self.cities(name)
         preferred = (
-            *(city for city in found if region and (city.country, city.region) == (region.country, region.code)),
-            *(city for city in found if country and city.country == country.code),
-            *found,
+            *(city for city in cities if region and (city.country, city.region) == (region.country, region.code)),
+            *(city for city in cities if country and city.country == country.code),
+            *cities,
         )
         return preferred[0] if preferred else None
 

@@ -1,8 +1,9 @@
-"""Places as answers: parsing, formatting and the action space."""
+"""Places as answers: parsing, formatting, the action space and the reward."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from gymnasium import spaces
 from vlmgym.errors import ParseError, truncate
 from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
 from vlmgym.sandbox.data.rows import decimal_of
-from vlmgym.sandbox.games.geospot.gazetteer import City, gazetteer
+from vlmgym.sandbox.games.geospot.config import Fields
+from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km, gazetteer, normalise
 
 UNKNOWN = "unknown"
 ALSO_UNKNOWN = ("n/a", "none", "null")
@@ -212,3 +214,103 @@ def _number(fields: dict[str, str], key: str) -> float | None:
 
 def _format_number(number: float) -> str:
     return f"{round(number, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
+
+
+# Reward ---------------------------------------------------------------------------------------------------------------
+# 0 to 1: the weighted mean of per-field scores, which depend on distances or matches.
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Distances between an answer and the truth."""
+
+    distances: Mapping[str, float | None]
+    """Distance in km by field; 0 if names match, None if the answer lacks the field or the name is not found. Fields
+    that the truth lacks are omitted."""
+    not_found: tuple[str, ...]
+    """Fields for which the answer's name is not in the gazetteer."""
+
+
+def compare_places(answer: Place, truth: Place, places: Gazetteer) -> Comparison:
+    """Compare an answer with the truth field by field.
+
+    Names match if the gazetteer lists them, in any language, for the same place. Otherwise, the distance is that
+    between the two places in the gazetteer; a true region or city that is not in the gazetteer is located at the true
+    coordinates. If either name is not in the gazetteer, the names match if they differ only in case, accents or
+    punctuation; for regions and cities, the answer must also not name another country.
+
+    A name shared by several cities refers to the true city, unless this contradicts the answer's country or region; it
+    then refers to the city that `Gazetteer.city` returns. The truth must have coordinates.
+    """
+    assert truth.coordinates is not None
+    true_country = places.country(truth.country) if truth.country else None
+    true_region = places.region(truth.region, true_country) if truth.region else None
+    if true_region is not None and true_country is not None and true_region.country != true_country.code:
+        true_region = None
+    true_city = places.city_near(truth.city, *truth.coordinates) if truth.city else None
+    country = places.country(answer.country) if answer.country else None
+    region = places.region(answer.region, country) if answer.region else None
+    city = None
+    if answer.city:
+        is_true_city = (
+            true_city is not None and _may_be(true_city, country, region) and true_city in places.cities(answer.city)
+        )
+        city = true_city if is_true_city else places.city(answer.city, country, region)
+    wrong_country = country is not None and true_country is not None and country != true_country
+
+    distances: dict[str, float | None] = {}
+    not_found = []
+    fields: list[tuple[str, str | None, str | None, _Entry, _Entry]] = [
+        ("country", truth.country, answer.country, true_country, country),
+        ("region", truth.region, answer.region, true_region, region),
+        ("city", truth.city, answer.city, true_city, city),
+    ]
+    for field, true_name, name, true_entry, entry in fields:
+        if name is not None and entry is None:
+            not_found.append(field)
+        if not true_name:
+            continue
+        if name is None:
+            distances[field] = None
+        elif entry is not None and true_entry is not None:
+            away = distance_km(entry.latitude, entry.longitude, true_entry.latitude, true_entry.longitude)
+            distances[field] = 0.0 if entry == true_entry else away
+        elif normalise(name) == normalise(true_name) and not (wrong_country and field != "country"):
+            distances[field] = 0.0
+        elif entry is not None:
+            distances[field] = distance_km(entry.latitude, entry.longitude, *truth.coordinates)
+        else:
+            distances[field] = None
+    coordinates = answer.coordinates
+    distances["coordinates"] = None if coordinates is None else distance_km(*coordinates, *truth.coordinates)
+    return Comparison(distances, tuple(not_found))
+
+
+def compute_reward(
+    distances: Mapping[str, float | None], weights: Fields, scales: Fields
+) -> tuple[float, dict[str, float]]:
+    """Return the weighted mean of the scores of all fields, and the score of each field.
+
+    A score is exp(-distance / scale), or, with a scale of 0, 1 for a match and 0 otherwise. A distance of None scores
+    0. Fields missing from `distances` are excluded from the mean.
+    """
+    scores: dict[str, float] = {}
+    total = total_weight = 0.0
+    for field, weight, scale in zip(Fields._fields, weights, scales):
+        if field not in distances:
+            continue
+        distance = math.inf if (given := distances[field]) is None else given
+        scores[field] = math.exp(-distance / scale) if scale > 0 else float(distance == 0)
+        total += weight * scores[field]
+        total_weight += weight
+    return total / total_weight if total_weight else 0.0, scores
+
+
+_Entry = Country | Region | City | None
+
+
+def _may_be(city: City, country: Country | None, region: Region | None) -> bool:
+    """Return whether a city is consistent with the country and region of an answer."""
+    if country is not None and country.code != city.country:
+        return False
+    return region is None or (region.country == city.country and city.region in ("", region.code))

@@ -200,13 +200,13 @@ def random_distractors(
 
     The vocabulary must contain such a kind, or the search never ends.
     """
-    found: list[Kind] = []
-    while len(found) < count:
+    distractors: list[Kind] = []
+    while len(distractors) < count:
         near = rng.random() < 0.5
         kind = pick(rng, avoided).near_miss(rng, vocabulary) if near else vocabulary.random_kind(rng)
         if not any(selector.matches(kind) for selector in avoided):
-            found.append(kind)
-    return found
+            distractors.append(kind)
+    return distractors
 
 
 # Descriptions ---------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class ObjectDescription(NamedTuple):
 def object_descriptions(scene: Scene, crop: float = 0.0) -> list[ObjectDescription]:
     """Describe the objects from left to right; coordinates are relative to the cropped image."""
     objects = [ObjectDescription(*item.kind, _percent(item.x, crop), _percent(item.y, crop)) for item in scene]
-    return sorted(objects, key=lambda each: (each.x, each.y, each))
+    return sorted(objects, key=lambda item: (item.x, item.y, item))
 
 
 def describe_scene(scene: Scene, crop: float = 0.0) -> str:

@@ -293,14 +293,14 @@ def _read_batches(path: Path, names: tuple[str, ...]) -> list[bytes]:
     """Read batches from a folder, or from the archive without extracting it."""
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     if (folder / names[0]).is_file():
-        found = {name: (folder / name).read_bytes() for name in names}
+        batches = {name: (folder / name).read_bytes() for name in names}
     else:
-        found = {}
+        batches = {}
         with tarfile.open(path / ARCHIVE if path.is_dir() else path, "r|*") as archive:
             for member in archive:
                 file = archive.extractfile(member) if member.isreg() and member.size <= MAX_BATCH else None
                 if file is not None and (name := PurePosixPath(member.name).name) in names:
-                    found[name] = file.read()
-    if missing := [name for name in names if name not in found]:
+                    batches[name] = file.read()
+    if missing := [name for name in names if name not in batches]:
         raise ValueError(f"{missing[0]} is missing")
-    return [found[name] for name in names]
+    return [batches[name] for name in names]

@@ -1,0 +1,447 @@
+"""NLVR2: judge whether a statement about two images is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from vlmgym.errors import IllegalAction, ParseError, StateError, short_repr, truncate
+from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.data_task import DataTask
+from vlmgym.sandbox.core.game import ImageArray, is_int
+from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.task import TaskState, accuracy
+from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, truth_of
+from vlmgym.sandbox.data.tables import Table, open_table
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
+from vlmgym.sandbox.games.scenes.scene import (
+    DIRECTIONS,
+    LINE_FORMAT,
+    NOT_DESCRIBED,
+    NUMBERS,
+    Scene,
+    SceneObject,
+    Selector,
+    compare_descriptions,
+    describe_scene,
+    is_in_direction,
+    object_descriptions,
+    pick,
+    random_disjoint_pair,
+    random_distractors,
+    scene_prompt,
+    split_sides,
+)
+
+# Generated statements -------------------------------------------------------------------------------------------------
+# A statement is generated first, a fair coin then decides whether it is true, and finally two matching scenes are
+# generated. Hence a statement is true with probability 0.5, whatever its wording. Where possible, a single scene also
+# reveals little about the truth; see `PATTERNS`. Do not change the wording: it is part of the states, which seed the
+# image noise.
+
+MAX_COUNT = 6
+"""Maximum number of matching objects that a statement attributes to one image."""
+
+Pattern = tuple[bool, bool]
+PATTERNS: dict[str, tuple[Sequence[Pattern], Sequence[Pattern]]] = {
+    "left": (((True, True), (True, False)), ((False, True), (False, False))),
+    "right": (((True, True), (False, True)), ((True, False), (False, False))),
+    "both": (((True, True),), ((True, False), (False, True))),
+    "one": (((True, False), (False, True)), ((True, True), (False, False))),
+    "neither": (((False, False),), ((True, False), (False, True))),
+}
+"""Images (left, right) that the clause may hold for, by quantifier: for true statements, then for false ones.
+
+With `one`, a single image reveals nothing. With `both` and `neither`, a single image proves a quarter of the
+statements false, so a guess from a single image is correct 75% of the time; this is unavoidable.
+"""
+
+
+class Statement(NamedTuple):
+    """A statement, its truth, and the left and right scenes."""
+
+    kind: str
+    text: str
+    truth: bool
+    scenes: tuple[Scene, Scene]
+
+
+class Clause(NamedTuple):
+    """A property of a scene, worded for each quantifier, without capitalisation or a full stop.
+
+    `neither` is None if its wording would be clumsy. `make` generates a scene that has the property, or lacks it.
+    """
+
+    left: str
+    right: str
+    both: str
+    one: str
+    neither: str | None
+    make: Callable[[bool], Scene]
+
+
+def presence(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """State that both, exactly one or neither of the images contain an object."""
+    return _quantified(rng, "presence", _presence_clause(rng, config), ("both", "one", "neither"))
+
+
+def count(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """State how many objects one image, each image, or both images together contain."""
+    if rng.random() < 0.5:
+        return _total(rng, config)
+    return _quantified(rng, "count", _count_clause(rng, config), ("left", "right", "both", "one"))
+
+
+def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """State that one image contains more objects than the other, or equally many."""
+    selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
+    form = pick(rng, ("more left", "more right", "equal"))
+    if form == "equal":
+        text = f"There are as many {selector.plural} in the left picture as in the right picture."
+        numbers = rng.permutation(most + 1)
+        left, right = int(numbers[0]), int(numbers[0] if truth else numbers[1])
+    else:
+        fuller, emptier = ("left", "right") if form == "more left" else ("right", "left")
+        text = f"There are more {selector.plural} in the {fuller} picture than in the {emptier} picture."
+        low = int(rng.integers(most))  # counts differ by one, so one count alone reveals little
+        high = low + 1
+        left, right = (high, low) if truth == (form == "more left") else (low, high)
+    scenes = [_scene_with(rng, config, selector, number) for number in (left, right)]
+    return Statement("comparison", text, truth, (scenes[0], scenes[1]))
+
+
+def spatial(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """State that, in one image or both, an object is in a given direction from another."""
+    return _quantified(rng, "spatial", _spatial_clause(rng, config), ("left", "right", "both", "one"))
+
+
+def two_clauses(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """Join a clause about the left image and a clause about the right image with `and` or `or`."""
+    makers = (_presence_clause, _count_clause, _spatial_clause)
+    first, second = (pick(rng, makers)(rng, config) for _ in range(2))
+    truth, joined = bool(rng.integers(2)), pick(rng, ("and", "or"))
+    mixed: Sequence[Pattern] = ((True, False), (False, True))
+    patterns: Sequence[Pattern] = mixed if truth == (joined == "or") else ((truth, truth),)
+    holds = pick(rng, patterns)
+    start = "" if joined == "and" else "either "
+    text = f"{start}{first.left}, {joined} {second.right}"
+    return Statement("two clauses", _sentence(text), truth, (first.make(holds[0]), second.make(holds[1])))
+
+
+STATEMENTS: tuple[Callable[[np.random.Generator, SceneConfig], Statement], ...] = (
+    presence,
+    count,
+    comparison,
+    spatial,
+    two_clauses,
+)
+"""Statement generators, the easiest kind first; one of the first `kinds` is sampled uniformly."""
+
+
+def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers: Sequence[str]) -> Statement:
+    quantifier, truth = pick(rng, quantifiers), bool(rng.integers(2))
+    holds = pick(rng, PATTERNS[quantifier][0 if truth else 1])
+    text = getattr(clause, quantifier)
+    return Statement(kind, _sentence(text), truth, (clause.make(holds[0]), clause.make(holds[1])))
+
+
+def _presence_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    selector = config.random_selector(rng)
+
+    def make(holds: bool) -> Scene:
+        number = int(rng.integers(1, min(2, _max_count(config)) + 1)) if holds else 0
+        return _scene_with(rng, config, selector, number)
+
+    return Clause(
+        f"the left picture contains {selector.with_article}",
+        f"the right picture contains {selector.with_article}",
+        f"both pictures contain {selector.with_article}",
+        f"exactly one of the pictures contains {selector.with_article}",
+        f"neither picture contains {selector.with_article}",
+        make,
+    )
+
+
+def _count_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    selector, most = config.random_selector(rng), _max_count(config)
+    number, at_least = int(rng.integers(1, most + 1)), bool(rng.integers(2))
+
+    def make(holds: bool) -> Scene:
+        if at_least:
+            near = [number, number + 1] if holds else [number - 1, number - 2]
+        else:
+            near = [number] if holds else [number - 1, number + 1]
+        matching = pick(rng, [value for value in near if 0 <= value <= most])
+        return _scene_with(rng, config, selector, matching)
+
+    what = f"{'at least' if at_least else 'exactly'} {selector.counted(number)}"
+    return Clause(
+        f"the left picture contains {what}",
+        f"the right picture contains {what}",
+        f"both pictures contain {what} each",
+        f"in one of the pictures, but not in the other, there {'is' if number == 1 else 'are'} {what}",
+        None,
+        make,
+    )
+
+
+def _spatial_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
+    subject, landmark = random_disjoint_pair(rng, config.vocabulary, config.attributes)
+    direction = pick(rng, DIRECTIONS)
+
+    def make(holds: bool) -> Scene:
+        vocabulary = config.vocabulary
+        kinds = subject.random_kinds(rng, vocabulary, 1) + landmark.random_kinds(rng, vocabulary, 1)
+        kinds += random_distractors(rng, vocabulary, [subject, landmark], config.random_count(rng) - 2)
+
+        def is_placed(objects: Sequence[SceneObject]) -> bool:
+            first, second = (objects[0], objects[1]) if holds else (objects[1], objects[0])
+            return is_in_direction(first, direction, second)
+
+        return config.place(kinds, rng, is_placed)
+
+    what = f"the {subject.singular} is {direction} the {landmark.singular}"
+    return Clause(
+        f"in the left picture {what}",
+        f"in the right picture {what}",
+        f"in both pictures {what}",
+        f"in exactly one of the pictures {what}",
+        None,
+        make,
+    )
+
+
+def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
+    """State the total count in both images; the count in one image alone is independent of the truth."""
+    selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
+    number = int(rng.integers(1, min(2 * most - 1, len(NUMBERS) - 1) + 1))
+    possible = [value for value in range(most + 1) if 0 <= number - value <= most]
+    left = pick(rng, possible)
+    right = number - left if truth else pick(rng, [value for value in possible if value != number - left])
+    verb = "is" if number == 1 else "are"
+    text = f"There {verb} exactly {selector.counted(number)} in the two pictures together."
+    scenes = [_scene_with(rng, config, selector, matching) for matching in (left, right)]
+    return Statement("count", text, truth, (scenes[0], scenes[1]))
+
+
+def _scene_with(rng: np.random.Generator, config: SceneConfig, selector: Selector, count: int) -> Scene:
+    """Generate a scene with `count` matching objects; the total number of objects is independent of `count`."""
+    kinds = selector.random_kinds(rng, config.vocabulary, count)
+    kinds += random_distractors(rng, config.vocabulary, [selector], config.random_count(rng) - count)
+    return config.place(kinds, rng)
+
+
+def _max_count(config: SceneConfig) -> int:
+    return min(config.min_objects, MAX_COUNT)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+# The task -------------------------------------------------------------------------------------------------------------
+
+ANSWERS = ("false", "true")
+"""Answer for each action."""
+ACTIONS: Mapping[str, int] = {"false": 0, "true": 1, "no": 0, "yes": 1}
+"""Action for each accepted answer, in lower case."""
+
+PROMPT_V1 = """\
+You see two images: the left one, then the right one.{scene} Is this statement about the two images true?
+Statement: {statement}
+Answer true or false.
+{form}"""
+
+_SCENE_PERCEPTION = f"""\
+left:
+the objects in the left image, {LINE_FORMAT}
+right:
+the objects in the right image, in the same format"""
+_PHOTO_PERCEPTION = "what the two images show"
+
+
+class Nlvr2Config(SceneConfig):
+    """Configuration of nlvr2."""
+
+    kinds: int = config_field(
+        "reasoning",
+        [2, 3, 4, 5, 5],
+        "Number of kinds of statements, in this order: presence, count, comparison, spatial, two clauses.",
+        ge=1,
+        le=len(STATEMENTS),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nlvr2State(TaskState):
+    """A statement about two images, and the left and right scenes; `kind` and `scenes` are empty for data."""
+
+    kind: str
+    statement: str
+    truth: bool
+    scenes: tuple[Scene, ...] = ()
+
+
+class Nlvr2(DataTask[Nlvr2State, int]):
+    """Judge whether a statement about two images is true.
+
+    Description:
+        Without `data`, the images are two generated scenes of coloured shapes. The statement is about the presence of
+        objects, their count, a comparison of counts, a spatial relation, or two such clauses. A statement is true with
+        probability 0.5, whatever its wording.
+
+    Observation:
+        Two RGB images: left, right.
+
+    Action:
+        `Discrete(2)`: 0 is `false`, 1 is `true`. In text, `no` and `yes` are accepted too. Any other answer is
+        unparsable.
+
+    Reward:
+        1 if correct; 0 if wrong or unparsable.
+
+    Episode end:
+        After one turn. `info` has `correct` and the `truth` as a word. Metrics: `accuracy`, also for each kind of
+        statement.
+
+    Arguments:
+        `data`: Your own statements. Columns: `left_image`, `right_image`, `sentence` and `label`, as in the official
+        JSON files and in HuggingFaceM4/NLVR2 on the Hub.
+    """
+
+    name = "nlvr2"
+    skills = ("perception", "spatial")
+    title = "NLVR2"
+    Config = Nlvr2Config
+    State = Nlvr2State
+    prompt_template = PROMPT_V1
+    columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "left": ("left_image", "image_left", "image0", "image_0", "img0"),
+        "right": ("right_image", "image_right", "image1", "image_1", "img1"),
+        "statement": ("sentence", "statement", "sent", "text", "question"),
+        "label": ("label", "answer", "truth"),
+    }
+    image_fields = ("left", "right")
+    generated_field = "scenes"
+    action_space = spaces.Discrete(2)
+    action_names = ANSWERS
+
+    @cached_property
+    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        return ((self.config.size, self.config.size, 3),) * 2
+
+    def generate(self, rng: np.random.Generator) -> Nlvr2State:
+        statement = STATEMENTS[int(rng.integers(self.config.kinds))](rng, self.config)
+        return Nlvr2State(kind=statement.kind, statement=statement.text, truth=statement.truth, scenes=statement.scenes)
+
+    def open_data(self, data: str, split: str | None) -> Table:
+        return open_nlvr2(data, split)
+
+    def from_row(self, fields: DataRow) -> Nlvr2State:
+        return Nlvr2State(kind="", statement=text_of(fields, "statement"), truth=truth_of(fields, "label"))
+
+    def legal_actions(self, state: Nlvr2State) -> tuple[int, ...]:
+        return () if state.answered else (0, 1)
+
+    def solution(self, state: Nlvr2State) -> int:
+        return int(state.truth)
+
+    def score(self, state: Nlvr2State, action: int) -> tuple[float, Mapping[str, Any]]:
+        if not is_int(action) or action not in (0, 1):
+            raise IllegalAction(f"the action must be 0 (false) or 1 (true), got {action!r}")
+        correct = action == state.truth
+        return float(correct), {"correct": correct, "truth": ANSWERS[state.truth]}
+
+    def metrics(self, state: Nlvr2State, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
+
+    def paint(self, state: Nlvr2State) -> list[ImageArray]:
+        c = self.config
+        return [paint_scene(scene, c.size, c.similarity, c.theme) for scene in state.scenes]
+
+    def caption(self, state: Nlvr2State) -> str:
+        return state.statement
+
+    def describe(self, state: Nlvr2State) -> str:
+        if not state.scenes:
+            return NOT_DESCRIBED
+        left, right = (describe_scene(scene, self.config.crop) for scene in state.scenes)
+        return f"left:\n{left}\nright:\n{right}"
+
+    @property
+    def no_text_observation(self) -> str | None:
+        return "images from data are not described" if self.config.data else None
+
+    def perceive(self, state: Nlvr2State, text: str) -> Perception | None:
+        """Score a description of the scenes with `compare_descriptions`; None for images from data."""
+        if not state.scenes:
+            return None
+        truths = [object_descriptions(scene, self.config.crop) for scene in state.scenes]
+        return compare_descriptions([*truths, ()], split_sides(text))
+
+    def prompt(self, state: Nlvr2State) -> str:
+        scene = f" {scene_prompt(self.config.vocabulary)}" if state.scenes else ""
+        perception = _SCENE_PERCEPTION if state.scenes else _PHOTO_PERCEPTION
+        return self.fill_prompt(perception, "true or false", scene=scene, statement=state.statement)
+
+    def parse_answer(self, text: str) -> int:
+        """Parse `true`, `false`, `yes` or `no`, ignoring case and a full stop."""
+        answer = ACTIONS.get(text.strip().lower().removesuffix("."))
+        if answer is None:
+            raise ParseError(f"the answer must be true or false, got {truncate(text, 40)!r}")
+        return answer
+
+    def normalise_answer(self, text: str) -> str:
+        return word_answer(text)
+
+    def explain(self, state: Nlvr2State, action: int) -> str:
+        return f"The statement is {self.format(action)}."
+
+    def key_action(self, state: Nlvr2State, key: str) -> int | None:
+        return {"t": 1, "y": 1, "f": 0, "n": 0}.get(key)
+
+    def check_state(self, state: Nlvr2State) -> None:
+        super().check_state(state)
+        if len(state.scenes) not in (0, 2):
+            raise StateError(f"must have two scenes or a data row, got {len(state.scenes)}")
+        for scene in state.scenes:
+            self.config.check_scene(scene)
+
+
+# Data in the published layout -----------------------------------------------------------------------------------------
+
+COLUMNS = ("left_image", "right_image")
+
+
+def open_nlvr2(data: str, split: str | None) -> Table:
+    """Open a table; if it is an NLVR2 table in a local folder, add the paths of both images."""
+    table = open_table(data, split)
+    folder, columns = table.folder, set(table.columns)
+    if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
+        return table
+    return table.with_columns(COLUMNS, lambda row: _image_paths(row, folder))
+
+
+def _image_paths(row: DataRow, folder: Path) -> dict[str, str]:
+    """Find both images of a row; return their paths relative to `folder`.
+
+    The images are in `folder` or its subfolder `images`, either directly or in a folder named after the split. Training
+    images are one level deeper, in the numbered folders that the column `directory` gives.
+    """
+    parts = str(row.get("identifier")).split("-")
+    if len(parts) != 4 or not all(part.isalnum() for part in parts):
+        raise BadRow(f"identifier must be split-set-pair-sentence, got {short_repr(row.get('identifier'))}")
+    split, pair = parts[0], "-".join(parts[:3])
+    folders = [f"{split}/", f"images/{split}/"]
+    if not is_empty(row.get("directory")):
+        folders = [f"{parent}{row['directory']}/" for parent in folders] + folders
+    paths = [f"{parent}{pair}-img{{}}.png" for parent in (*folders, "images/", "")]
+    path = next((path for path in paths if (folder / path.format(0)).is_file()), paths[0])
+    return {column: path.format(side) for side, column in enumerate(COLUMNS)}

@@ -1,1 +1,0 @@
-"""NLVR2: judge whether a statement about two images is true."""

@@ -1,1 +1,0 @@
-"""VQA: answer a question about an image."""
