@@ -14,7 +14,7 @@ from vlmgym.errors import EpisodeEnded, StateError, UsageError, describe_validat
 from vlmgym.policies.base import storable
 from vlmgym.policies.openai.policy import image_url
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
-from vlmgym.runs.record import GameRecord
+from vlmgym.runs.record import GameRecord, allow_data
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import ObservationType, PastTurn, PromptConfig, chat_messages, turn_images
@@ -103,13 +103,20 @@ class Episode:
         return episode
 
     @classmethod
-    def restore(cls, snapshot: str) -> Episode:
+    def restore(cls, snapshot: str, *, data: str | None = None) -> Episode:
         """Restore an episode from `snapshot()`, in any process; it continues exactly as the original.
+
+        Args:
+            snapshot: The snapshot.
+            data: Data that the snapshot names, which from now on may be opened in this process. Not needed for data
+                of games that were made in this process, as by `make_dataset`.
 
         Raises:
             StateError: The string is not a snapshot of an episode.
-            UsageError: The game of the snapshot is not installed.
+            UsageError: The game of the snapshot is not installed, or it names data that may not be opened.
         """
+        if data is not None:
+            allow_data(str(data))
         check_instance("snapshot", snapshot, str)
         try:
             stored = _Snapshot.model_validate_json(snapshot)

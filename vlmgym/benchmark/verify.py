@@ -15,7 +15,7 @@ import tyro
 
 from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
 from vlmgym.errors import UsageError, VlmgymError, short_repr
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.evaluation.verify import Verification, verify_run
 from vlmgym.runs.record import RunRecord, changes, version_changes
@@ -32,7 +32,7 @@ MAX_RECORD = 64 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyConfig(WorkerOptions):
+class VerifyConfig(SavedRunOptions):
     """Options of `vlmgym verify`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -43,7 +43,7 @@ def verify(config: VerifyConfig) -> None:
     """Verify a run and print the result."""
     console = make_console()
     with run_folder(config.run) as folder:
-        run = open_run(folder)
+        run = open_run(folder, config.data)
         result = verify_results(run, config.workers)
     for problem in result.problems[:SHOWN]:
         console.print(problem, soft_wrap=True)

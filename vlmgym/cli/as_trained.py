@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from vlmgym.cli.policy_options import option_value
@@ -12,6 +13,8 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.policies import options_type
 from vlmgym.rollout.runner import Games
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.record import allow_data
+from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.options import GameOptions
 
@@ -53,6 +56,10 @@ def trained_games(record: TrainedRecord, full_curriculum: bool, config: EvalConf
         UsageError: Another option changes the games, the model was trained on grey images, or there are more
             episodes than questions held out for validation.
     """
+    data = parse_config_fields(chain.from_iterable(config.overrides))
+    if [*data] == ["data"]:  # names the data of the record, so that it may be opened
+        allow_data(str(data["data"]))
+        config = dataclasses.replace(config, overrides=())
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --strict, --config"
         raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")

@@ -15,7 +15,7 @@ import tyro
 from vlmgym.benchmark.exports import write_eval_results, write_inspect_logs
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.rollout.trained import TrainedRecord
@@ -37,7 +37,7 @@ TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "s
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportConfig(WorkerOptions):
+class ExportConfig(SavedRunOptions):
     """Options of `vlmgym export`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -98,7 +98,7 @@ class ExportConfig(WorkerOptions):
 
 def export(config: ExportConfig) -> None:
     """Write an export, and print where it is, how much it contains and how much was left out."""
-    run = open_run(config.run)
+    run = open_run(config.run, config.data)
     for game in run.config.games:
         game.game()  # raises if the game is not installed
     if config.format in get_args(ResultFormat):

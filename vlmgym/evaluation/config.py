@@ -13,11 +13,13 @@ from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_wor
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
-    """Worker processes of a command that reads saved runs."""
+class SavedRunOptions:
+    """Options of a command that reads saved runs: worker processes, and data that it may open."""
 
     workers: int | None = None
     """Worker processes, at most 8 per core; 0 works in the main process. None means one per core."""
+    data: tuple[str, ...] = ()
+    """Data named in the run that may be opened: a stranger's run could name any file or URL."""
 
     def __post_init__(self) -> None:
         check_num_workers("workers", self.workers)

@@ -18,7 +18,7 @@ from vlmgym.policies.base import recorded_reply
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
-from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes
+from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes, check_data
 from vlmgym.runs.store import StoredEpisode, StoredRun
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
@@ -173,6 +173,7 @@ def _curriculum_problems(run: StoredRun) -> Iterator[str]:
         return EpisodeConfig(game, config.reward, config.max_turns, config.prompts)
 
     try:
+        check_data(config.curriculum.file)
         file = CurriculumFile.model_validate_json(json.dumps(config.curriculum.file))
         schedule = CurriculumSchedule(Curriculum.from_file(file), configure, config.seed, config.episodes)
         for episode in run.read():

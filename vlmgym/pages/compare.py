@@ -10,7 +10,7 @@ import tyro
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import ORDER, RATES, Comparison, GameComparison, check_comparable, compare_games
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.pages.report import LabelledRun, write_page
@@ -21,7 +21,7 @@ from vlmgym.terminal import make_console
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareConfig(WorkerOptions):
+class CompareConfig(SavedRunOptions):
     """Options of `vlmgym compare`."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, Path]], tyro.conf.arg(metavar="RUN_A RUN_B")]
@@ -42,7 +42,7 @@ class CompareConfig(WorkerOptions):
 
 def compare(config: CompareConfig) -> Comparison:
     """Compare two runs, print a table per game, and write `compare.json` and, if `config.page`, `compare.html`."""
-    first, second = (open_run(folder) for folder in config.runs)
+    first, second = (open_run(folder, config.data) for folder in config.runs)
     a, b = first.folder.folder, second.folder.folder
     if a.resolve() == b.resolve():
         raise UsageError(f"cannot compare {a} with itself: choose two runs")

@@ -19,7 +19,7 @@ from vlmgym.benchmark.leaderboard import LeaderboardEntry, make_entry, ranked
 from vlmgym.benchmark.suites import Suite, read_suite, summarise
 from vlmgym.benchmark.verify import run_folder, verify_results
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import format_estimate
 from vlmgym.pages.document import asset, content_policy
@@ -34,7 +34,7 @@ WIDTH = 180
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderboardConfig(WorkerOptions):
+class LeaderboardConfig(SavedRunOptions):
     """Options of `vlmgym leaderboard`."""
 
     run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
@@ -56,7 +56,7 @@ def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
     """Write the page, and return its entries in the order of `ranked`."""
     check_own_file(config.output)
     with ExitStack() as folders:
-        runs = [open_run(folders.enter_context(run_folder(path))) for path in config.run]
+        runs = [open_run(folders.enter_context(run_folder(path)), config.data) for path in config.run]
         name, *others = dict.fromkeys(run.config.suite for run in runs)
         if name is None or others:
             suites = (f"{path} is of {run.config.suite or 'no suite'}" for path, run in zip(config.run, runs))

@@ -32,7 +32,7 @@ from rich.console import Console
 from vlmgym import __version__
 from vlmgym.benchmark.suites import find_baselines, normalised, summarise
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import WorkerOptions
+from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run_title, suite_table
@@ -61,7 +61,7 @@ SINGLE_CURVES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportConfig(WorkerOptions):
+class ReportConfig(SavedRunOptions):
     """Options of `vlmgym report`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -78,7 +78,7 @@ class ReportConfig(WorkerOptions):
 def report(config: ReportConfig) -> None:
     """Write the report of a saved run into its folder."""
     console = make_console()
-    run = open_run(config.run)
+    run = open_run(config.run, config.data)
     with run.folder.reserved():
         images = None if config.images == "all" else int(config.images)
         with config.pool(len(run.episodes)) as workers:

@@ -12,7 +12,7 @@ from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.files import json_bytes, replace_file
-from vlmgym.runs.record import GameRecord, RunRecord
+from vlmgym.runs.record import GameRecord, RunRecord, check_data
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -119,6 +119,7 @@ class TrainedRecord(BaseModel):
 
 
 def _curriculum(contents: dict[str, JsonValue]) -> Curriculum:
+    check_data(contents)
     try:
         file = CurriculumFile.model_validate_json(json.dumps(contents))
     except ValidationError as error:

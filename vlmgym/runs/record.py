@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version
@@ -130,6 +130,42 @@ class TurnRecord(_Record):
     model: str | None = None
 
 
+_allowed_data: set[str] = set()
+
+
+def allow_data(*sources: str) -> None:
+    """Let this process open data that records name: only the user may do so, since a record may be a stranger's."""
+    _allowed_data.update(sources)
+
+
+def is_allowed(source: str) -> bool:
+    """Return whether `allow_data` was called with this data, or a record was made here of a game that uses it."""
+    return source in _allowed_data
+
+
+def recorded_data(config: object) -> Iterator[str]:
+    """Yield the data (files, folders, URLs, datasets on the Hub) that a recorded config or curriculum names."""
+    if isinstance(config, Mapping):
+        for name, value in config.items():
+            if name == "data" and isinstance(value, str):
+                yield value
+            else:
+                yield from recorded_data(value)
+    elif isinstance(config, list | tuple):
+        for part in config:
+            yield from recorded_data(part)
+
+
+def check_data(config: object) -> None:
+    """Raise `UsageError` unless the data that a recorded config or curriculum names may be opened."""
+    for source in recorded_data(config):
+        if not is_allowed(source):
+            raise UsageError(
+                f"the record names the data {source!r}, which is opened only if you name it again: add --data (with "
+                "--as-trained, --config data=...; in Python, the argument data)"
+            )
+
+
 class GameRecord(_Record):
     """A game and its configuration.
 
@@ -145,11 +181,18 @@ class GameRecord(_Record):
 
     @classmethod
     def of(cls, game: Game[object, object]) -> GameRecord:
-        """Make the record of a game."""
-        return cls(id=game.id, config=game.config.model_dump(mode="json"), history=game.history)
+        """Make the record of a game, whose data may then be opened in this process."""
+        config = game.config.model_dump(mode="json")
+        allow_data(*recorded_data(config))
+        return cls(id=game.id, config=config, history=game.history)
 
     def game(self) -> Game[Any, Any]:
-        """Make the game; equal records share one object, which caches its sprites."""
+        """Make the game; equal records share one object, which caches its sprites.
+
+        Raises:
+            UsageError: The game is not installed, its config is invalid, or its data may not be opened (`allow_data`).
+        """
+        check_data(self.config)
         return _game(self.id, json.dumps(self.config))
 
 

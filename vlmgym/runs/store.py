@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.runs.files import writing
-from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary
+from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, allow_data, is_allowed, recorded_data
 from vlmgym.runs.run import RunFolder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
@@ -35,9 +35,12 @@ class StoredEpisode:
     seed: int
     index: int
     score: float | None
+    data: tuple[str, ...] = ()
+    """Data of the run that may be opened, also by the worker process that loads the record."""
 
     def read(self) -> EpisodeRecord:
         """Load the record."""
+        allow_data(*self.data)
         return _validated(EpisodeRecord, self.text(), self.location)
 
     @property
@@ -115,15 +118,17 @@ def read_run(folder: Path | RunFolder) -> Run[EpisodeRecord]:
     return Run(run.folder, run.config, tuple(run.read()), run.torn)
 
 
-def open_run(folder: Path | RunFolder) -> StoredRun:
-    """Open a run, finished or not."""
+def open_run(folder: Path | RunFolder, data: Iterable[str] = ()) -> StoredRun:
+    """Open a run, finished or not; `data` of its games may be opened, and all other data that it names may not."""
+    allow_data(*data)
     run_folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     run_folder.check_links()
     config = run_folder.read_config()
     order = {game: i for i, game in enumerate(config.game_ids)}
-    found, torn = find_episodes(run_folder.episodes)
+    allowed = tuple(source for game in config.games for source in recorded_data(game.config) if is_allowed(source))
+    found, torn = find_episodes(run_folder.episodes, allowed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
-        found += find_episodes(step)[0]
+        found += find_episodes(step, allowed)[0]
     # A resumed run appends new records for episodes that had no result: an episode's last record counts.
     latest = {episode.key: episode for episode in found}
     ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
@@ -131,8 +136,11 @@ def open_run(folder: Path | RunFolder) -> StoredRun:
     return StoredRun(run_folder, config, tuple(ordered), torn, replaced)
 
 
-def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
-    """Locate the records of a file, and report whether its last line is torn by an interrupted write."""
+def find_episodes(path: Path, data: tuple[str, ...] = ()) -> tuple[list[StoredEpisode], bool]:
+    """Locate the records of a file, and report whether its last line is torn by an interrupted write.
+
+    `data` of their games may be opened.
+    """
     if not path.exists():
         return [], False
     try:
@@ -143,15 +151,15 @@ def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
             for number, (start, line) in enumerate(_whole_lines(file, size), 1):
                 end = start + len(line)
                 if text := line.rstrip(b"\r\n"):
-                    episodes.append(_located(path, number, start, len(text), text))
+                    episodes.append(_located(path, number, start, len(text), text, data))
         return episodes, end < size
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _located(path: Path, number: int, offset: int, length: int, text: bytes) -> StoredEpisode:
+def _located(path: Path, number: int, offset: int, length: int, text: bytes, data: tuple[str, ...]) -> StoredEpisode:
     head = _validated(_Head, text, f"line {number} of {path}")
-    return StoredEpisode(path, number, offset, length, head.game.id, head.seed, head.index, head.score)
+    return StoredEpisode(path, number, offset, length, head.game.id, head.seed, head.index, head.score, data)
 
 
 def drop_torn_line(path: Path) -> None:
