@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from vlmgym.errors import UsageError, WorkerError
 
@@ -215,59 +215,6 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-class Worker(Protocol):
-    """A worker that handles calls in order: a `WorkerProcess`, or a `RayWorker` on a cluster."""
-
-    @property
-    def name(self) -> str:
-        """Name for messages."""
-
-    def pack(self, *args: Any) -> bytes:
-        """Pickle the arguments of a call for `send`.
-
-        Raises:
-            UsageError: The arguments cannot be pickled.
-        """
-
-    def send(self, packed: bytes, timeout: float | None) -> None:
-        """Send a call.
-
-        Raises:
-            TimeoutError: The worker did not read the call in time.
-            ChannelClosed: The worker died.
-        """
-
-    def receive(self, timeout: float | None) -> Result:
-        """Wait for the result of the oldest call.
-
-        Raises:
-            TimeoutError: The worker did not respond in time.
-            ChannelClosed: The worker died.
-        """
-
-    def fileno(self) -> int:
-        """Return a file descriptor that is readable when a result is available or the worker died."""
-
-    def exit_status(self) -> str:
-        """Describe how a dead worker ended."""
-
-    def close(self) -> None:
-        """Stop the worker; kill it if it is busy. Idempotent."""
-
-
-def receive_value(worker: Worker) -> Any:
-    """Wait for the oldest call of a worker, and return its value or raise its error.
-
-    Raises:
-        WorkerError: The worker died.
-    """
-    try:
-        result = worker.receive(None)
-    except ChannelClosed as error:
-        raise WorkerError(f"{worker.name} died ({worker.exit_status()})") from error
-    return result.get()
-
-
 class WorkerProcess:
     """A spawned process that handles calls.
 
@@ -301,30 +248,44 @@ class WorkerProcess:
 
     @property
     def name(self) -> str:
-        """See `Worker.name`."""
+        """Name for messages."""
         return f"worker process {self.process.pid}"
 
     def pack(self, *args: Any) -> bytes:
-        """See `Worker.pack`."""
+        """Pickle the arguments of a call for `send`.
+
+        Raises:
+            UsageError: The arguments cannot be pickled.
+        """
         try:
             return Channel.pack(args)
         except UNPICKLABLE as error:
             raise unsendable(error) from error
 
     def send(self, packed: bytes, timeout: float | None = None) -> None:
-        """See `Worker.send`."""
+        """Send a call.
+
+        Raises:
+            TimeoutError: The process did not read the call in time.
+            ChannelClosed: The process died.
+        """
         self.channel.send(packed, timeout)
 
     def receive(self, timeout: float | None = None) -> Result:
-        """See `Worker.receive`."""
+        """Wait for the result of the oldest call.
+
+        Raises:
+            TimeoutError: The process did not respond in time.
+            ChannelClosed: The process died.
+        """
         return read_result(self.channel.receive_packed(timeout))
 
     def fileno(self) -> int:
-        """See `Worker.fileno`."""
+        """Return a file descriptor that is readable when a result is available or the process died."""
         return self.channel.fileno()
 
     def exit_status(self) -> str:
-        """See `Worker.exit_status`."""
+        """Describe how a dead process ended."""
         self.process.join()
         return f"exit code {self.process.exitcode}"
 
@@ -335,6 +296,19 @@ class WorkerProcess:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+def receive_value(worker: WorkerProcess) -> Any:
+    """Wait for the oldest call of a worker, and return its value or raise its error.
+
+    Raises:
+        WorkerError: The worker died.
+    """
+    try:
+        result = worker.receive()
+    except ChannelClosed as error:
+        raise WorkerError(f"{worker.name} died ({worker.exit_status()})") from error
+    return result.get()
 
 
 def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:

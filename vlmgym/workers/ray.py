@@ -9,21 +9,18 @@ machines with the same results.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
 import socket
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout  # the built-in one only since Python 3.11
 from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
 from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
-from vlmgym.workers.process import UNPICKLABLE, ChannelClosed, Handler, Result, handle, read_result, unsendable
+from vlmgym.workers.process import UNPICKLABLE, Handler, Result, handle, read_result, unsendable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,9 +87,8 @@ def _check_versions(ray: Any) -> None:
     versions = {}
     for node in _nodes_with_cpus(ray):
         strategy = _on_node(ray, node["NodeID"])
-        versions[node_name(node)] = (
-            ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=strategy).remote()
-        )
+        name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
+        versions[name] = ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=strategy).remote()
     for name, reference in versions.items():
         version = ray.get(reference)
         if version != __version__:
@@ -115,22 +111,12 @@ def _next_node(ray: Any) -> Any:
     return _on_node(ray, sorted(cpus)[next(_next_cpu) % len(cpus)][1])
 
 
-def node_name(node: dict[str, Any]) -> str:
-    """Return the name of a node in messages: its address and the beginning of its id."""
-    return f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
-
-
 class RayWorker:
-    """A `Worker` in an actor, on the next node of the cluster.
+    """A worker in an actor, on the next node of the cluster; used like a `WorkerProcess`.
 
     The actor reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine. It reserves
     one byte of memory, because Ray ignores the scheduling strategy of actors that reserve nothing.
-
-    Attributes:
-        node: Id of the node that the actor runs on; None until it is known.
     """
-
-    name = "Ray worker"
 
     def __init__(self, make_handler: Callable[..., Handler], *args: Any) -> None:
         """Start the actor; see `WorkerProcess` for the arguments."""
@@ -139,13 +125,14 @@ class RayWorker:
         self._ray = ray
         options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": _next_node(ray)}
         self._actor = ray.remote(_Actor).options(**options).remote(make_handler, args)
-        self.node: str | None = None
-        self._responses: deque[Future[Any]] = deque()
-        self._readable, self._signal = socket.socketpair()
-        self._actor.node.remote().future().add_done_callback(self._set_node)
+        self._responses: deque[Any] = deque()
 
     def pack(self, *args: Any) -> bytes:
-        """See `Worker.pack`. Classes of `__main__` are pickled by value."""
+        """Pickle the arguments of a call. Classes of `__main__` are pickled by value.
+
+        Raises:
+            UsageError: The arguments cannot be pickled.
+        """
         from ray import cloudpickle
 
         try:
@@ -154,61 +141,33 @@ class RayWorker:
             raise unsendable(error) from error
         return data
 
-    def send(self, packed: bytes, timeout: float | None = None) -> None:
-        """See `Worker.send`."""
-        response = self._actor.handle.remote(packed).future()
-        self._responses.append(response)
-        response.add_done_callback(self._notify)
+    def send(self, packed: bytes) -> None:
+        """Send a call."""
+        self._responses.append(self._actor.handle.remote(packed))
 
-    def receive(self, timeout: float | None = None) -> Result:
-        """See `Worker.receive`."""
+    def receive(self) -> Result:
+        """Wait for the result of the oldest call.
+
+        Raises:
+            WorkerError: The worker died.
+        """
         from ray.exceptions import RayError
 
         try:
-            data, *buffers = self._responses[0].result(timeout)
-        except FutureTimeout:
-            raise TimeoutError from None
+            data, *buffers = self._ray.get(self._responses.popleft())
         except RayError as error:
-            raise ChannelClosed from error
-        self._responses.popleft()
-        self._readable.recv(1)
+            raise WorkerError(f"a Ray worker died: {first_line(error)}") from error
         return read_result(data, buffers)
 
-    def fileno(self) -> int:
-        """See `Worker.fileno`."""
-        return self._readable.fileno()
-
-    def exit_status(self) -> str:
-        """See `Worker.exit_status`."""
-        for node in self._ray.nodes():
-            if node["NodeID"] == self.node:
-                return f"on {node_name(node)}, which is {'still alive' if node['Alive'] else 'gone'}"
-        return "before it started"
-
     def close(self) -> None:
-        """See `Worker.close`."""
+        """Stop the worker; kill it if it is busy. Idempotent."""
         if self._ray.is_initialized():  # else the program is exiting, and the actor with it
             self._ray.kill(self._actor)
-        self._readable.close()
-        self._signal.close()
-
-    def _set_node(self, node: Future[Any]) -> None:
-        if node.exception() is None:
-            self.node = node.result()
-
-    def _notify(self, _: Future[Any]) -> None:
-        with contextlib.suppress(OSError):  # the worker was closed
-            self._signal.send(b"!")
 
 
 class _Actor:
     def __init__(self, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
         self._handler = make_handler(*args)
-
-    def node(self) -> str:
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
 
     def handle(self, message: bytes) -> list[Any]:
         """Handle a call. Return the pickled response and its buffers as arrays, which Ray transfers without copies."""

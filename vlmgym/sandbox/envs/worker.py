@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import reduction
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -383,41 +383,23 @@ class EnvWorker:
 # Workers --------------------------------------------------------------------------------------------------------------
 
 
-class WorkerHandle(Protocol):
-    """A worker as seen by the vector environment. Calls are handled in order."""
-
-    part: slice
-    """Indices of the worker's environments in the vector environment."""
-
-    def pack(self, call: Call) -> Any:
-        """Prepare a call for `submit`; raise `UsageError` if it cannot be sent."""
-
-    def submit(self, packed: Any, timeout: float | None) -> None:
-        """Start a call."""
-
-    def result(self, timeout: float | None) -> Any:
-        """Wait for the oldest unfinished call; return its value or raise its error."""
-
-    def waitable(self) -> Any | None:
-        """Return an object for `multiprocessing.connection.wait`; None if a result is available."""
-
-    def close(self) -> None:
-        """Stop the worker."""
-
-
 class LocalWorker:
-    """A worker in this process; `submit` executes the call before it returns."""
+    """A worker in this process; `submit` executes the call before it returns.
+
+    Attributes:
+        part: Indices of the worker's environments in the vector environment.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.part = spec.part
         self._worker = EnvWorker(spec)
         self._results: deque[Result] = deque()
 
-    def pack(self, call: Call) -> Call:
-        """Return the call unchanged."""
+    def pack(self, call: Call) -> Any:
+        """Prepare a call for `submit`: return it unchanged."""
         return call
 
-    def submit(self, packed: Call, timeout: float | None) -> None:
+    def submit(self, packed: Any, timeout: float | None) -> None:
         """Execute a call and store its result."""
         try:
             self._results.append(Result(self._worker.handle(*packed), None))
@@ -438,7 +420,7 @@ class LocalWorker:
 
 
 class RemoteWorker:
-    """A worker in another process."""
+    """A worker in another process, with the methods of `LocalWorker`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.part = spec.part
@@ -446,11 +428,11 @@ class RemoteWorker:
         self.process = WorkerProcess(_make_handler, spec, name=f"vlmgym {self._environments}")
         self._calls: deque[bytes] = deque()
 
-    def pack(self, call: Call) -> bytes:
+    def pack(self, call: Call) -> Any:
         """Pickle a call; raise `UsageError` if it cannot be pickled."""
         return self.process.pack(*call)
 
-    def submit(self, packed: bytes, timeout: float | None) -> None:
+    def submit(self, packed: Any, timeout: float | None) -> None:
         """Send a call, or queue it if another is being handled.
 
         Sending one call at a time ensures that the two processes never both block on writing.
@@ -521,7 +503,7 @@ class WorkerGroup:
         in_flight: Bool array of shape (num_envs,); True for environments whose reply has not been collected.
     """
 
-    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
+    def __init__(self, workers: Sequence[LocalWorker | RemoteWorker]) -> None:
         """Manage these workers, which must be in the order of their environments."""
         self.workers = workers
         self.closed = False

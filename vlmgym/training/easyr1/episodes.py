@@ -15,7 +15,6 @@ from vlmgym.rollout.turn import EpisodeConfig, Observation
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.training.easyr1.settings import Section
 from vlmgym.training.states import start_rollouts
-from vlmgym.workers.process import receive_value
 from vlmgym.workers.ray import RayWorker
 
 
@@ -225,7 +224,7 @@ class RolloutWorkerPool:
         called = [(worker, call) for worker, call in zip(self._workers, calls, strict=True) if call]
         for worker, call in called:
             worker.send(worker.pack(*call))
-        return [result for worker, _ in called for result in receive_value(worker)]
+        return [result for worker, _ in called for result in worker.receive().get()]
 
 
 def _make_handler(section: Section, encoder: Any, seed: int, model: str) -> Callable[..., Any]:
