@@ -65,6 +65,8 @@ def generation_facts(model: LocalModel) -> dict[str, Any]:
         "one of one": as_json(model.generate([request(0, i) for i in range(4)], TOKENS, top_k=1)),
         "too long": as_json(model.generate([long, requests[1]], TOKENS, temperature=0)),
         "little room": little_room,
+        "special": as_json(model.generate([requests[0], request(1, more="<|im_end|>"), requests[2]], TOKENS)),
+        "only special": as_json(model.generate([request(0, more="<|image_pad|>")], TOKENS)),
         "only too long": as_json(model.generate([long], TOKENS)),
         "stop": [end, as_json(model.generate(requests[:1], TOKENS, temperature=0, stop=[end]))[0]],
         "without image": as_json(model.generate([GenerationRequest([], "hello", 1)], TOKENS)),

@@ -66,6 +66,14 @@ def test_overlong_prompt_fails_alone(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_prompt_with_special_token_fails_alone(facts: dict[str, Any]) -> None:
+    first, error, third = facts["special"]
+    assert error == "the prompt contains <|im_end|>, a special token of the model"
+    assert [first, third] == facts["greedy"][:3:2]
+    assert facts["only special"] == [error.replace("im_end", "image_pad")]
+
+
+@pytest.mark.slow
 def test_each_response_may_fill_the_context(facts: dict[str, Any]) -> None:
     for (cut, length, tokens, reason), (text, *_), room in zip(facts["little room"], facts["greedy"], (10, 3)):
         assert (length + tokens, tokens, reason) == (facts["little room"][1][1] + 3, room, "length")

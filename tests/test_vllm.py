@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.processes import no_process_left, processes, read_proc
 from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
@@ -117,6 +118,23 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
             assert record.end_reason.startswith(
                 f"vLLM rejected the prompt: This model's maximum context length is {limit}"
             )
+
+
+@pytest.mark.parametrize("policy", [VLLM, ["--policy", "transformers"]], ids=["vllm", "transformers"])
+def test_a_question_with_a_special_token_fails_alone(policy: list[str], tiny_checkpoint: Path, tmp_path: Path) -> None:
+    questions = ["Which colour is it?", "What does the tag <|image_pad|> mean?", "Which shape is it?"]
+    rows = []
+    for number, question in enumerate(questions):
+        Image.new("RGB", (64, 64), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")
+        rows.append(json.dumps({"image": f"{number}.png", "question": question, "answer": "red"}) + "\n")
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    options = [*policy, "--model", str(tiny_checkpoint), "--max-tokens", str(TOKENS), "--size", "96", "--all-rows"]
+    options += ["--config", f"data={tmp_path / 'rows.jsonl'}", "--workers", "1", "--videos", "0", "--no-report"]
+    evaluation(serving_vlmgym(), "vqa", *options, "--output-dir", str(tmp_path / "run"), code=1)
+    played = sorted(records(tmp_path / "run").values(), key=lambda record: record.status)
+    assert [record.status for record in played] == ["ended", "ended", "error"]
+    assert played[-1].score is None
+    assert played[-1].end_reason == "the prompt contains <|image_pad|>, a special token of the model"
 
 
 def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from vlmgym.errors import UsageError, truncate
+from vlmgym.errors import InfrastructureError, UsageError, truncate
 from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.sandbox.core.prompt import Message
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 MAX_REASON = 400
@@ -42,6 +44,22 @@ def resolve_checkpoint(model: str, policy: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", model):
         raise UsageError(f"no folder {model}; names on the Hub look like Qwen/Qwen3-VL-2B-Instruct")
     return model
+
+
+class SpecialTokens:
+    """Special tokens of a model, such as `<|image_pad|>`, which a prompt cannot contain as text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Read the tokens of a tokenizer of transformers or vLLM."""
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        tokens = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+
+    def check(self, prompt: str | Sequence[Message]) -> None:
+        """Raise `InfrastructureError` if a prompt contains a special token, as user data may."""
+        texts = [str(prompt)] if isinstance(prompt, str) else [message.text for message in prompt]
+        if token := next(filter(None, map(self._pattern.search, texts)), None):
+            raise InfrastructureError(f"the prompt contains {token[0]}, a special token of the model")
 
 
 def error_text(error: BaseException) -> str:

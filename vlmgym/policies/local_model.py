@@ -24,7 +24,7 @@ from transformers import (
 
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.checkpoint import SpecialTokens, error_text
 from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
@@ -76,6 +76,7 @@ class LocalModel:
         eos = self.model.generation_config.eos_token_id
         self._eos = eos if isinstance(eos, list) else [eos]
         self._image_tokens = image_token_ids(self.model.config)
+        self._special_tokens = SpecialTokens(tokenizer)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -94,7 +95,9 @@ class LocalModel:
         ignore_eos: bool = False,
         on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
-        """Return a reply to each prompt, or an error for each prompt that leaves no room in the context length.
+        """Return a reply to each prompt, or an error.
+
+        A prompt has an error if it contains a special token of the model, or leaves no room in the context length.
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
@@ -105,17 +108,25 @@ class LocalModel:
             PolicyError: Out of memory, or the model failed.
         """
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+        replies: dict[int, Reply | InfrastructureError] = {}
+        for i, request in enumerate(requests):
+            try:
+                self._special_tokens.check(request.prompt)
+            except InfrastructureError as error:
+                replies[i] = error
         try:
             with torch.inference_mode():
-                batch = self._tokenize(requests)
-                lengths = batch["attention_mask"].sum(dim=1).tolist()
-                fitting = [i for i, length in enumerate(lengths) if length < self.context]
-                if fitting and len(fitting) < len(requests):
+                fitting = [i for i in range(len(requests)) if i not in replies]
+                batch = self._tokenize([requests[i] for i in fitting]) if fitting else None
+                lengths = {} if batch is None else dict(zip(fitting, batch["attention_mask"].sum(dim=1).tolist()))
+                fitting = [i for i, length in lengths.items() if length < self.context]
+                if fitting and len(fitting) < len(lengths):
                     batch = self._tokenize([requests[i] for i in fitting])
-                room = self.context - min(lengths)
-                config = self._config(min(max_tokens, room), list(stop), ignore_eos)
-                sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
-                rows = self._generate_tokens(batch, config, sampler, on_token) if fitting else []
+                rows: list[list[int]] = []
+                if fitting:
+                    config = self._config(min(max_tokens, self.context - min(lengths.values())), list(stop), ignore_eos)
+                    sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
+                    rows = self._generate_tokens(batch, config, sampler, on_token)
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
@@ -123,16 +134,14 @@ class LocalModel:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
-        replies: list[Reply | InfrastructureError] = [
-            InfrastructureError(
-                f"the prompt has {length:,} tokens, which leaves no room for a response in the context length "
-                f"{self.context:,}"
-            )
-            for length in lengths
-        ]
         for i, row in zip(fitting, rows, strict=True):
             replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i], stop, ignore_eos)
-        return replies
+        for i in lengths.keys() - replies.keys():
+            replies[i] = InfrastructureError(
+                f"the prompt has {lengths[i]:,} tokens, which leaves no room for a response in the context length "
+                f"{self.context:,}"
+            )
+        return [replies[i] for i in range(len(requests))]
 
     def _tokenize(self, requests: Sequence[GenerationRequest]) -> Any:
         texts = []

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install, truncate
 from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply
-from vlmgym.policies.checkpoint import CheckpointOptions, error_text, resolve_checkpoint
+from vlmgym.policies.checkpoint import CheckpointOptions, SpecialTokens, error_text, resolve_checkpoint
 from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import chat_messages
@@ -128,6 +128,7 @@ class VLLMPolicy(ModelPolicy):
         """Start vLLM and load the model, which takes half a minute or more."""
         self._engine: AsyncLLM = await self._thread.call(self._start)
         defaults = self._engine.model_config.get_diff_sampling_param()
+        self._special_tokens = SpecialTokens(self._engine.renderer.get_tokenizer())
         self._defaults = {"max_tokens": None, **defaults}  # vLLM's own default is 16 tokens
 
     async def close(self) -> None:
@@ -156,6 +157,7 @@ class VLLMPolicy(ModelPolicy):
         from vllm.renderers import ChatParams
         from vllm.sampling_params import RequestOutputKind
 
+        self._special_tokens.check(prompt.conversation)
         messages: Any = chat_messages(
             prompt.conversation, images, lambda image: {"type": "image_pil", "image_pil": Image.fromarray(image)}
         )
