@@ -32,7 +32,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 from trl import GRPOConfig, GRPOTrainer
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.token_sampling import image_token_ids
+from vlmgym.policies.local_model import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config

@@ -11,7 +11,7 @@ from tests.playing import GAME, Model, summarise, without_times
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, GameRunRecord, Hooks, evaluate
 from vlmgym.policies import random_response
-from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.policies.base import SamplingOptions
 from vlmgym.rollout.turn import TURN_LIMIT
 from vlmgym.runs.record import game_run_document
 from vlmgym.sandbox.core.prompt import LONGEST_PAST_RESPONSE

@@ -21,10 +21,9 @@ from tests.hub_server import serving_hub
 from tests.in_training.reference import IMAGE_TOKENS, Reference
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_prompts, make_samples
 from vlmgym.errors import UsageError
-from vlmgym.policies import token_sampling
+from vlmgym.policies import local_model
 from vlmgym.policies.base import Reply
-from vlmgym.policies.local_model import GenerationRequest, LocalModel
-from vlmgym.policies.token_sampling import SeededSampler
+from vlmgym.policies.local_model import GenerationRequest, LocalModel, SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import Encoder, TrainSample
@@ -253,7 +252,7 @@ def test_responses_to_a_shared_prompt_equal_single_ones_and_stop_at_the_end_toke
 ) -> None:
     prompts = [actor.encoder.encode(*each) for each in make_prompts(3)]
     places, seeds = [2, 0, 2, 1, 0, 2], range(6)
-    monkeypatch.setattr(token_sampling, "DRAWN_AT_ONCE", 5)
+    monkeypatch.setattr(local_model, "DRAWN_AT_ONCE", 5)
     monkeypatch.setattr(actor, "ends", set())
     endless = actor.generate(prompts, places, seeds, 12, 1.0)
     for ends in ({endless[2][4]}, {endless[5][3], endless[0][3]}, {row[2] for row in endless[:5]}):

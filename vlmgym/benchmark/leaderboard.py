@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
 from vlmgym.errors import UsageError, short_repr
-from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.policies.base import SamplingOptions
 from vlmgym.runs.record import Estimate, RunRecord, Summary
 from vlmgym.runs.store import StoredRun
 from vlmgym.statistics import mean_and_stderr

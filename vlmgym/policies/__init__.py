@@ -79,8 +79,8 @@ def options_type(choice: PolicySpec) -> type[PolicyOptions]:
 
 def _class(name: str) -> type[Policy]:
     module, _, attribute = POLICIES[name].partition(":")
-    found: type[Policy] = getattr(import_module(module), attribute)
-    return found
+    policy: type[Policy] = getattr(import_module(module), attribute)
+    return policy
 
 
 def _reject_unknown(name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vlmgym.errors import InfrastructureError, UsageError, truncate
-from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.policies.base import SamplingOptions
 from vlmgym.sandbox.core.prompt import Message
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]

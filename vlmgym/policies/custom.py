@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from vlmgym.checks import check_timeout
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply, describe_error
-from vlmgym.policies.batching import BatchPolicy
-from vlmgym.policies.daemon_thread import DaemonThread
+from vlmgym.policies.batching import BatchPolicy, DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 
 Responses = Sequence[str | Reply]

@@ -54,10 +54,10 @@ class ReplayPolicy(ModelPolicy):
         if not recorded:
             names = ", ".join(dict.fromkeys(known.id for known in self._games))
             raise UsageError(f"{self.options.record} has episodes of {names}, not of {game.id}")
-        asked = GameRecord.of(game)
-        found = [[*map(str, changes(known.config, asked.config))] for known in recorded]
-        if all(found):
-            different = "; ".join(found[0])
+        config = GameRecord.of(game).config
+        differences = [[*map(str, changes(known.config, config))] for known in recorded]
+        if all(differences):
+            different = "; ".join(differences[0])
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
     def set_running_episodes(self, episodes: int) -> None:

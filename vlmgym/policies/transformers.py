@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vlmgym.checks import check_int
 from vlmgym.errors import importing
 from vlmgym.policies.base import PolicyOptions, Prompt
-from vlmgym.policies.batching import BatchPolicy
+from vlmgym.policies.batching import BatchPolicy, DaemonThread
 from vlmgym.policies.checkpoint import CheckpointOptions, resolve_checkpoint
-from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install, truncate
 from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.batching import DaemonThread
 from vlmgym.policies.checkpoint import CheckpointOptions, SpecialTokens, error_text, resolve_checkpoint
-from vlmgym.policies.daemon_thread import DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import chat_messages
 
@@ -58,8 +58,8 @@ class VLLMOptions(CheckpointOptions):
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
             raise UsageError(f"gpu_memory_utilization must be above 0 and at most 1, got {share!r}")
-        if ours := self.more_args.keys() & self._own_args("").keys():
-            raise UsageError(f"engine_args cannot set {min(ours)}: use its own option")
+        if reserved := self.more_args.keys() & self._option_args("").keys():
+            raise UsageError(f"engine_args cannot set {min(reserved)}: use its own option")
         if "hf_token" in self.more_args:
             raise UsageError("engine_args cannot set hf_token, because it is recorded: set the variable HF_TOKEN")
 
@@ -77,9 +77,9 @@ class VLLMOptions(CheckpointOptions):
 
     def arguments(self, model: str) -> dict[str, Any]:
         """Return all engine arguments for a model."""
-        return {"disable_log_stats": True, **self._own_args(model), **self.more_args}
+        return {"disable_log_stats": True, **self._option_args(model), **self.more_args}
 
-    def _own_args(self, model: str) -> dict[str, Any]:
+    def _option_args(self, model: str) -> dict[str, Any]:
         images = {} if self.images_per_prompt is None else {"image": self.images_per_prompt}
         share = self.gpu_memory_utilization
         return {

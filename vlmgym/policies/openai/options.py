@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError
-from vlmgym.policies.sampling import SamplingOptions
+from vlmgym.policies.base import SamplingOptions
 
 ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
@@ -107,8 +107,8 @@ class OpenAIOptions(SamplingOptions):
     @property
     def at_openai(self) -> bool:
         """True for OpenAI's own servers, including regional ones (eu.api.openai.com)."""
-        own = urlsplit(OPENAI)
-        return self.url.scheme == own.scheme and f".{self.url.hostname}".endswith(f".{own.hostname}")
+        openai = urlsplit(OPENAI)
+        return self.url.scheme == openai.scheme and f".{self.url.hostname}".endswith(f".{openai.hostname}")
 
     @property
     def default_key(self) -> bool:

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.policies.token_sampling import SeededSampler, image_token_ids
+from vlmgym.policies.local_model import SeededSampler, image_token_ids
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
 from vlmgym.training.engine.decoding import Decoder
