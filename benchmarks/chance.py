@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vlmgym.checks import check_int
-from vlmgym.sandbox.core.game import ActionT
+from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.task import Task, TaskStateT
 from vlmgym.sandbox.games.caption.game import PHOTOGRAPHS, Caption, CaptionConfig, CaptionState
 from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named_keywords, tokenise
@@ -48,7 +48,7 @@ def main() -> None:
     )
     for level in LEVELS:
         vqa = Vqa(VqaConfig.at(reasoning=level))
-        answers = vqa.action_space.words
+        answers = vqa.answer.space.words
         table.add_row("vqa", str(level), *_format(*fixed_answers(vqa, answers, options.questions)))
     for level in LEVELS:
         nlvr2 = Nlvr2(Nlvr2Config.at(reasoning=level))
@@ -68,13 +68,13 @@ def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], c
     states = [game.start_at(seed, np.random.default_rng(seed)) for seed in range(count)]
     means = [float(np.mean([game.score(state, answer)[0] for state in states])) for answer in answers]
     best = int(np.argmax(means))
-    return float(np.mean(means)), means[best], game.format(answers[best])
+    return float(np.mean(means)), means[best], game.answer.format(answers[best])
 
 
 def random_captions(game: Caption, times: int = 50) -> float:
     """Return the mean reward of the policy `random` over `times` captions per photograph."""
     rng = np.random.default_rng(0)
-    rewards = [game.score(state, game.random_action(rng))[0] for state in _photographs(game) for _ in range(times)]
+    rewards = [game.score(state, game.answer.sample(rng))[0] for state in _photographs(game) for _ in range(times)]
     return float(np.mean(rewards))
 
 
@@ -106,7 +106,7 @@ class _Search:
 
         `named` is True for the keywords that the word names; `rest` is its number of content words if it names none.
         """
-        self.words = game.action_space.words
+        self.words = game.answer.space.words
         self.limit, self.requested, self.precision = (
             game.config.words,
             game.config.keywords,

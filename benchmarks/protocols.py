@@ -80,7 +80,7 @@ class BoundedOracle(StatePolicy):
         """Return a response that is only an answer, without perception or reasoning."""
         pair = best_move(state.board, game.config.turns, self.nodes)
         assert pair is not None, "the episode has not ended"
-        return answer_only(game.format(pair))
+        return answer_only(game.answer.format(pair))
 
 
 class G1Random(StatePolicy):
@@ -100,7 +100,7 @@ class G1Random(StatePolicy):
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
         """Return a response that is only an answer, without perception or reasoning."""
         packed = int(rng.integers(8, size=4) @ (216, 36, 6, 1))
-        return answer_only(game.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
+        return answer_only(game.answer.format((packed // 216, packed % 216 // 36, packed % 36 // 6, packed % 6)))
 
 
 Policies = Mapping[str, PolicySpec]

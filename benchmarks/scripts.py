@@ -45,7 +45,7 @@ def copying(size: int, num_envs: int) -> Trial:
 def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
     """Return a script of uniformly random actions, which may be illegal."""
     rng = np.random.default_rng(seed)
-    return Script(seed, [[game.random_action(rng) for _ in range(num_envs)] for _ in range(steps)])
+    return Script(seed, [[game.answer.sample(rng) for _ in range(num_envs)] for _ in range(steps)])
 
 
 def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:

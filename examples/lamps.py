@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from vlmgym import errors, register_game
+from vlmgym.sandbox.answers.cells import Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
@@ -25,7 +26,7 @@ class LampsState:
 class Lamps(BoardGame[LampsState, tuple[int, int]]):
     """Switch off all lamps. Action: (row, column) of a lamp that is on. Reward: 1 per lamp."""
 
-    name, Config, State, cells_in_action = "lamps", LampsConfig, LampsState, 1
+    name, Config, State, answer = "lamps", LampsConfig, LampsState, Cells(1)
     prompt_template = PROMPT
 
     def start(self, rng):
@@ -37,7 +38,7 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
 
     def step(self, state, action, rng):
         if action not in state.lit:
-            raise errors.IllegalAction(f"the lamp at {self.format(action)} is not on")
+            raise errors.IllegalAction(f"the lamp at {self.answer.format(action)} is not on")
         after = LampsState(tuple(lamp for lamp in state.lit if lamp != action))
         return Step(after, 1.0, self.ended(after) is not None)
 
@@ -53,4 +54,4 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
         canvas.circle(centre, centre, canvas.width / 3, colour)
 
     def prompt(self, state):
-        return self.fill_prompt("the board, one line per row, on or off, comma-separated", "(row, column)")
+        return self.fill_prompt("the board, one line per row, on or off, comma-separated")

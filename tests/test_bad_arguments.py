@@ -140,7 +140,7 @@ def test_episode_rejects_invalid_values(name: str, value: Any) -> None:
 @settings(max_examples=40)
 def test_invalid_actions_are_illegal(game_id: str, value: Any) -> None:
     episode: Episode[Any, Any] = Episode(make_game(game_id), 0)
-    if not (isinstance(value, str) and isinstance(episode.game.action_space, gymnasium.spaces.Text)):
+    if not (isinstance(value, str) and isinstance(episode.game.answer.space, gymnasium.spaces.Text)):
         assert episode.act(value).outcome is Outcome.ILLEGAL
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import vlmgym
 from tests.playing import without_times
@@ -14,6 +13,7 @@ from vlmgym.evaluation import evaluate, read_run
 from vlmgym.policies import ModelPolicy, Reply
 from vlmgym.rollout.states import StateConfig, sample_state
 from vlmgym.sandbox import registry
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.game import Game, Step
 
@@ -29,13 +29,25 @@ class FragileState:
     turn: int = 0
 
 
+class Button(Number):
+    """The number of a button."""
+
+    def __init__(self):
+        super().__init__(lambda config: range(3))
+
+    def parse(self, text):
+        if text == "2" and os.environ.get(FAULT) == "parse":
+            raise RuntimeError("broken parse")
+        return super().parse(text)
+
+
 class Fragile(Game[FragileState, int]):
     """Three buttons; with a fault, the episode with seed 1 fails in its third turn."""
 
     name = "fragile"
     Config = GameConfig
     State = FragileState
-    action_space = spaces.Discrete(3)
+    answer = Button()
 
     def _fail(self, method, state, first=2):
         if os.environ.get(FAULT) == method and state.seed == 1 and state.turn >= first:
@@ -82,11 +94,6 @@ class Fragile(Game[FragileState, int]):
     def perceive(self, state, text):
         self._fail("perceive", state)
         return super().perceive(state, text)
-
-    def parse_answer(self, text):
-        if text == "2" and os.environ.get(FAULT) == "parse":
-            raise RuntimeError("broken parse")
-        return int(text)
 
     def best_action(self, state):
         return None if os.environ.get(FAULT) == "oracle" and state.seed and state.turn == 2 else 0

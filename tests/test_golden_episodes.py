@@ -48,7 +48,7 @@ def play(game_id: str, level: int) -> dict[str, str]:
             break
         legal = game.legal_actions(episode.state) or [game.best_action(episode.state)]
         drawn = turn % ILLEGAL_EVERY == ILLEGAL_EVERY - 1
-        action = game.random_action(np.random.default_rng(turn)) if drawn else legal[turn * turn % len(legal)]
+        action = game.answer.sample(np.random.default_rng(turn)) if drawn else legal[turn * turn % len(legal)]
         scored = episode.act(action)
         turns.append((action, scored.game, scored.outcome.value, json.dumps(dict(scored.info))))
         words.append(scored.feedback)

@@ -64,7 +64,7 @@ def grammar(game_id: str) -> tuple[Any, Any, dict[str, tuple[Tokens, ...]]]:
     game = make_game(game_id)
     state = game.start_at(0, np.random.default_rng(0))
     action = game.best_action(state)
-    description, answer = game.describe(state), game.format(action)
+    description, answer = game.describe(state), game.answer.format(action)
     texts = {
         EVERYWHERE: [game.respond(state, action)],
         "perception": [description, *description.splitlines()[:3]],

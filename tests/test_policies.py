@@ -39,8 +39,8 @@ def ask(function, prompts=3, timeout=5.0):
 def test_random_covers_all_actions():
     game = vlmgym.make_game("swap", size=256)
     policy = make_policy("random")
-    actions = [game.parse(policy.respond(game, None, policy_rng(seed, 0))) for seed in range(300)]
-    for index, limit in enumerate(game.action_space.nvec):
+    actions = [game.answer.parse(policy.respond(game, None, policy_rng(seed, 0))[8:-9]) for seed in range(300)]
+    for index, limit in enumerate(game.answer.space.nvec):
         assert {action[index] for action in actions} == set(range(limit))
     answers = Counter(policy.respond(GAME, STATE, policy_rng(seed, 0)) for seed in range(400))
     assert len(answers) == 4

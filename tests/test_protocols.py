@@ -10,6 +10,7 @@ from tests.playing import summarise
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
+from vlmgym.sandbox.core.response_format import parse_response
 
 PAGE = "before\n<!-- baselines -->\nold\n<!-- /baselines -->\n<!-- published -->\n<!-- /published -->\nafter\n"
 ROOT = Path(__file__).parent.parent
@@ -43,7 +44,7 @@ def test_g1_answers_are_packed_in_base_6() -> None:
         row, column, other_row, other_column = (int(value) for value in same.integers(8, size=4))
         number = row * 6 * 6 * 6 + column * 6 * 6 + other_row * 6 + other_column
         cells = (number // 216, (number % 216) // 36, (number % 36) // 6, number % 6)
-        assert game.parse(protocols.G1Random().respond(game, state, rng)) == cells
+        assert parse_response(protocols.G1Random().respond(game, state, rng)).action(game.answer) == cells
     with pytest.raises(UsageError, match="plays shisensho"):
         protocols.G1Random().check(make_game("swap"))
 

@@ -38,7 +38,7 @@ def test_answers_are_true(game_id: str) -> None:
     for state in states:
         inner = own.from_json(state.state)
         grid = [row.split(", ") for row in own.describe(inner).splitlines()]
-        legal = {own.format(action) for action in own.legal_actions(inner) or ()}
+        legal = {own.answer.format(action) for action in own.legal_actions(inner) or ()}
         words = state.question.replace(", as (row, column)", "").rpartition(" at the left. ")[2].rstrip("?")
         if state.kind == "cell":
             row, column = cell_in(words)
@@ -49,11 +49,11 @@ def test_answers_are_true(game_id: str) -> None:
         elif state.kind == "count":
             assert int(state.answer) == (len(legal) // 2 if game_id in ("swap", "jigsaw") else len(legal))
         elif state.kind == "best":
-            assert own.parse_answer(state.answer) == own.best_action(inner)
+            assert own.answer.parse(state.answer) == own.best_action(inner)
         else:
             where, _, move = words.partition(" after the move ")
             row, column = cell_in(where.rstrip(","))
-            after = own.step(inner, own.parse_answer(move), np.random.default_rng(99)).state
+            after = own.step(inner, own.answer.parse(move), np.random.default_rng(99)).state
             assert own.describe(after).splitlines()[row].split(", ")[column] == state.answer
     missing = {"2048": {"after"}, "swap": {"after"}, "jigsaw": {"count"}}.get(game_id, set())
     assert {state.kind for state in states} == set(KINDS) - missing
@@ -99,9 +99,9 @@ def test_all_equally_rewarded_best_moves_are_accepted(game_id: str, least: int) 
         own, rng = game.game, np.random.default_rng(0)
         inner = own.from_json(state.state)
         rewards = {action: own.step(inner, action, rng).reward for action in own.legal_actions(inner) or ()}
-        earned = rewards[own.parse_answer(state.answer)]
+        earned = rewards[own.answer.parse(state.answer)]
         for action, reward in rewards.items():
-            answer = f"<answer>{own.format(action)}</answer>"
+            answer = f"<answer>{own.answer.format(action)}</answer>"
             assert score_response(game, state, answer, rng).game == float(reward >= earned), (state, action)
         most = max(most, sum(reward >= earned for reward in rewards.values()))
     assert most >= least

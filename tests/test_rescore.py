@@ -39,7 +39,7 @@ class Mixed(StatePolicy):
     name = "mixed"
 
     def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
-        whole: str = game.respond(state, game.random_action(rng))
+        whole: str = game.respond(state, game.answer.sample(rng))
         return [whole, whole.replace("2", "4", 1), "<answer>sideways</answer>", whole.partition("<think>")[2]][
             int(rng.integers(4))
         ]

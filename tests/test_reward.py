@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import EpisodeEnded, UsageError
-from vlmgym.sandbox.core.named_actions import DIRECTIONS
+from vlmgym.sandbox.answers.choice import DIRECTIONS
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, Shaping, score_action, score_response, shape
 from vlmgym.sandbox.games.game2048 import Game2048, State2048

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -20,6 +19,7 @@ import vlmgym
 from vlmgym.cli.main import main
 from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.sandbox import registry
+from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field, parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
@@ -42,6 +42,15 @@ class ColourState(TaskState):
     latitude: float = 0.0
 
 
+class Word(Line):
+    """A word, in lower case."""
+
+    def parse(self, text):
+        if not text.strip().isalpha():
+            raise ParseError("an answer is one word")
+        return text.strip().lower()
+
+
 class Colour(DataTask[ColourState, str]):
     """A task that asks for the colour of an image."""
 
@@ -51,7 +60,7 @@ class Colour(DataTask[ColourState, str]):
     columns: ClassVar = {"image": ("image", "img"), "colour": ("colour", "label"), "latitude": ("lat",)}
     optional_fields = frozenset({"latitude"})
     image_fields = ("image",)
-    action_space = spaces.Text(10, charset="abcdefghijklmnopqrstuvwxyz")
+    answer = Word("colour", lambda config: (tuple(COLOURS), 1), longest=10)
 
     def generate(self, rng):
         return ColourState(colour=str(rng.choice(list(COLOURS)[: self.config.names])))
@@ -78,14 +87,6 @@ class Colour(DataTask[ColourState, str]):
     def prompt(self, state):
         form = response_format.INSTRUCTIONS_V1.format(perception="the colour", answer="colour")
         return f"Which colour is it, for instance red? {form}"
-
-    def parse_answer(self, text):
-        if not text.strip().isalpha():
-            raise ParseError("an answer is one word")
-        return text.strip().lower()
-
-    def format(self, action):
-        return action
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from vlmgym import make_game
 from vlmgym.errors import ParseError
+from vlmgym.sandbox.answers.choice import Directions
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Game, Step
@@ -33,6 +34,11 @@ def fault(check: str, message: str, title: str, game: type[Game[Any, Any]] | Non
 class MutableState:
     board: tuple[tuple[int, ...], ...]
     variation_seed: int = 0
+
+
+def directions(**members: Any) -> Any:
+    """Directions with members replaced."""
+    return type("Replaced", (Directions,), members)(Game2048.answer.verbs)
 
 
 class UnmarkedConfig(Config2048):
@@ -148,17 +154,27 @@ FAULTS = [
         "random_actions",
         "with the same generators",
         "UnseededActions",
-        random_action=lambda self, rng: int(np.random.default_rng().integers(4)),
+        answer=directions(sample=lambda self, rng: int(np.random.default_rng().integers(4))),
     ),
-    fault("random_actions", "the random action 4 is not in", "OutsideTheSpace", random_action=lambda self, rng: 4),
+    fault(
+        "random_actions",
+        "the random action 4 is not in",
+        "OutsideTheSpace",
+        answer=directions(sample=lambda self, rng: 4),
+    ),
     *(
         fault("global_random_state", "state of random", f"Random_{name}", **{name: use_global_random(method)})
         for name, method in (
             ("start", Game2048.start),
             ("best_action", Game2048.best_action),
             ("explain", Game2048.explain),
-            ("parse_answer", Game2048.parse_answer),
         )
+    ),
+    fault(
+        "global_random_state",
+        "state of random",
+        "RandomParsing",
+        answer=directions(parse=use_global_random(Directions.parse)),
     ),
     fault(
         "json_round_trip",
@@ -196,14 +212,14 @@ FAULTS = [
         "format_and_parse",
         "which is parsed as",
         "WrongFormat",
-        format=lambda self, action: Game2048.format(self, (action + 1) % 4),
+        answer=directions(format=lambda self, action: Directions.format(self, (action + 1) % 4)),
     ),
-    fault("format_and_parse", "as the action", "ReadsProse", parse_answer=first_direction_in_prose),
+    fault("format_and_parse", "as the action", "ReadsProse", answer=directions(parse=first_direction_in_prose)),
     fault(
         "responses",
         "the perception of",
         "WrongPerception",
-        respond=lambda self, state, action: response_format.compose("2, 2", "", self.format(action)),
+        respond=lambda self, state, action: response_format.compose("2, 2", "", self.answer.format(action)),
     ),
     fault("prompt", "does not mention <perception>", "ShortPrompt", prompt=lambda self, state: "Play!"),
     *(

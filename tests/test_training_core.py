@@ -21,6 +21,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, all_action
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
 from vlmgym.training.advantages import (
     gae,
@@ -168,7 +169,7 @@ def test_random_answers_never_repeat_a_rejected_action() -> None:
     game, rng = make_game("2048"), np.random.default_rng(0)
     state = game.start(rng)
     texts = [expert_response(game, state, "rule", 0.0, SIGN, rng, rejected=2) for _ in range(100)]
-    assert {game.parse(text) for text in texts} == {0, 1, 3}
+    assert {parse_response(text).action(game.answer) for text in texts} == {0, 1, 3}
 
 
 def test_oracle_expert_finds_a_rewarded_action() -> None:

@@ -114,7 +114,7 @@ def legal_actions(game: AnyGame, state: Any) -> list[Any]:
 
 def sample_actions(game: AnyGame) -> Iterator[Any]:
     """Yield all actions of a small space, or samples of a large one."""
-    space = game.action_space
+    space = game.answer.space
     if isinstance(space, spaces.Discrete) and space.n <= ACTIONS:
         yield from range(int(space.start), int(space.start + space.n))
     elif isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() <= ACTIONS:
@@ -122,7 +122,7 @@ def sample_actions(game: AnyGame) -> Iterator[Any]:
     else:
         rng = np.random.default_rng(0)
         for _ in range(ACTIONS):
-            yield game.random_action(rng)
+            yield game.answer.sample(rng)
 
 
 def actions_out_of_range(game: AnyGame) -> list[Any]:
@@ -130,7 +130,7 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 
     Other spaces give an empty list.
     """
-    space = game.action_space
+    space = game.answer.space
     if isinstance(space, spaces.Discrete):
         return [int(space.start) - 1, int(space.start + space.n)]
     if isinstance(space, spaces.MultiDiscrete):
@@ -143,10 +143,10 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 def in_space(game: AnyGame, action: Any) -> bool:
     """Return whether an action has the right type and is in the action space."""
     try:
-        fits = game.to_action(action) == action
+        fits = game.answer.to_action(action) == action
     except UsageError:
         return False
-    return fits and game.action_space.contains(np.asarray(action) if isinstance(action, tuple) else action)
+    return fits and game.answer.space.contains(np.asarray(action) if isinstance(action, tuple) else action)
 
 
 def accepts(game: AnyGame, state: Any, action: Any) -> bool:
@@ -173,7 +173,7 @@ def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
     for turn in range(TURNS):
         if episode.ended is not None:
             break
-        action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
+        action = game.answer.sample(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
         shown.append(act_and_describe(episode, action))
         infos.append(json.loads(shown[-1]["info"]))
         shown[-1]["metrics"] = dict(game.metrics(episode.state, infos))
@@ -317,10 +317,10 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 def check_random_actions(game: AnyGame, seeds: Seeds) -> None:
     """Check that random actions depend only on the generator, and are in the action space."""
     for seed in seeds:
-        drawn, again = ([g.random_action(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
-        assert drawn == again, f"random_action gives {drawn}, then {again} with the same generators"
+        drawn, again = ([g.answer.sample(np.random.default_rng([seed, i])) for i in range(20)] for g in (game, game))
+        assert drawn == again, f"answer.sample gives {drawn}, then {again} with the same generators"
         for action in drawn:
-            assert in_space(game, action), f"the random action {action!r} is not in {game.action_space}"
+            assert in_space(game, action), f"the random action {action!r} is not in {game.answer.space}"
 
 
 def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
@@ -330,7 +330,7 @@ def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
     transcript(again, seeds[0])
     for state in islice(walk(again, seeds[0]), 3):
         again.best_action(state)
-        again.key_action(state, "up")
+        again.answer.key("up")
         for action in legal_actions(again, state)[:5]:
             score_response(again, state, again.respond(state, action), np.random.default_rng(0))
     after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
@@ -416,7 +416,7 @@ def check_types(game: AnyGame, seeds: Seeds) -> None:
     listed = game.legal_actions(state)
     _check_type("legal_actions", listed, Sequence, NoneType)
     for action in legal_actions(game, state)[:1]:
-        assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
+        assert in_space(game, action), f"the legal action {action!r} is not in {game.answer.space}"
         step = game.step(state, action, rng)
         _check_type("step", step, Step)
         _check_type("step", step.state, game.State)
@@ -435,8 +435,8 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
         listed, legal = game.legal_actions(state), legal_actions(game, state)
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
         for action in legal[:ACTIONS]:
-            assert in_space(game, action), f"the legal action {action!r} is not in {game.action_space}"
-            back = game.to_action(json.loads(json.dumps(action)))
+            assert in_space(game, action), f"the legal action {action!r} is not in {game.answer.space}"
+            back = game.answer.to_action(json.loads(json.dumps(action)))
             assert back == action, f"the action {action!r} becomes {back!r} through JSON"
         named = set(legal)
         for action in [*legal[:ACTIONS], *sample_actions(game), *actions_out_of_range(game)]:
@@ -524,7 +524,7 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
             stored = json.loads(json.dumps([dict(info) for info in infos]))
             again = dict(game.metrics(episode.state, stored))
             assert_same(metrics, again, f"metrics from JSON, seed {seed}, turn {turn}")
-            action = game.random_action(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
+            action = game.answer.sample(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
             if turn == TURNS or episode.ended is not None or action is None:
                 break
             infos.append(episode.act(action).info)
@@ -566,20 +566,22 @@ DOUBTFUL = ("{0} or {0}", "{0} {0}", "not {0}", "maybe {0}", "{0}?", "{0}...", "
 def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
     """Check that `parse` inverts `format`, and raises `ParseError` for malformed or ambiguous responses."""
     for action in sample_actions(game):
-        text = game.format(action)
-        back = game.parse_answer(text)
+        text = game.answer.format(action)
+        back = game.answer.parse(text)
         assert back == action, f"the action {action!r} is formatted as {text!r}, which is parsed as {back!r}"
         response = response_format.compose("", "", text)
-        assert game.parse(response) == action, f"{response!r} is not parsed as {action!r}"
+        assert response_format.parse_response(response).action(game.answer) == action, (
+            f"{response!r} is not parsed as {action!r}"
+        )
         answer = response_format.answer_only(text)
         for wrong in (text, answer * 2, f"<answer>{text}", f"<think>{answer}"):
             _assert_unparsable(game, wrong)
-        if not isinstance(game.action_space, spaces.Text):
+        if not isinstance(game.answer.space, spaces.Text):
             for doubtful in DOUBTFUL:
                 _assert_unparsable(game, response_format.answer_only(doubtful.format(text)))
     for answer in ("", "   ", "9" * 5000):
         _assert_unparsable(game, f"<answer>{answer}</answer>")
-    if not isinstance(game.action_space, spaces.Text):
+    if not isinstance(game.answer.space, spaces.Text):
         for answer in ("no action at all", "<answer>", "\u00b9", "\x00"):
             _assert_unparsable(game, f"<answer>{answer}</answer>")
 
@@ -610,7 +612,7 @@ def check_prompt(game: AnyGame, seeds: Seeds) -> None:
 
 def _assert_unparsable(game: AnyGame, response: str) -> None:
     try:
-        action = game.parse(response)
+        action = response_format.parse_response(response).action(game.answer)
     except ParseError as error:
         reason = str(error)
     else:

@@ -84,7 +84,7 @@ class _Play:
     def _action(self) -> Any:
         game, state = self._game, self._episode.state
         if self._player == "random":
-            return game.random_action(self._rng)
+            return game.answer.sample(self._rng)
         if self._player == "random-legal":
             legal = game.legal_actions(state) or ()
             self._legal_counts.append(len(legal))
@@ -99,7 +99,7 @@ class _Play:
 
 def action_count(game: AnyGame) -> int | None:
     """Return the size of the action space, or None if it is not finite."""
-    space = game.action_space
+    space = game.answer.space
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     return math.prod(map(int, space.nvec)) if isinstance(space, spaces.MultiDiscrete) else None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.named_actions import DIRECTIONS
+from vlmgym.sandbox.answers.choice import DIRECTIONS
 from vlmgym.sandbox.games.game2048 import Board, Game2048, State2048, slide
 
 EMPTY: Board = ((0,) * 4,) * 4

@@ -13,12 +13,15 @@ from pydantic.fields import FieldInfo
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.answers.cells import Cells
+from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.questions import QuestionsConfig
 from vlmgym.sandbox.registry import game_class
 
 BOARD_GAMES = [game_id for game_id in game_ids() if issubclass(game_class(game_id), BoardGame)]
-NAMED_ACTIONS = [game_id for game_id in game_ids() if game_class(game_id).action_names]
+NAMED_ACTIONS = [id for id in game_ids() if isinstance(game_class(id).answer, Choice)]
+CELLS = [id for id in game_ids() if isinstance(game_class(id).answer, Cells)]
 
 
 @pytest.mark.parametrize("game_id", game_ids())
@@ -31,17 +34,17 @@ def test_non_state_data_is_rejected(game_id: str, data: Any) -> None:
 @pytest.mark.parametrize("game_id", NAMED_ACTIONS)
 def test_unknown_actions_are_not_formatted(game_id: str) -> None:
     game = make_game(game_id)
-    for action in (-1, len(game.action_names), 99, "x", None, True, 1.0):
-        with pytest.raises(UsageError, match=rf"{game.name} must be one of 0 \("):
-            game.format(action)
+    for action in (-1, 99, "x", None, True, 1.0):
+        with pytest.raises(UsageError, match=r"must be one of 0 \("):
+            game.answer.format(action)
 
 
-@pytest.mark.parametrize("game_id", [id for id in BOARD_GAMES if getattr(game_class(id), "cells_in_action", 0)])
+@pytest.mark.parametrize("game_id", CELLS)
 def test_other_data_are_not_formatted_as_cells(game_id: str) -> None:
     game = make_game(game_id)
     for action in (5, None, "x", (), (1, 2, 0), (0, 1.0), (0, 1.0, 2, 3), (True, 0), [0, 0], [0, 0, 0, 1]):
         with pytest.raises(UsageError, match=r"tuple of \d ints"):
-            game.format(action)
+            game.answer.format(action)
 
 
 @pytest.mark.parametrize("game_id", game_ids())
@@ -58,7 +61,7 @@ def test_invalid_json_is_rejected_in_one_line(game_id: str) -> None:
 @pytest.mark.parametrize("game_id", BOARD_GAMES)
 def test_an_action_of_another_type_is_illegal(game_id: str) -> None:
     game = make_game(game_id)
-    state, size = game.start(np.random.default_rng(0)), len(getattr(game.action_space, "nvec", (0,)))
+    state, size = game.start(np.random.default_rng(0)), len(getattr(game.answer.space, "nvec", (0,)))
     for action in ("x", None, [0] * size, (0.0,) * size, (True,) * size, (0,) * (size + 1), 1.0):
         with pytest.raises(IllegalAction, match="is not an action"):
             game.step(state, action, np.random.default_rng(0))

@@ -77,5 +77,4 @@ def test_the_opponent_completes_and_stops_lines() -> None:
 
 def test_number_keys_name_columns_from_the_origin() -> None:
     game = make_game("fourinarow", origin=1)
-    state = game.start(np.random.default_rng(0))
-    assert [game.key_action(state, key) for key in "4120"] == [3, 0, 1, None]
+    assert [game.answer.key(key) for key in "4120"] == [3, 0, 1, None]

@@ -250,10 +250,10 @@ def test_coordinates_out_of_range_are_illegal(latitude, longitude, why):
 
 def test_native_actions_are_normalised():
     game = make_game("geospot")
-    assert game.to_action("Paris, IDF, FR, +48.860, 2.35") == answer("Paris", "IDF", "FR", "48.86", "2.35")
+    assert game.answer.to_action("Paris, IDF, FR, +48.860, 2.35") == answer("Paris", "IDF", "FR", "48.86", "2.35")
     for wrong in ("Paris", 3, None, ("Paris",)):
         with pytest.raises(UsageError, match="must be a text that names a place"):
-            game.to_action(wrong)
+            game.answer.to_action(wrong)
 
 
 def test_metrics():

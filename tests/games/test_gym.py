@@ -38,7 +38,7 @@ def test_play_matches_gymnasium(env_id: str, options: dict[str, Any]) -> None:
     env.reset(seed=7)
     episode, chooser = Episode(game, 7), np.random.default_rng(0)
     while episode.ended is None:
-        action, total = game.random_action(chooser), 0.0
+        action, total = game.answer.sample(chooser), 0.0
         for _ in range(3):
             _, reward, terminated, truncated, _ = env.step(action)
             total += float(reward)
@@ -58,17 +58,17 @@ def test_time_limits_truncate() -> None:
 
 def test_box_and_multidiscrete_actions() -> None:
     box = make_game("gym:Probe-v0", options="kind=box", box_values=3, size=64)
-    assert box.parse("<answer>-1.0, +1</answer>") == (0, 2)
-    assert box.format((1, 2)) == "0, 1"
+    assert box.answer.parse("-1.0, +1") == (0, 2)
+    assert box.answer.format((1, 2)) == "0, 1"
     state = box.start_at(0, np.random.default_rng(0))
     for action in ((0, 0), (2, 1)):
         box.step(state, action, np.random.default_rng(0))
     named = make_game("gym:Probe-v0", options="kind=multi", actions="no,yes;low,mid,high", size=64)
-    assert named.parse("<answer>Yes, MID.</answer>") == (1, 1)
+    assert named.answer.parse("Yes, MID.") == (1, 1)
     assert "no, yes; low, mid, high" in named.prompt(named.start_at(0, np.random.default_rng(0)))
     for wrong in ("yes", "yes, mid, low", "maybe, mid", "yes mid", "1, 1"):
         with pytest.raises(ParseError):
-            named.parse(f"<answer>{wrong}</answer>")
+            named.answer.parse(wrong)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_invalid_answers_do_not_pay(env_id: str) -> None:
     for seed in range(5):
         invalid, random = Episode(game, seed), Episode(game, seed)
         while random.ended is None and random.turn < 20:
-            random.act(game.random_action(rng))
+            random.act(game.answer.sample(rng))
             invalid.respond("?")
         assert invalid.score <= random.score
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.games.puzzles import RNG
 from vlmgym.errors import IllegalAction, ParseError
-from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.games.parking import Parking, ParkingConfig, ParkingState, Vehicle
 
 GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
@@ -55,7 +54,7 @@ def test_the_red_car_waits_until_its_way_is_free() -> None:
     ],
 )
 def test_answers(text: str, action: tuple[int, int]) -> None:
-    assert GAME.parse(answer_only(text)) == action
+    assert GAME.answer.parse(text) == action
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_answers(text: str, action: tuple[int, int]) -> None:
 )
 def test_other_answers_are_rejected(text: str) -> None:
     with pytest.raises(ParseError):
-        GAME.parse(answer_only(text))
+        GAME.answer.parse(text)
 
 
 def test_description_and_legal_moves() -> None:

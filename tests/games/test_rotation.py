@@ -82,4 +82,4 @@ def test_explanations_name_the_mirror_image() -> None:
     words = [game.explain(state, number) for number in range(1, 5)]
     assert [" rotated." in text for text in words].index(True) + 1 == state.answer
     assert sum("the mirror image of" in text for text in words) == 1
-    assert game.parse("<answer>Figure 2.</answer>") == 2
+    assert game.answer.parse("Figure 2.") == 2

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.games.shisensho.boards import NODE_BUDGET, Board, best_move, plan
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.tiles import EMPTY

@@ -11,7 +11,6 @@ import pytest
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction, ParseError
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.games.sudoku import Puzzle, box_shape, deal
 
 LEVELS = [1, 2, 3, 4, 5]
@@ -91,10 +90,10 @@ def test_illegal_actions_say_why() -> None:
 def test_answers() -> None:
     game = make_game("sudoku", origin=1)
     for text in ("(1, 3) = 4", "1 3 4", "row 1, column 3: 4", "write 4 in row 1, column 3", "**(1, 3) 4**"):
-        assert game.parse(answer_only(text)) == (0, 2, 4), text
+        assert game.answer.parse(text) == (0, 2, 4), text
     for text in ("(1, 3)", "4", "(1, 3) 4 (1, 4) 5", "not (1, 3) 4", "(1, 3) -4", "1 3 4 5", "(1, 34)", "1 34"):
         with pytest.raises(ParseError):
-            game.parse(answer_only(text))
+            game.answer.parse(text)
 
 
 @pytest.mark.parametrize(("config", "search"), [({"reasoning": 3}, False), ({"clues": 0, "search": True}, True)])

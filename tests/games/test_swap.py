@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.games import swap
 from vlmgym.sandbox.games.swap import Board, Swap, SwapConfig, SwapState
 

@@ -119,15 +119,15 @@ def test_responses_are_parsed_and_scored() -> None:
 
 
 def test_any_line_is_an_action() -> None:
-    space = Vqa().action_space
+    space = Vqa().answer.space
     family = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}"
     for line in ("yes", "caf\u00e9 au lait", "5\N{NO-BREAK SPACE}km", f"a {family}", "a\tb", "3.5", "x" * 100):
         assert line in space
-        assert Vqa().to_action(line) == line
-        assert Vqa().parse(f"<answer>{line}</answer>") == line
+        assert Vqa().answer.to_action(line) == line
+        assert Vqa().answer.parse(f"{line}") == line
     for other in ("", " yes", "a\nb", "a\u2028b", "x" * 101, "\x00", "a\ud800", 3, None):
         assert other not in space
-    assert Vqa().action_space == space != Caption().action_space
+    assert Vqa().answer.space == space != Caption().answer.space
     space.seed(0)
     samples = [space.sample() for _ in range(50)]
     assert all(sample in space for sample in samples)

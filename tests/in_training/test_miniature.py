@@ -104,7 +104,7 @@ def test_last_running_game_gets_shuffled_images_of_an_ended_one(model: Path, mon
 
     ended = type(game).ended
     start = Episode(game, FIRST_VALIDATION_SEED + 1).state
-    legal = game.format(game.best_action(start))
+    legal = game.answer.format(game.best_action(start))
     running: list[int] = []
 
     def ended_early(self: Any, state: Any) -> str | None:

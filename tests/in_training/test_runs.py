@@ -339,7 +339,7 @@ def test_rewards_without_looking_are_those_of_constant_answers() -> None:
     rewards = []
     for action in all_actions(GAME):
         episodes = validation_episodes(config, curriculum, curriculum.begin(), 12)
-        reply = Reply(f"<answer>{GAME.format(action)}</answer>")
+        reply = Reply(f"<answer>{GAME.answer.format(action)}</answer>")
         rewards.append([episode.respond(reply).reward.total for episode in episodes])
     constant = np.mean(rewards, axis=1)
     random, best = CHANCE.without_looking(validation_episodes(config, curriculum, curriculum.begin(), 12))

@@ -239,7 +239,7 @@ class Episode:
             EpisodeEnded: There are no more turns.
         """
         action = self._best_action()
-        return None if action is None else self.game.format(action)
+        return None if action is None else self.game.answer.format(action)
 
     def oracle(self) -> str | None:
         """Return the oracle's full response: true perception, reasoning and answer; None if the game has no oracle.

@@ -176,7 +176,7 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
     if kind < 0.1:
         return "?"
     if kind < 0.4 or not legal:
-        return game.respond(state, game.random_action(rng))
+        return game.respond(state, game.answer.sample(rng))
     return game.respond(state, legal[int(rng.integers(len(legal)))])
 
 

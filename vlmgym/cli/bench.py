@@ -200,7 +200,7 @@ def legal_script(
 def legal_action(episode: Any, rng: np.random.Generator) -> Any:
     """Choose a random legal action; for an ended episode, any action, because the next step resets the episode."""
     legal = episode.game.legal_actions(episode.state)
-    return legal[int(rng.integers(len(legal)))] if legal else episode.game.random_action(rng)
+    return legal[int(rng.integers(len(legal)))] if legal else episode.game.answer.sample(rng)
 
 
 def play(env: Any, script: Script) -> Trial:

@@ -208,7 +208,7 @@ def examples(game: AnyGame, state: Any) -> list[Example]:
         min(blind, key=_rank),
         score(
             "the oracle's answer, not in the response format",
-            f"{game.explain(state, action)} My answer is {game.format(action)}.",
+            f"{game.explain(state, action)} My answer is {game.answer.format(action)}.",
         ),
     ]
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
-from vlmgym.sandbox.core.game import ActionT, Game
+from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
 
 NO_MOVE = "no oracle move"
@@ -22,14 +23,15 @@ class RandomPolicy(StatePolicy):
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """Return a response that consists of an answer, without perception or reasoning."""
-        return answer_only(game.format(game.random_action(rng)))
+        return answer_only(game.answer.format(game.answer.sample(rng)))
 
 
 def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Generator) -> ActionT | None:
     """Draw a legal action uniformly, or any action if the game does not list the legal ones; None if there are none."""
     legal = game.legal_actions(state)
     if legal is None:
-        return game.random_action(rng)
+        action: ActionT = game.answer.sample(rng)
+        return action
     return legal[int(rng.integers(len(legal)))] if legal else None
 
 
@@ -40,7 +42,7 @@ class RandomLegalPolicy(StatePolicy):
 
     def respond(self, game: Game[Any, Any], state: Any, rng: np.random.Generator) -> str:
         """Return a response that consists of an answer, without perception or reasoning."""
-        return answer_only(game.format(random_legal_action(game, state, rng)))
+        return answer_only(game.answer.format(random_legal_action(game, state, rng)))
 
 
 class OraclePolicy(StatePolicy):

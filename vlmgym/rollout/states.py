@@ -151,12 +151,12 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
 
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
     """List the action space, including illegal actions; raise `UsageError` if it cannot be enumerated."""
-    space = game.action_space
+    space = game.answer.space
     if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
-        return [game.to_action(int(space.start + i)) for i in range(int(space.n))]
+        return [game.answer.to_action(int(space.start + i)) for i in range(int(space.n))]
     if isinstance(space, spaces.MultiDiscrete) and np.prod(space.nvec) <= MAX_ACTIONS:
         ranges = [range(int(start), int(start + n)) for start, n in zip(space.start, space.nvec)]
-        return [game.to_action(action) for action in product(*ranges)]
+        return [game.answer.to_action(action) for action in product(*ranges)]
     raise UsageError(
         f"the actions of {game.name} cannot be enumerated, as informative states and the greedy expert require"
     )

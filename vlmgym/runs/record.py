@@ -362,7 +362,7 @@ def _replayed_states(game: Game[Any, Any], episode: EpisodeRecord) -> Iterator[A
         yield state
         try:
             played = turn.outcome is Outcome.PLAYED
-            action = game.action_from_data(turn.action) if played else None
+            action = game.answer.from_data(turn.action) if played else None
             state = (game.step(state, action, rng) if played else game.on_invalid(state, rng)).state
         except (UsageError, IllegalAction, StateError) as error:
             raise UsageError(f"turn {turn.turn}: {error}") from None
@@ -376,10 +376,10 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
     if turn.action is None:
         return None
     try:
-        action = game.action_from_data(turn.action)
+        action = game.answer.from_data(turn.action)
     except UsageError as error:
         raise UsageError(f"turn {turn.turn}: {error}") from None
-    return game.format(action)
+    return game.answer.format(action)
 
 
 @lru_cache(maxsize=1)

@@ -25,8 +25,6 @@ class GameOptions:
     """Perceptual difficulty, 1 to 5."""
     reasoning: int = 3
     """Reasoning difficulty, 1 to 5."""
-    strict: bool = False
-    """Accept answers only in their documented spelling, without markup; see docs/protocols.md."""
     overrides: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="config", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
@@ -52,6 +50,4 @@ class GameOptions:
                 raise UsageError(f"set {difficulty} by --{difficulty}, not by --config")
         if self.size is not None and overrides.setdefault("size", self.size) != self.size:
             raise UsageError("--size and --config set different sizes")
-        if self.strict and overrides.setdefault("strict", True) is not True:
-            raise UsageError("--strict contradicts strict=false in --config")
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **overrides})

@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.core.answer_text import plain
+from vlmgym.sandbox.answers.line import Line
+from vlmgym.sandbox.answers.markup import plain
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_field, setting
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
-from vlmgym.sandbox.core.task import LineTask, Task, TaskConfig, TaskState, accuracy
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, accuracy
 from vlmgym.sandbox.registry import make_game
 
 PREFIX = "qa/"
@@ -70,7 +71,7 @@ class _Question(NamedTuple):
     reason: str
 
 
-class Questions(LineTask[QuestionState]):
+class Questions(Task[QuestionState, str]):
     """Answer questions about a state of a game, for example `qa/2048`.
 
     Description:
@@ -97,6 +98,7 @@ class Questions(LineTask[QuestionState]):
     State = QuestionState
     prompt_template = PROMPT_V1
     generated_field = "question"
+    answer = Line("answer", lambda config: (("yes", "no", *map(str, range(10))), 1))
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
@@ -123,9 +125,6 @@ class Questions(LineTask[QuestionState]):
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the game, its config and the version of the questions."""
         return hashlib.sha256(f"{super().fingerprint} {self.version}".encode()).hexdigest()[:16]
-
-    def guesses(self) -> tuple[tuple[str, ...], int]:
-        return ("yes", "no", *map(str, range(10))), 1
 
     def generate(self, rng: np.random.Generator) -> QuestionState:
         for _ in range(ATTEMPTS):
@@ -166,11 +165,10 @@ class Questions(LineTask[QuestionState]):
         if legal is None or not self._count_varies:
             return None
         question, known = "How many of the actions are legal?", set(legal)
-        cells = self.game.cells_in_action if isinstance(self.game, BoardGame) else 0
-        if cells == 2 and all((*action[2:], *action[:2]) in known for action in legal):
+        if self.game.answer.clicks == 2 and all((*action[2:], *action[:2]) in known for action in legal):
             question = f"{question} Two cells in either order are one action."
             legal = [action for action in legal if action[:2] < action[2:]]
-        return _Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.format, legal))}.")
+        return _Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.answer.format, legal))}.")
 
     @cached_property
     def _count_varies(self) -> bool:
@@ -186,14 +184,14 @@ class Questions(LineTask[QuestionState]):
     def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask whether a move is legal, equally often for legal and illegal moves; None if no illegal move is found."""
         legal = self.game.legal_actions(state)
-        drawn = (self.game.random_action(rng) for _ in range(ATTEMPTS))
+        drawn = (self.game.answer.sample(rng) for _ in range(ATTEMPTS))
         illegal = None if legal is None else next((action for action in drawn if action not in legal), None)
         if illegal is None:
             return None
         if rng.random() < 0.5:
-            move = self.game.format(self._random_legal(state, rng))
+            move = self.game.answer.format(self._random_legal(state, rng))
             return _Question(f"Is the move {move} legal? Answer yes or no.", "yes", f"The move {move} is legal.")
-        move, fault = self.game.format(illegal), self._fault(state, illegal)
+        move, fault = self.game.answer.format(illegal), self._fault(state, illegal)
         return _Question(f"Is the move {move} legal? Answer yes or no.", "no", f"The move {move} is illegal: {fault}.")
 
     def _fault(self, state: Any, action: Any) -> str:
@@ -217,7 +215,7 @@ class Questions(LineTask[QuestionState]):
             return None
         changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
         where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
-        move = self.game.format(action)
+        move = self.game.answer.format(action)
         question = f"{self._numbering} What is at {where}, as (row, column), after the move {move}?"
         return _Question(question, word, f"After {move}, the cell at {where} is {word}.")
 
@@ -226,7 +224,7 @@ class Questions(LineTask[QuestionState]):
         action = None if self.game.partially_observable else self.game.best_action(state)
         if action is None:
             return None
-        return _Question("What is the best move?", self.game.format(action), self.game.explain(state, action))
+        return _Question("What is the best move?", self.game.answer.format(action), self.game.explain(state, action))
 
     def _grid(self, state: Any) -> list[list[str]] | None:
         """Return the words of a board's cells, rows x columns; None if the description is not such a grid."""
@@ -255,7 +253,7 @@ class Questions(LineTask[QuestionState]):
         return state.answer
 
     def score(self, state: QuestionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        self.check_line(action)
+        self.answer.check(action)
         correct = self._is_best(state, action) if state.kind == "best" else _words(action) == _words(state.answer)
         return float(correct), {"correct": correct, "truth": state.answer}
 
@@ -267,10 +265,10 @@ class Questions(LineTask[QuestionState]):
         """
         inner = self.game.from_json(state.state)
         try:
-            after, reward = self._effect(inner, self.game.parse_answer(self.game.normalise_answer(answer)))
+            after, reward = self._effect(inner, self.game.answer.parse(answer))
         except (ParseError, IllegalAction):
             return False
-        best, earned = self._effect(inner, self.game.parse_answer(state.answer))
+        best, earned = self._effect(inner, self.game.answer.parse(state.answer))
         return (after, reward) == (best, earned) or (self.game.reward_is_hint and reward >= earned > 0)
 
     def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
@@ -290,7 +288,7 @@ class Questions(LineTask[QuestionState]):
         own = self.game.prompt(self.game.from_json(state.state))
         rules, _, form = own.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
         perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
-        return self.fill_prompt(perception, "answer", rules=rules.strip(), question=state.question)
+        return self.fill_prompt(perception, rules=rules.strip(), question=state.question)
 
     def explain(self, state: QuestionState, action: str) -> str:
         return state.reason if action == state.answer else super().explain(state, action)
@@ -298,7 +296,7 @@ class Questions(LineTask[QuestionState]):
     def check_state(self, state: QuestionState) -> None:
         super().check_state(state)
         self.game.from_json(state.state)
-        if (fault := self.action_space.fault(state.answer)) is not None:
+        if (fault := self.answer.space.fault(state.answer)) is not None:
             raise StateError(f"the answer {fault}")
 
 

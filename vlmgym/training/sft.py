@@ -76,7 +76,7 @@ class Demonstrations:
             turn = episode.respond(Reply(respond(0.0)))
             if episode.done:
                 break
-            rejected = None if turn.outcome is Outcome.PLAYED else game.action_from_data(turn.action)
+            rejected = None if turn.outcome is Outcome.PLAYED else game.answer.from_data(turn.action)
             state, observation = episode.episode.state, episode.observation
         text = respond(sft.accuracy)
         return TrainSample(self.encoder.encode(observation.messages, observation.images), self.encoder.tokens(text))

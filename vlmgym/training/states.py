@@ -128,9 +128,9 @@ def expert_response(
     no such expert.
     """
     right = rng.random() < accuracy
-    action = expert_action(game, state, expert, reward, rng) if right else game.random_action(rng)
+    action = expert_action(game, state, expert, reward, rng) if right else game.answer.sample(rng)
     while action == rejected:
-        action = game.random_action(rng)
+        action = game.answer.sample(rng)
     return game.respond(state, action)
 
 

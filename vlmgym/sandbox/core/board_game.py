@@ -8,20 +8,18 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError, UsageError, VlmgymError, short_repr
+from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field
-from vlmgym.sandbox.core.coordinates import format_cells, normalise_cells, parse_cells
-from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, StateT, is_int
+from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.perception import Part
-from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Cells
+from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, ThemeName, blend
 
-Cell = tuple[int, int]
-"""Row and column, zero-based."""
 LineT = TypeVar("LineT", str, tuple[Any, ...])
 
 SMALLEST_CELL = 12
@@ -49,16 +47,8 @@ class BoardConfig(GameConfig):
 
 
 class BoardGame(Game[StateT, ActionT]):
-    """A game whose image is a grid of cells; image and description are both derived from `cells`.
+    """A game whose image is a grid of cells; image and description are both derived from `cells`."""
 
-    Games whose actions are not cells override `action_space`, `parse_answer` and `normalise_answer`, and set
-    `action_names` or override `format`.
-    """
-
-    cells_in_action: ClassVar[int] = 0
-    """Number of cells in an action, and of clicks in `vlmgym play`; 0 if actions are not cells."""
-    answer_verbs: ClassVar[tuple[str, ...]] = ()
-    """Verbs allowed before the cells of an answer."""
     joined: ClassVar[bool] = False
     """True to draw cells without gaps, for walls and other things that span several cells."""
 
@@ -72,17 +62,12 @@ class BoardGame(Game[StateT, ActionT]):
                 f"but at least {SMALLEST_CELL} are needed"
             )
 
-    @cached_property
-    def action_space(self) -> spaces.Space[Any]:
-        """Row and column of each cell in an action."""
-        return spaces.MultiDiscrete([self.config.rows, self.config.columns] * self.cells_in_action)
-
-    def cells(self, state: StateT) -> Cells:
+    def cells(self, state: StateT) -> Grid:
         """Contents of all cells, rows x columns; by default `state.board`.
 
         Cells with equal values look the same except for rotation, noise and clutter.
         """
-        cells: Cells = state.board  # type: ignore[attr-defined]
+        cells: Grid = state.board  # type: ignore[attr-defined]
         return cells
 
     @abstractmethod
@@ -97,20 +82,12 @@ class BoardGame(Game[StateT, ActionT]):
         """Text for a cell; must not contain commas or bars."""
         return str(cell)
 
-    def parse_answer(self, text: str) -> ActionT:
-        """Parse the cells of an action: `(0, 1) (2, 3)`."""
-        action: ActionT = self.action_from_data(parse_cells(text, self.cells_in_action, self.config.origin))
-        return action
-
-    def normalise_answer(self, text: str) -> str:
-        """Rewrite any unambiguous spelling of cells into one that `parse_answer` reads."""
-        return normalise_cells(text, self.cells_in_action, self.answer_verbs)
-
-    def format(self, action: ActionT) -> str:
-        """Format the cells of an action: `(0, 1) (2, 3)`."""
-        if not self.cells_in_action:
-            return super().format(action)
-        return format_cells(self._cell_numbers(action, UsageError), self.config.origin)
+    @cached_property
+    def prompt_fields(self) -> dict[str, Any]:
+        """Also `numbering`, which says how rows and columns are numbered."""
+        origin = self.config.origin
+        numbering = f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
+        return {**super().prompt_fields, "numbering": numbering}
 
     def where(self, cell: Cell) -> str:
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""
@@ -120,15 +97,6 @@ class BoardGame(Game[StateT, ActionT]):
         """Raise `IllegalAction` if the episode has ended; for use in `step`."""
         if (reason := self.ended(state)) is not None:
             raise IllegalAction(f"the game is over: {reason}")
-
-    def action_cells(self, action: object) -> list[Cell]:
-        """Return the cells of an action for `step`; raise `IllegalAction` if it is invalid or off the board."""
-        c, numbers = self.config, self._cell_numbers(action, IllegalAction)
-        cells = list(zip(numbers[::2], numbers[1::2]))
-        for cell in cells:
-            if not self.inside(cell):
-                raise IllegalAction(f"{self.where(cell)} is outside the {c.rows} x {c.columns} board")
-        return cells
 
     def inside(self, cell: Cell) -> bool:
         """Return True if a cell is on the board."""
@@ -147,13 +115,6 @@ class BoardGame(Game[StateT, ActionT]):
         """Split a sequence of all cells, in reading order, into rows."""
         columns = self.config.columns
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
-
-    def _cell_numbers(self, action: object, error: type[VlmgymError]) -> tuple[int, ...]:
-        """Return the row and column of each cell in an action; raise `error` unless it is a tuple of such ints."""
-        if isinstance(action, tuple) and len(action) == 2 * self.cells_in_action and all(map(is_int, action)):
-            return action
-        form = f"{2 * self.cells_in_action} ints, row and column of each cell"
-        raise error(f"{short_repr(action)} is not an action, which is a tuple of {form}")
 
     def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
         """Raise `StateError` unless a board has the configured rows and columns; for use in `check_state`."""
@@ -190,11 +151,6 @@ class BoardGame(Game[StateT, ActionT]):
             for row, line in enumerate(self.cells(state))
             for column, cell in enumerate(line)
         ]
-
-    def click_action(self, clicks: Sequence[Cell]) -> ActionT:
-        """Return the action chosen by clicking on `cells_in_action` cells in `vlmgym play`."""
-        action: ActionT = self.to_action([coordinate for cell in clicks for coordinate in cell])
-        return action
 
     @cached_property
     def painter(self) -> BoardPainter:

@@ -90,9 +90,6 @@ class GameConfig(BaseModel):
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(None, "Replaces the game's prompt; {prompt} inserts the original.", max_length=20_000)
-    strict: bool = setting(
-        False, "Accept answers only in their documented spelling, without markup; see docs/protocols.md."
-    )
 
     @classmethod
     def at(cls, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> GameConfig:

@@ -13,9 +13,10 @@ import numpy as np
 from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
+from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.config import LIST, setting
-from vlmgym.sandbox.core.game import OWN_DATA, ActionT, ImageArray
-from vlmgym.sandbox.core.response_format import answer_only
+from vlmgym.sandbox.core.game import OWN_DATA, ImageArray
+from vlmgym.sandbox.core.response_format import answer_only, parse_response
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
 from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.data.rows import BadRow, DataRow, RowRef, SkippedRow
@@ -189,12 +190,14 @@ class DataTask(Task[TaskStateT, ActionT]):
     def _check_solution(self, state: TaskStateT) -> None:
         """Raise `BadRow` unless a response with the correct answer is accepted and earns the full score."""
         try:
-            action = self.parse(answer_only(self.format(self.solution(state))))
+            action = parse_response(answer_only(self.answer.format(self.solution(state)))).action(self.answer)
             score, _ = self.score(state, action)
         except (ParseError, IllegalAction) as error:
             raise BadRow(f"no response can be correct: {error}") from None
         if score < self.full_score(state) - 1e-9:
-            raise BadRow(f"no response can be correct: {short_repr(self.format(action))} scores only {score:.3g}")
+            raise BadRow(
+                f"no response can be correct: {short_repr(self.answer.format(action))} scores only {score:.3g}"
+            )
 
     @cached_property
     def _kept_images(self) -> dict[RowRef, list[ImageArray]]:

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
 
 from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import EpisodeEnded, EpisodeError, GameError, StateError, UsageError, VlmgymError, describe_exception
-from vlmgym.sandbox.core.game import ActionT, Game, StateT
+from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.sandbox.core.game import Game, StateT
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored, score_action, score_response
 
 

@@ -12,23 +12,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from operator import contains
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, short_repr
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error
+from vlmgym.sandbox.answers.base import ActionT, Answer
 from vlmgym.sandbox.core import response_format
-from vlmgym.sandbox.core.answer_text import plain, unwrap
 from vlmgym.sandbox.core.config import Criterion, GameConfig
 from vlmgym.sandbox.core.perception import Part, Perception, compare_grids
-from vlmgym.sandbox.core.spaces import ImageSpace, sample_value, value_ranges
+from vlmgym.sandbox.core.spaces import ImageSpace
 
 StateT = TypeVar("StateT")
-ActionT = TypeVar("ActionT")
 ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
@@ -65,12 +63,12 @@ class Game(ABC, Generic[StateT, ActionT]):
     Config: ClassVar[type[GameConfig]] = GameConfig
     State: ClassVar[type[Any]]
     """A frozen dataclass of JSON-serialisable fields."""
+    answer: Answer[Any]
+    """The kind of answer: the action space, and how actions are written, read and entered."""
     illegal_reward: float = 0.0
     """The game's own reward for an illegal or unparsable turn."""
     invalid_keeps_state: bool = True
     """False if an illegal or unparsable turn changes the state; see `on_invalid`."""
-    max_answer_length: ClassVar[int] = 200
-    """Maximum number of characters in an answer."""
     partially_observable: bool = False
     """True if images hide things that affect the result of a move, such as mines."""
     history: int = 0
@@ -83,8 +81,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Template that `fill_prompt` fills in."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
-    action_names: ClassVar[tuple[str, ...]] = ()
-    """Names of the actions 0, 1, ... of a `Discrete` space, for `format`."""
     shown_seed: ClassVar[int] = 7
     """Seed of the state that the gallery and the documentation show at level 3."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -96,6 +92,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         self.config: Any = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
             raise UsageError(f"config of {self.name} must be a {self.Config.__name__}, got {type(config).__name__}")
+        if hasattr(self, "answer"):  # else, the subclass sets it
+            self.answer = self.answer.of(self.config)
 
     @property
     def id(self) -> str:
@@ -103,11 +101,6 @@ class Game(ABC, Generic[StateT, ActionT]):
         return f"{self.name}-v{self.version}"
 
     # Rules ----------------------------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def action_space(self) -> spaces.Space[Any]:
-        """Native actions as a Gymnasium space; illegal actions are part of it."""
 
     @abstractmethod
     def start(self, rng: np.random.Generator) -> StateT:
@@ -182,52 +175,28 @@ class Game(ABC, Generic[StateT, ActionT]):
     def prompt(self, state: StateT) -> str:
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
 
-    def fill_prompt(self, perception: str, answer: str, **fields: object) -> str:
-        """Fill in `prompt_template` with the config fields, `fields` and `form`.
+    def fill_prompt(self, perception: str, **fields: object) -> str:
+        """Fill in `prompt_template` with the config fields, `fields`, `actions` and `form`.
 
-        `form` is the response format, with `perception` and `answer` as the contents of its tags.
+        `actions` lists the possible answers; `form` is the response format, with `perception` as the content of its
+        tag.
         """
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=answer)
-        return self.prompt_template.format_map({**self._config_fields, **fields, "form": form})
+        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=self.answer.form)
+        return self.prompt_template.format_map({**self.prompt_fields, **fields, "form": form})
 
     @cached_property
-    def _config_fields(self) -> dict[str, Any]:
-        return dict(self.config)
+    def prompt_fields(self) -> dict[str, Any]:
+        """Fields of `prompt_template` that are the same in all states."""
+        return {**dict(self.config), "actions": self.answer.sentence}
 
     def instructions(self, state: StateT) -> str:
         """`prompt`, or the configured replacement with `{prompt}` filled in."""
         own: str | None = self.config.prompt
         return self.prompt(state) if own is None else own.replace("{prompt}", self.prompt(state))
 
-    @abstractmethod
-    def parse_answer(self, text: str) -> ActionT:
-        """Parse the text inside `<answer>`; raise `ParseError`, saying why, if it is not in a documented form."""
-
-    def normalise_answer(self, text: str) -> str:
-        """Rewrite any unambiguous spelling of an action into one that `parse_answer` reads; disabled by `strict`.
-
-        By default this strips markup around the answer, see `vlmgym.sandbox.core.answer_text`. `parse_answer` must
-        still reject the result if the text was not an action.
-        """
-        return unwrap(text) if isinstance(self.action_space, spaces.Text) else plain(text)
-
-    def format(self, action: ActionT) -> str:
-        """Format an action as text that `parse_answer` reads: its name, or `str(action)` without `action_names`."""
-        if not self.action_names:
-            return str(action)
-        names = dict(enumerate(self.action_names))
-        if not is_int(action) or action not in names:
-            accepted = ", ".join(f"{number} ({name})" for number, name in names.items())
-            raise UsageError(f"an action of {self.name} must be one of {accepted}, got {short_repr(action)}")
-        return names[cast(int, action)]
-
     def explain(self, state: StateT, action: ActionT) -> str:
         """Reasoning that leads to a legal action; must be true of the state."""
-        return f"I choose {self.format(action)}."
-
-    def key_action(self, state: StateT, key: str) -> ActionT | None:
-        """Action bound to a key (`up`, `space`) in `vlmgym play`, or None."""
-        return None
+        return f"I choose {self.answer.format(action)}."
 
     def parts(self, state: StateT) -> Sequence[Part]:
         """Labelled parts of the images, such as cells, for image readers in benchmarks/calibration; empty if none."""
@@ -239,19 +208,14 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     # Derived from the above -----------------------------------------------------------------------------------------
 
-    def parse(self, response: str) -> ActionT:
-        """Parse a whole response; raise `ParseError` unless it contains exactly one `<answer>` with an action."""
-        answer = response_format.parse_response(response).answer(self.max_answer_length)
-        return self.parse_answer(answer if self.config.strict else self.normalise_answer(answer))
-
     def respond(self, state: StateT, action: ActionT) -> str:
         """Write a well-formed response with correct perception that plays an action, even an illegal one."""
         try:
             self.step(state, action, np.random.default_rng(0))
             reasoning = self.explain(state, action)
         except IllegalAction as error:
-            reasoning = f"The move {self.format(action)} is illegal: {error}."
-        return response_format.compose(self.describe(state), reasoning, self.format(action))
+            reasoning = f"The move {self.answer.format(action)} is illegal: {error}."
+        return response_format.compose(self.describe(state), reasoning, self.answer.format(action))
 
     def images(self, state: StateT) -> list[ImageArray]:
         """Images of a state as a list."""
@@ -273,54 +237,6 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Gymnasium observation space: a uint8 `Box` (height, width, 3), or a `Tuple` of them."""
         boxes = [ImageSpace(shape) for shape in self.image_shapes]
         return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
-
-    def to_action(self, value: Any) -> Any:
-        """Convert a value of `action_space` to the game's action type.
-
-        Raises:
-            UsageError: The value is not in the action space.
-        """
-        space = self.action_space
-        if type(value) is int and isinstance(space, spaces.Discrete) and value in self._action_ranges[0]:
-            return value  # fast path for the common case
-        action = self.action_from_data(value)
-        if isinstance(space, spaces.MultiDiscrete) and not all(map(contains, self._action_ranges, action)):
-            raise self._invalid_action(value)
-        return action
-
-    def action_from_data(self, data: Any) -> Any:
-        """Convert plain data, as read from JSON, to the game's action type.
-
-        Accepts cells outside the board, which answers can name and `step` rejects as illegal.
-
-        Raises:
-            UsageError: The data is not an action of the game.
-        """
-        space = self.action_space
-        plain = data.tolist() if isinstance(data, np.ndarray | np.generic) else data
-        if isinstance(space, spaces.Text):
-            fits = isinstance(plain, str)
-        elif isinstance(space, spaces.Discrete):
-            fits = is_int(plain) and plain in self._action_ranges[0]
-        elif isinstance(space, spaces.MultiDiscrete):
-            plain = tuple(plain) if isinstance(plain, list | tuple) else ()
-            fits = len(plain) == space.nvec.size and all(map(is_int, plain))
-        else:
-            fits = space.contains(data)
-        if not fits:
-            raise self._invalid_action(data)
-        return plain
-
-    @cached_property
-    def _action_ranges(self) -> tuple[range, ...]:
-        return value_ranges(self.action_space)
-
-    def _invalid_action(self, value: object) -> UsageError:
-        return UsageError(f"an action of {self.name} must be in {self.action_space}, got {short_repr(value)}")
-
-    def random_action(self, rng: np.random.Generator) -> ActionT:
-        """Sample from the whole action space with `sample_value`, including illegal actions."""
-        return cast(ActionT, self.to_action(sample_value(self.action_space, rng)))
 
     # States as JSON -------------------------------------------------------------------------------------------------
 
@@ -393,8 +309,3 @@ class Game(ABC, Generic[StateT, ActionT]):
 @lru_cache(maxsize=64)
 def _shared(game_class: Callable[[GameConfig], Game[Any, Any]], config: GameConfig) -> Game[Any, Any]:
     return game_class(config)
-
-
-def is_int(value: object) -> bool:
-    """True for an int, but not for `True` or `1.0`."""
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from vlmgym.errors import ParseError
+from vlmgym.sandbox.answers.base import ActionT, Answer
 
 SECTIONS = ("perception", "think", "answer")
 
@@ -89,6 +89,10 @@ class ParsedResponse:
             raise ParseError(f"the answer has {len(text)} characters; at most {longest} are allowed")
         return text
 
+    def action(self, kind: Answer[ActionT]) -> ActionT:
+        """Return the action of the only answer; raise `ParseError` if there is none. `kind` is the game's `answer`."""
+        return kind.parse(self.answer(kind.longest))
+
     @property
     def perception(self) -> str | None:
         """Text of the perception; None unless there is exactly one and it is closed."""
@@ -124,7 +128,6 @@ class ParsedResponse:
         return self.text[pair[0].end() : pair[1].start()].strip()
 
 
-@lru_cache(maxsize=8)  # scoring parses each response twice: for its format and its action
 def parse_response(response: str) -> ParsedResponse:
     """Parse a response by the grammar in `docs/protocols.md`."""
     parsed = ParsedResponse(response)

@@ -21,7 +21,8 @@ from vlmgym.errors import (
     describe_validation_error,
     short_repr,
 )
-from vlmgym.sandbox.core.game import ActionT, Game, StateT
+from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.sandbox.core.game import Game, StateT
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import parse_response
 
@@ -113,10 +114,10 @@ def score_response(
         EpisodeEnded: The state is terminal.
     """
     parsed = parse_response(response)
-    form = parsed.format_reward(game.max_answer_length)
+    form = parsed.format_reward(game.answer.longest)
     seen = game.perceive(state, parsed.perception or "")
     try:
-        action = game.parse(response)
+        action = parsed.action(game.answer)
     except ParseError as error:
         return _not_played(game, state, rng, Outcome.UNPARSABLE, None, str(error), form, seen, config)
     return score_action(game, state, action, rng, config, form, seen)

@@ -6,16 +6,15 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import model_validator
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, truncate
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.config import DegradedConfig
-from vlmgym.sandbox.core.game import ActionT, Game, ImageArray, Step
-from vlmgym.sandbox.core.spaces import LineSpace
+from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
 from vlmgym.sandbox.drawing.degrade import degrade
 
@@ -51,8 +50,8 @@ class TaskConfig(DegradedConfig):
 class Task(Game[TaskStateT, ActionT]):
     """A game of one turn, which ends with any response, even an unparsable one.
 
-    Subclasses implement `generate`, `paint`, `solution` and `score`, and, like every game, `describe`, `prompt`,
-    `parse_answer` and `format`. A task that also asks questions about the user's own data is a `DataTask`.
+    Subclasses set `answer` and implement `generate`, `paint`, `solution` and `score`, and, like every game, `describe`
+    and `prompt`. A task that also asks questions about the user's own data is a `DataTask`.
     """
 
     Config = TaskConfig
@@ -126,41 +125,6 @@ class Task(Game[TaskStateT, ActionT]):
     def best_action(self, state: TaskStateT) -> ActionT | None:
         """Return the correct answer, or None after the only turn."""
         return None if state.answered else self.solution(state)
-
-
-class LineTask(Task[TaskStateT, str]):
-    """A task whose answer is one line of at most `max_answer_length` characters.
-
-    Subclasses implement `guesses` and the abstract methods of `Task`, except those for actions, which this class
-    implements. Their `score` must call `check_line`.
-    """
-
-    answer_noun: ClassVar[str] = "answer"
-    """Name of an answer in messages."""
-
-    @abstractmethod
-    def guesses(self) -> tuple[tuple[str, ...], int]:
-        """Return the words of random answers, and the maximum number of words in one answer."""
-
-    @cached_property
-    def action_space(self) -> LineSpace:
-        """Space of lines, whose samples consist of words from `guesses`."""
-        return LineSpace(self.max_answer_length, *self.guesses())
-
-    def parse_answer(self, text: str) -> str:
-        """Strip surrounding whitespace and check the line."""
-        line = text.strip()
-        if (fault := self.action_space.fault(line)) is not None:
-            raise ParseError(self._wrong(line, fault))
-        return line
-
-    def check_line(self, action: str) -> None:
-        """Raise `IllegalAction` unless an action is a valid line. For `score`, as actions may bypass `parse_answer`."""
-        if (fault := self.action_space.fault(action)) is not None:
-            raise IllegalAction(self._wrong(action, fault))
-
-    def _wrong(self, text: str, fault: str) -> str:
-        return f"the {self.answer_noun} {truncate(str(text), 40)!r} {fault}"
 
 
 def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) -> dict[str, float]:

@@ -15,7 +15,7 @@ from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import add_noise
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
 
-Cells = Sequence[Sequence[Hashable]]
+Grid = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
 """Draws a cell, rotated by an angle in degrees, onto a canvas of the cell's size that already shows an empty cell."""
 
@@ -28,7 +28,7 @@ CACHED_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class BoardGeometry:
-    """Board layout in pixels. Cells have side `cell`; one starts every `pitch` pixels, the first at (`left`, `top`)."""
+    """Board layout in pixels. Grid have side `cell`; one starts every `pitch` pixels, the first at (`left`, `top`)."""
 
     rows: int
     columns: int
@@ -93,7 +93,7 @@ class BoardPainter:
         self._sprites: OrderedDict[tuple[Hashable, int], NDArray[np.uint8]] = OrderedDict()
 
     def paint(
-        self, cells: Cells, variation_seed: int = 0, out: NDArray[np.uint8] | None = None, before: Cells | None = None
+        self, cells: Grid, variation_seed: int = 0, out: NDArray[np.uint8] | None = None, before: Grid | None = None
     ) -> NDArray[np.uint8]:
         """Paint a board, given as rows x columns, and return the image, uint8 of shape (size, size, 3).
 
@@ -101,7 +101,7 @@ class BoardPainter:
             cells: Value of each cell.
             variation_seed: Seed for rotation, noise and clutter.
             out: Array to paint into. Default: a new one.
-            before: Cells that `out` already shows, with the same variation seed; only cells that differ are repainted.
+            before: Grid that `out` already shows, with the same variation seed; only cells that differ are repainted.
         """
         if out is None or before is None:
             if out is None:

@@ -1,6 +1,6 @@
 """Human play: windows, the keys, clicks and text that make up responses, and the panel next to the image.
 
-Games map keys and clicks to actions (`Game.key_action`, `BoardGame.click_action`). Every game can also be played by
+The game's `answer` maps keys and clicks to actions. Every game can also be played by
 typing an answer or a whole response.
 """
 
@@ -15,7 +15,8 @@ import numpy as np
 import pygame
 
 from vlmgym.errors import DisplayError
-from vlmgym.sandbox.core.board_game import BoardGame, Cell
+from vlmgym.sandbox.answers.cells import Cell
+from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
@@ -227,8 +228,8 @@ class Player:
                 return self._respond(typed if "<answer" in typed.lower() else answer_only(typed))
         elif key == "backspace":
             self.typed = self.typed[:-1]
-        elif not self.typed and (action := self.game.key_action(self.episode.state, key)) is not None:
-            return self._respond(answer_only(self.game.format(action)))
+        elif not self.typed and (action := self.game.answer.key(key)) is not None:
+            return self._respond(answer_only(self.game.answer.format(action)))
         elif text.isprintable():
             self.typed = (self.typed + text)[:LONGEST_TYPED]
         return None
@@ -240,16 +241,16 @@ class Player:
             See `press`.
         """
         game = self.game
-        if not isinstance(game, BoardGame) or not game.cells_in_action or self.episode.ended is not None:
+        if not isinstance(game, BoardGame) or not game.answer.clicks or self.episode.ended is not None:
             return None
         cell = game.painter.geometry.cell_at(x, y)
         if cell is None or cell in self.clicks:
             self.clicks = []
             return None
         self.clicks.append(cell)
-        if len(self.clicks) < game.cells_in_action:
+        if len(self.clicks) < game.answer.clicks:
             return None
-        return self._respond(answer_only(game.format(game.click_action(self.clicks))))
+        return self._respond(answer_only(game.answer.format(game.answer.clicked(self.clicks))))
 
     def frame(self) -> ImageArray:
         """Draw the window: the image that a model would get, scaled and with selected cells framed, next to the panel.
@@ -293,12 +294,12 @@ class Player:
         return response
 
     def _ways(self) -> str:
-        game, state = self.game, self.episode.state
+        game = self.game
         ways = []
         if self.episode.ended is None:
-            if any(game.key_action(state, arrow) is not None for arrow in ARROWS):
+            if any(game.answer.key(arrow) is not None for arrow in ARROWS):
                 ways.append("Arrow keys: move.")
-            if isinstance(game, BoardGame) and game.cells_in_action:
+            if isinstance(game, BoardGame) and game.answer.clicks:
                 ways.append("Click: select cells.")
             ways.append("Type an answer or a whole response; Enter: send.")
         return "  ".join([*ways, self.keys])
@@ -396,7 +397,7 @@ def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Score
     canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
     text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:
-        action = "" if last.action is None else f" {episode.game.format(last.action)}"
+        action = "" if last.action is None else f" {episode.game.answer.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""
         text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
     if (end := episode.ended) is not None:

@@ -97,7 +97,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]  # a cached property can be set
         """Action space of the game."""
-        return deepcopy(self.game.action_space)
+        return deepcopy(self.game.answer.space)
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -160,7 +160,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
         Raises:
             UsageError: The action is not in the action space.
         """
-        return action if isinstance(action, Response) else self.game.to_action(action)
+        return action if isinstance(action, Response) else self.game.answer.to_action(action)
 
     def render(self) -> ImageArray | None:
         """Return the image, uint8 (height, width, 3), in mode `rgb_array`; in mode `human`, show it and return None."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vlmgym.checks import as_int, check_bool, check_instance, check_int, check_timeout
 from vlmgym.errors import EpisodeEnded, UsageError, short_repr
+from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
@@ -648,7 +649,7 @@ def read_actions(
             native[i] = None
         return native
     return [
-        None if reset else action if isinstance(action, Response) else games[i].to_action(action)
+        None if reset else action if isinstance(action, Response) else games[i].answer.to_action(action)
         for i, reset, action in zip(ids.tolist(), resets.tolist(), values, strict=True)
     ]
 
@@ -697,7 +698,7 @@ def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
 
 def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
     """Return the action space that all games share (None if theirs differ), and the space of a batch of actions."""
-    game_spaces = [game.action_space for game in games]
+    game_spaces = [game.answer.space for game in games]
     first = game_spaces[0]
     if all(space == first for space in game_spaces):
         return first, batch_space(first, len(game_spaces))
@@ -711,9 +712,10 @@ def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> 
 
     Returns None if there is no shared space, or if a game converts values of the space in its own way.
     """
-    convert = (Game.to_action, Game.action_from_data)
     numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
-    return space if numbers and all((type(g).to_action, type(g).action_from_data) == convert for g in games) else None
+    kinds = {type(game.answer) for game in games}
+    unchanged = all((kind.to_action, kind.from_data) == (Answer.to_action, Answer.from_data) for kind in kinds)
+    return space if numbers and unchanged else None
 
 
 def contains_all(space: Space, actions: NDArray[Any]) -> bool:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
-from gymnasium import spaces
-
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.answers.base import is_int
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import Criterion
-from vlmgym.sandbox.core.game import is_int
 from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 
@@ -43,11 +40,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
     """A task whose answer is a number from 1 to `config.choices`; subclasses may override this range in `accepted`."""
 
     criterion = CHOICES
-
-    @cached_property
-    def action_space(self) -> spaces.Space[Any]:
-        """One action per number."""
-        return spaces.Discrete(self.config.choices, start=1)
+    answer = Number(lambda config: range(1, config.choices + 1), verbs=VERBS)
 
     def accepted(self, state: ChoiceStateT) -> range:
         """Range of possible answers."""
@@ -68,19 +61,6 @@ class ChoiceTask(Task[ChoiceStateT, int]):
 
     def metrics(self, state: ChoiceStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {**super().metrics(state, infos), **accuracy(state, infos, "")}
-
-    def parse_answer(self, text: str) -> int:
-        word = text.strip()
-        if word.isascii() and word.isdigit() and len(word) <= 3:
-            return int(word)
-        raise unreadable(text, "a number")
-
-    def normalise_answer(self, text: str) -> str:
-        """Strip markup and a leading word such as `figure`."""
-        return word_answer(text, VERBS)
-
-    def key_action(self, state: ChoiceStateT, key: str) -> int | None:
-        return int(key) if key in map(str, self.accepted(state)) else None
 
     def part(self, words: str, x: float, y: float, radius: float, image: int = 0) -> Part:
         """Return the square around a point as a `Part`.

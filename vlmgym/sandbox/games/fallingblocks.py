@@ -13,10 +13,11 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.answer_text import plain, unreadable
+from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import Criterion, config_field
-from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES
@@ -34,13 +35,12 @@ The image shows a well into which blocks fall, with {columns} columns, numbered 
 orientation shown, and the column of its left edge after the rotation. It falls straight down until it rests on the \
 bottom or on other blocks. A row of the well that is full vanishes, scores 1, and the rows above it move down. The \
 game ends when the next piece does not fit into the well.
-Actions: a column and a rotation, for example {example}.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = (
     "the image, one line per row, cells separated by commas, each the colour of its block ({colours}) or empty"
 )
-_ANSWER = re.compile(r"column\s+([0-9]{1,4}),\s*rotation\s+([0-9]{1,4})")
 _SPELLING = re.compile(
     r"\(?(?:(?:column|col)\s*[:=]?\s*)?([0-9]{1,4})(?:\s*[,;]\s*|\s+)"
     r"(?:(?:rotation|rotate|rotated)\s*(?:[:=]|by)?\s*)?([0-9]{1,4})\s*(?:degrees|\u00b0)?\)?",
@@ -69,6 +69,33 @@ class FallingBlocksState:
     well: Well
     piece: int
     variation_seed: int = 0
+
+
+class Placements(Answer[Placement]):
+    """A column and a rotation in degrees: `column 2, rotation 90`; also reads `2, 90`."""
+
+    form = "column C, rotation R"
+
+    @cached_property
+    def space(self) -> spaces.MultiDiscrete:
+        """Column and number of clockwise quarter turns."""
+        return spaces.MultiDiscrete([self.config.columns, 4])
+
+    @property
+    def sentence(self) -> str:
+        """The possible answers, for prompts."""
+        return f"a column and a rotation, for example {self.format((2, 1))}"
+
+    def parse(self, text: str) -> Placement:
+        text = plain(text)
+        match = _SPELLING.fullmatch(text)
+        if match is None or int(match[2]) not in DEGREES:
+            raise unreadable(text, f"a column and a rotation like {self.format((2, 1))}")
+        return int(match[1]) - self.config.origin, int(match[2]) // 90
+
+    def format(self, action: Placement) -> str:
+        column, turns = action
+        return f"column {column + self.config.origin}, rotation {90 * turns}"
 
 
 class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
@@ -101,14 +128,10 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     skills = ("planning", "spatial")
     title = "Falling blocks"
     criterion = Criterion("random-legal", "score")
+    answer = Placements()
     Config = FallingBlocksConfig
     State = FallingBlocksState
     prompt_template = PROMPT_V1
-
-    @cached_property
-    def action_space(self) -> spaces.MultiDiscrete:
-        """Column and number of clockwise quarter turns."""
-        return spaces.MultiDiscrete([self.config.columns, 4])
 
     def start(self, rng: np.random.Generator) -> FallingBlocksState:
         well = (FREE * self.config.columns,) * (self.config.rows - self.above)
@@ -121,7 +144,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         shape = self._rotated(state, action)
         landing = land(state.well, shape, action[0], self._mark(state.piece))
         if landing is None:
-            raise IllegalAction(f"the piece does not fit into the well at {self.format(action)}")
+            raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
         after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
         return Step(after, float(landing.cleared), self.ended(after) is not None, {"cleared": landing.cleared})
 
@@ -160,31 +183,14 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
 
     def prompt(self, state: FallingBlocksState) -> str:
         perception = _PERCEPTION.format(colours=", ".join(COLOUR_NAMES[: len(self.pieces)]))
-        return self.fill_prompt(perception, "column C, rotation R", above=self.above, example=self.format((2, 1)))
-
-    def parse_answer(self, text: str) -> Placement:
-        found = _ANSWER.fullmatch(text.strip())
-        if found is None or int(found[2]) not in DEGREES:
-            raise unreadable(text, f"a column and a rotation like {self.format((2, 1))}")
-        return int(found[1]) - self.config.origin, int(found[2]) // 90
-
-    def normalise_answer(self, text: str) -> str:
-        """Rewrite spellings such as `2, 90` and `Column: 2; rotation: 90 degrees` as `column 2, rotation 90`."""
-        text = plain(text)
-        found = _SPELLING.fullmatch(text)
-        return text if found is None else f"column {found[1]}, rotation {found[2]}"
-
-    def format(self, action: Placement) -> str:
-        """Format a placement: `column 2, rotation 90`."""
-        column, turns = action
-        return f"column {column + self.config.origin}, rotation {90 * turns}"
+        return self.fill_prompt(perception, above=self.above)
 
     def explain(self, state: FallingBlocksState, action: Placement) -> str:
         """State the columns that the piece covers and the rows that vanish."""
         shape = self._rotated(state, action)
         landing = land(state.well, shape, action[0], self._mark(state.piece))
         if landing is None:
-            return f"The piece does not fit into the well at {self.format(action)}."
+            return f"The piece does not fit into the well at {self.answer.format(action)}."
         first, last = action[0] + self.config.origin, action[0] + width_of(shape) - 1 + self.config.origin
         columns = f"column {first}" if first == last else f"columns {first} to {last}"
         vanish = {0: "no row vanishes", 1: "1 row vanishes"}.get(landing.cleared, f"{landing.cleared} rows vanish")
@@ -219,14 +225,12 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         Raises:
             IllegalAction: `action` is not an action, or the piece would extend beyond the sides of the well.
         """
-        if not (isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))):
-            raise IllegalAction(f"{action!r} is not an action: column and quarter turns, each an int")
-        column, turns = action
+        column, turns = self.answer.numbers(action, "column and quarter turns")
         if turns not in range(4):
             raise IllegalAction(f"{turns} is not an action: quarter turns are 0 to 3")
         shape = rotation(self.pieces[state.piece], turns)
         if not 0 <= column <= self.config.columns - width_of(shape):
-            raise IllegalAction(f"at {self.format((column, turns))} the piece is not within the well")
+            raise IllegalAction(f"at {self.answer.format((column, turns))} the piece is not within the well")
         return shape
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import cached_property
-from typing import Any, ClassVar
-
-from gymnasium import spaces
+from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import Criterion, config_field
-from vlmgym.sandbox.core.game import is_int
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
@@ -63,47 +59,26 @@ class FourInARow(LineDuel[int]):
     skills = ("planning", "search")
     title = "Four in a row"
     criterion = Criterion("random-legal", "score")
+    answer = Number(
+        lambda config: range(config.columns),
+        "the number of a column",
+        ("column", "col", "drop", "play"),
+        from_origin=True,
+    )
     Config = FourInARowConfig
     prompt_template = PROMPT_V1
     length, gravity = 4, True
     words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
 
-    @cached_property
-    def action_space(self) -> spaces.Space[Any]:
-        """Column of the disc."""
-        return spaces.Discrete(self.config.columns)
-
     def action_at(self, row: int, column: int) -> int:
         return column
 
     def cell_of(self, state: LineState, action: int) -> tuple[int, int]:
-        columns, origin = self.config.columns, self.config.origin
-        if not (is_int(action) and 0 <= action < columns):
-            shown = action + origin if is_int(action) else action
-            raise IllegalAction(f"{shown!r} is not an action: columns are {origin} to {columns - 1 + origin}")
+        self.answer.check(action)
         free = [row for row, line in enumerate(state.board) if line[action] == FREE]
         if not free:
-            raise IllegalAction(f"column {action + origin} is full")
+            raise IllegalAction(f"column {self.answer.format(action)} is full")
         return free[-1], action
-
-    def parse_answer(self, text: str) -> int:
-        word = text.strip()
-        if word.isascii() and word.isdigit() and len(word) <= 4:
-            return int(word) - int(self.config.origin)
-        raise unreadable(text, f"the number of a column like {self.format(0)}")
-
-    def normalise_answer(self, text: str) -> str:
-        """Strip markup and a leading verb or `column`."""
-        return word_answer(text, ("column", "col", "drop", "play"))
-
-    def format(self, action: int) -> str:
-        """Format an action as the number of its column."""
-        return str(action + self.config.origin)
-
-    def key_action(self, state: LineState, key: str) -> int | None:
-        """Return the column whose number is on the key."""
-        number = int(key) - self.config.origin if key in tuple("0123456789") else -1
-        return number if 0 <= number < self.config.columns else None
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
@@ -114,4 +89,4 @@ class FourInARow(LineDuel[int]):
             canvas.circle(side / 2, side / 2, side * 0.30, blend(colour, theme.tile, 0.18))
 
     def prompt(self, state: LineState) -> str:
-        return self.fill_prompt(_PERCEPTION, "the number of a column", example=self.format(3))
+        return self.fill_prompt(_PERCEPTION, example=self.answer.format(3))

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, blend
 
@@ -24,11 +24,11 @@ Line = tuple[int, ...]
 Board = tuple[Line, ...]
 
 PROMPT_V1 = """\
-The image shows a 2048 board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. A move slides all tiles as far as possible in one direction. Two equal tiles that \
-collide merge into their sum, which is added to the score; each tile merges at most once per move. After each move, a \
-new tile, 2 or 4, appears in an empty cell. A move that changes nothing is illegal. {goal}
-Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+The image shows a 2048 board with {rows} rows and {columns} columns. {numbering} A move slides all tiles as far as \
+possible in one direction. Two equal tiles that collide merge into their sum, which is added to the score; each tile \
+merges at most once per move. After each move, a new tile, 2 or 4, appears in an empty cell. A move that changes \
+nothing is illegal. {goal}
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, numbers separated by commas, 0 for an empty cell"
@@ -76,7 +76,7 @@ class State2048:
     variation_seed: int = 0
 
 
-class Game2048(NamedActions, BoardGame[State2048, int]):
+class Game2048(BoardGame[State2048, int]):
     """Slide the tiles of a board to merge equal numbers.
 
     Description:
@@ -102,7 +102,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
     Config = Config2048
     State = State2048
     prompt_template = PROMPT_V1
-    verbs = ("move", "slide", "swipe", "go")
+    answer = Directions(("move", "slide", "swipe", "go"))
 
     def start(self, rng: np.random.Generator) -> State2048:
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
@@ -115,7 +115,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
         return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
-        self.check_named(action)
+        self.answer.check(action)
         if self._reached_goal(state.board):
             raise IllegalAction(f"the game is over: the goal {self.config.goal} is reached")
         board, reward = slide(state.board, action)
@@ -150,7 +150,7 @@ class Game2048(NamedActions, BoardGame[State2048, int]):
     def prompt(self, state: State2048) -> str:
         c = self.config
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
-        return self.fill_prompt(_PERCEPTION, "up, right, down or left", goal=goal)
+        return self.fill_prompt(_PERCEPTION, goal=goal)
 
     def rule_action(self, state: State2048) -> int | None:
         """Merge as many pairs as possible; a checksum of the board breaks ties, so that no direction is favoured."""

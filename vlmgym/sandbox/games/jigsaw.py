@@ -12,19 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, blend
 
 PROMPT_V1 = """\
 The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \
-shuffled. Rows are numbered from {origin} at the top and columns from {origin} at the left. A move swaps any two \
-patches. Restore the picture: colours and shapes must continue across the edges of the patches. Each patch in its \
-place scores 1/{count}; no patch starts in its place.
-Actions: the coordinates (row, column) of the two patches to swap, for example {example}. Their order does not matter.
+shuffled. {numbering} A move swaps any two patches. Restore the picture: colours and shapes must continue across the \
+edges of the patches. Each patch in its place scores 1/{count}; no patch starts in its place.
+Actions: {actions}. Their order does not matter.
 {form}"""
 
 _PERCEPTION = """\
@@ -70,9 +69,8 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
 
     name = "jigsaw"
     skills = ("perception", "spatial")
-    cells_in_action = 2
     reward_is_hint = True
-    answer_verbs = ("swap",)
+    answer = Cells(2, "the two patches to swap", verbs=("swap",), example=(0, 0, 0, 1))
     Config = JigsawConfig
     State = JigsawState
     prompt_template = PROMPT_V1
@@ -92,7 +90,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return tuple((*one, *other) for one, other in permutations(places, 2))
 
     def step(self, state: JigsawState, action: Pair, rng: np.random.Generator) -> Step[JigsawState]:
-        (row1, column1), (row2, column2) = self.action_cells(action)
+        (row1, column1), (row2, column2) = self.answer.cells(action)
         if (row1, column1) == (row2, column2):
             raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different patches")
         self.check_running(state)
@@ -136,9 +134,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return "the numbers of the places give away the solution"
 
     def prompt(self, state: JigsawState) -> str:
-        return self.fill_prompt(
-            _PERCEPTION, "(row, column) (row, column)", count=self._count, example=self.format((0, 0, 0, 1))
-        )
+        return self.fill_prompt(_PERCEPTION, count=self._count)
 
     def explain(self, state: JigsawState, action: Pair) -> str:
         words = []

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.answers.choice import neighbours
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import neighbours
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 
 GLOW: Colour = (255, 214, 64)
@@ -24,10 +25,10 @@ DARK: Colour = (66, 72, 88)
 SOCKET: Colour = (40, 44, 56)
 
 PROMPT_V1 = """\
-The image shows lamps in {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and columns \
-from {origin} at the left. Yellow lamps are on, dark lamps are off. Pressing a lamp switches it and its neighbours \
-above, below, left and right: those that are on go off, and those that are off go on. Switch off all lamps.
-Actions: the coordinates (row, column) of the lamp to press.
+The image shows lamps in {rows} rows and {columns} columns. {numbering} Yellow lamps are on, dark lamps are off. \
+Pressing a lamp switches it and its neighbours above, below, left and right: those that are on go off, and those that \
+are off go on. Switch off all lamps.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, on or off for each lamp, separated by commas"
@@ -80,9 +81,8 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     name = "lightsout"
     title = "Lights out"
     skills = ("planning", "search")
-    cells_in_action = 1
     reward_is_hint = True
-    answer_verbs = ("press", "switch", "toggle")
+    answer = Cells(1, "the lamp to press", verbs=("press", "switch", "toggle"))
     Config = LightsOutConfig
     State = LightsOutState
     prompt_template = PROMPT_V1
@@ -100,7 +100,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return tuple(product(range(self.config.rows), range(self.config.columns))) if state.lit else ()
 
     def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
-        (cell,) = self.action_cells(action)
+        (cell,) = self.answer.cells(action)
         self.check_running(state)
         lit = state.lit ^ self._effects[self.index_of(cell)]
         after = LightsOutState(lit, state.par, state.variation_seed)
@@ -117,7 +117,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     def metrics(self, state: LightsOutState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"solved": float(not state.lit), "presses needed": float(self._presses(state.lit).bit_count())}
 
-    def cells(self, state: LightsOutState) -> Cells:
+    def cells(self, state: LightsOutState) -> Grid:
         c = self.config
         return self.in_rows(f"{state.lit:0{c.rows * c.columns}b}"[::-1])
 
@@ -133,7 +133,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return "on" if cell == "1" else "off"
 
     def prompt(self, state: LightsOutState) -> str:
-        return self.fill_prompt(_PERCEPTION, "(row, column)")
+        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
         """State a shortest solution."""

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vlmgym.errors import StateError
+from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ActionT, Step
+from vlmgym.sandbox.core.game import Step
 
 OWN, OTHER, FREE = "X", "O", "."
 """Characters for the player's, the opponent's and free cells."""
@@ -113,7 +114,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
             reason = "I ignore a line that could be completed now"
         else:
             reason = f"nobody can complete a line of {self.length} with the next piece"
-        return f"I choose {self.format(action)}: {reason}."
+        return f"I choose {self.answer.format(action)}: {reason}."
 
     def check_state(self, state: LineState) -> None:
         self.check_board_size(state.board)

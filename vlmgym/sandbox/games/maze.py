@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
+from vlmgym.sandbox.answers.cells import Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbour, neighbours
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbour, neighbours
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.tiles import WALL, paint_player
 
@@ -30,10 +31,10 @@ EXPLAINED = 8
 """Maximum number of steps in an explanation."""
 
 PROMPT_V1 = """\
-The image shows a maze with {rows} rows and {columns} columns of cells. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. Thick dark lines are walls. Each turn, the player (blue) moves to an adjacent cell; \
-a move through a wall is illegal. Walk to the exit (green).{fog_rule}
-Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+The image shows a maze with {rows} rows and {columns} columns of cells. {numbering} Thick dark lines are walls. Each \
+turn, the player (blue) moves to an adjacent cell; a move through a wall is illegal. Walk to the exit \
+(green).{fog_rule}
+Actions: {actions}.
 {form}"""
 _FOG = " Only cells at most {fog} {unit} away from the player, in rows and in columns, are shown."
 
@@ -62,7 +63,7 @@ class MazeState:
     variation_seed: int = 0
 
 
-class Maze(NamedActions, BoardGame[MazeState, int]):
+class Maze(BoardGame[MazeState, int]):
     """Walk through a maze to the exit.
 
     Description:
@@ -91,7 +92,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
     skills = ("search", "spatial")
     joined = True
     reward_is_hint = True
-    verbs = ("move", "go", "walk", "step")
+    answer = Directions(("move", "go", "walk", "step"))
     Config = MazeConfig
     State = MazeState
     prompt_template = PROMPT_V1
@@ -115,7 +116,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         return tuple([action for action in range(4) if open_sides >> action & 1])
 
     def step(self, state: MazeState, action: int, rng: np.random.Generator) -> Step[MazeState]:
-        self.check_named(action)
+        self.answer.check(action)
         self.check_running(state)
         if not state.openings[state.player[0]][state.player[1]] >> action & 1:
             raise IllegalAction(f"there is a wall {_side(action)} the player")
@@ -137,7 +138,7 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         left = distances(state.openings, state.exit)[state.player]
         return {"solved": float(left == 0), "steps left": float(left)}
 
-    def cells(self, state: MazeState) -> Cells:
+    def cells(self, state: MazeState) -> Grid:
         """Openings and contents of each cell, or `HIDDEN`."""
         (row, column), fog = state.player, self.config.fog
         rows: tuple[tuple[Hashable, ...], ...] = tuple(map(_plain, state.openings))
@@ -185,7 +186,6 @@ class Maze(NamedActions, BoardGame[MazeState, int]):
         fog = self.config.fog
         return self.fill_prompt(
             _PERCEPTION + ("; hidden for a hidden cell" if fog else ""),
-            "up, right, down or left",
             fog_rule=_FOG.format(fog=fog, unit="cell" if fog == 1 else "cells") if fog else "",
         )
 

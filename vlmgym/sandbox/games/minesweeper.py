@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -21,11 +22,10 @@ HIDDEN, MINE = ".", "*"
 _WORDS: Mapping[Hashable, str] = {HIDDEN: "hidden", MINE: "mine"}
 
 PROMPT_V1 = """\
-The image shows a Minesweeper board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \
-and columns from {origin} at the left. {mines} of the hidden cells contain a mine. The number of an open cell counts \
-the mines in the up to eight cells around it; an open cell without a number has none around it. Open all cells without \
-a mine; opening a mine ends the game. {logic}
-Actions: the coordinates (row, column) of a hidden cell to open, for example {example}.
+The image shows a Minesweeper board with {rows} rows and {columns} columns. {numbering} {mines} of the hidden cells \
+contain a mine. The number of an open cell counts the mines in the up to eight cells around it; an open cell without a \
+number has none around it. Open all cells without a mine; opening a mine ends the game. {logic}
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, cells separated by commas, each a number from 0 to 8 or hidden"
@@ -117,8 +117,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
 
     name = "minesweeper"
     skills = ("arithmetic", "search")
-    cells_in_action = 1
-    answer_verbs = ("open", "reveal", "click")
+    answer = Cells(1, "a hidden cell to open", verbs=("open", "reveal", "click"), example=(0, -1))
     Config = MinesweeperConfig
     State = MinesweeperState
     prompt_template = PROMPT_V1
@@ -136,7 +135,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return () if self.ended(state) is not None else tuple(find_cells(state.board, HIDDEN))
 
     def step(self, state: MinesweeperState, action: Cell, rng: np.random.Generator) -> Step[MinesweeperState]:
-        ((row, column),) = self.action_cells(action)
+        ((row, column),) = self.answer.cells(action)
         self.check_running(state)
         if state.board[row][column] != HIDDEN:
             raise IllegalAction(f"the cell {self.where(action)} is already open")
@@ -194,8 +193,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return _WORDS.get(cell, str(cell))
 
     def prompt(self, state: MinesweeperState) -> str:
-        example = self.format((0, self.config.columns - 1))
-        return self.fill_prompt(_PERCEPTION, "(row, column)", logic=_LOGIC[self.config.compared], example=example)
+        return self.fill_prompt(_PERCEPTION, logic=_LOGIC[self.config.compared])
 
     def explain(self, state: MinesweeperState, action: Cell) -> str:
         """State a proof that the cell is safe or a mine, if the numbers on the board allow one."""

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError, StateError, short_repr, truncate
-from vlmgym.sandbox.core.answer_text import word_answer
+from vlmgym.errors import StateError, short_repr
+from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import ImageArray, is_int
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, truth_of
@@ -250,8 +249,6 @@ def _sentence(text: str) -> str:
 
 ANSWERS = ("false", "true")
 """Answer for each action."""
-ACTIONS: Mapping[str, int] = {"false": 0, "true": 1, "no": 0, "yes": 1}
-"""Action for each accepted answer, in lower case."""
 
 PROMPT_V1 = """\
 You see two images: the left one, then the right one.{scene} Is this statement about the two images true?
@@ -330,8 +327,7 @@ class Nlvr2(DataTask[Nlvr2State, int]):
     }
     image_fields = ("left", "right")
     generated_field = "scenes"
-    action_space = spaces.Discrete(2)
-    action_names = ANSWERS
+    answer = Choice(ANSWERS, others={"no": "false", "yes": "true"}, form="true or false")
 
     @cached_property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
@@ -354,8 +350,7 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         return int(state.truth)
 
     def score(self, state: Nlvr2State, action: int) -> tuple[float, Mapping[str, Any]]:
-        if not is_int(action) or action not in (0, 1):
-            raise IllegalAction(f"the action must be 0 (false) or 1 (true), got {action!r}")
+        self.answer.check(action)
         correct = action == state.truth
         return float(correct), {"correct": correct, "truth": ANSWERS[state.truth]}
 
@@ -389,23 +384,10 @@ class Nlvr2(DataTask[Nlvr2State, int]):
     def prompt(self, state: Nlvr2State) -> str:
         scene = f" {scene_prompt(self.config.vocabulary)}" if state.scenes else ""
         perception = _SCENE_PERCEPTION if state.scenes else _PHOTO_PERCEPTION
-        return self.fill_prompt(perception, "true or false", scene=scene, statement=state.statement)
-
-    def parse_answer(self, text: str) -> int:
-        """Parse `true`, `false`, `yes` or `no`, ignoring case and a full stop."""
-        answer = ACTIONS.get(text.strip().lower().removesuffix("."))
-        if answer is None:
-            raise ParseError(f"the answer must be true or false, got {truncate(text, 40)!r}")
-        return answer
-
-    def normalise_answer(self, text: str) -> str:
-        return word_answer(text)
+        return self.fill_prompt(perception, scene=scene, statement=state.statement)
 
     def explain(self, state: Nlvr2State, action: int) -> str:
-        return f"The statement is {self.format(action)}."
-
-    def key_action(self, state: Nlvr2State, key: str) -> int | None:
-        return {"t": 1, "y": 1, "f": 0, "n": 0}.get(key)
+        return f"The statement is {self.answer.format(action)}."
 
     def check_state(self, state: Nlvr2State) -> None:
         super().check_state(state)

@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
@@ -24,12 +25,11 @@ NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
 DOWN = "face down"
 
 PROMPT_V1 = """\
-The image shows {rows} rows and {columns} columns of cards. Rows are numbered from {origin} at the top and columns \
-from {origin} at the left. Every card has a colour ({colours}) and a shape ({shapes}), and a partner with the same \
-colour and shape. You turn over one card per turn. If it is the partner of the single card that you turned over \
-before, both stay face up; otherwise both are turned face down again when you choose the next card, so remember the \
-cards of earlier images. Find all pairs; you can turn over {left} more cards.
-Actions: the coordinates (row, column) of a card that is face down, for example {example}.
+The image shows {rows} rows and {columns} columns of cards. {numbering} Every card has a colour ({colours}) and a \
+shape ({shapes}), and a partner with the same colour and shape. You turn over one card per turn. If it is the partner \
+of the single card that you turned over before, both stay face up; otherwise both are turned face down again when you \
+choose the next card, so remember the cards of earlier images. Find all pairs; you can turn over {left} more cards.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = (
@@ -96,8 +96,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     name = "pairs"
     skills = ("memory",)
     title = "Matching pairs"
-    cells_in_action = 1
-    answer_verbs = ("turn", "flip", "open")
+    answer = Cells(1, "a card that is face down", verbs=("turn", "flip", "open"), example=(0, 1))
     Config = PairsConfig
     State = PairsState
     prompt_template = PROMPT_V1
@@ -117,7 +116,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return () if self.ended(state) is not None else tuple(find_cells(state.sides, NEW + KNOWN))
 
     def step(self, state: PairsState, action: Cell, rng: np.random.Generator) -> Step[PairsState]:
-        ((row, column),) = self.action_cells(action)
+        ((row, column),) = self.answer.cells(action)
         self.check_running(state)
         if state.sides[row][column] not in NEW + KNOWN:
             raise IllegalAction(f"the card at {self.where(action)} is already face up")
@@ -173,11 +172,9 @@ class Pairs(BoardGame[PairsState, Cell]):
     def prompt(self, state: PairsState) -> str:
         return self.fill_prompt(
             _PERCEPTION,
-            "(row, column)",
             colours=", ".join(COLOUR_NAMES),
             shapes=", ".join(SHAPE_NAMES),
             left=self._turns - state.turns,
-            example=self.format((0, 1)),
         )
 
     def explain(self, state: PairsState, action: Cell) -> str:

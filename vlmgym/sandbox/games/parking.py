@@ -6,19 +6,20 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from string import ascii_uppercase
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.answer_text import unreadable, word_answer
+from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
+from vlmgym.sandbox.answers.markup import unreadable, word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, is_int
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, neighbour
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.search import Plan, Planner, shortest_path
@@ -43,15 +44,15 @@ GROUND: Colour = (84, 88, 98)
 EXIT: Colour = (250, 206, 60)
 
 PROMPT_V1 = """\
-The image shows a parking lot with {rows} rows and {columns} columns and vehicles marked with letters. Rows are \
-numbered from {origin} at the top and columns from {origin} at the left. Each turn, one vehicle moves one cell along \
-its length: those in a row left or right, those in a column up or down. Vehicles cannot leave the lot or pass through \
-each other. Bring the red car A to the right end of its row (yellow stripes).
-Actions: the letter of a vehicle and up, right, down or left, for example B up.
+The image shows a parking lot with {rows} rows and {columns} columns and vehicles marked with letters. {numbering} \
+Each turn, one vehicle moves one cell along its length: those in a row left or right, those in a column up or down. \
+Vehicles cannot leave the lot or pass through each other. Bring the red car A to the right end of its row (yellow \
+stripes).
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the lot, one line per row, cells separated by commas, each the letter of the vehicle, or empty"
-_ANSWER = re.compile(r"([A-Z])[\s,:]+(up|right|down|left)", re.IGNORECASE | re.ASCII)
+_MOVE = re.compile(r"([a-z])[\s,:]+(up|right|down|left)")
 
 
 class ParkingConfig(BoardConfig):
@@ -78,6 +79,37 @@ class ParkingState:
     vehicles: tuple[Vehicle, ...]
     offsets: Offsets
     variation_seed: int = 0
+
+
+class VehicleMove(Answer[Move]):
+    """The letter of a vehicle and a direction: `B up`."""
+
+    form = "letter and direction"
+    sentence = "the letter of a vehicle and up, right, down or left, for example B up"
+
+    @cached_property
+    def space(self) -> spaces.MultiDiscrete:
+        """Vehicle number and direction."""
+        return spaces.MultiDiscrete([self.config.vehicles, 4])
+
+    def parse(self, text: str) -> Move:
+        word = word_answer(word_answer(text, ("move",)), ("vehicle", "car", "truck"))
+        match = _MOVE.fullmatch(word)
+        if match is None or (number := ascii_lowercase.index(match[1])) >= self.config.vehicles:
+            last = ascii_uppercase[self.config.vehicles - 1]
+            raise unreadable(text, f"a letter from A to {last} and up, right, down or left")
+        return number, DIRECTIONS.index(match[2])
+
+    def format(self, action: Move) -> str:
+        return f"{ascii_uppercase[action[0]]} {DIRECTIONS[action[1]]}"
+
+    def check(self, action: object) -> None:
+        """Raise `IllegalAction` unless an action has the number of a vehicle and of a direction."""
+        vehicle, direction = self.numbers(action, "number of the vehicle, and direction")
+        if not (0 <= vehicle < self.config.vehicles and 0 <= direction < 4):
+            raise IllegalAction(
+                f"{action!r} is not an action: a vehicle, 0 to {self.config.vehicles - 1}, and a direction, 0 to 3"
+            )
 
 
 class Parking(BoardGame[ParkingState, Move]):
@@ -107,14 +139,10 @@ class Parking(BoardGame[ParkingState, Move]):
     name = "parking"
     skills = ("planning", "search")
     joined = True
+    answer = VehicleMove()
     Config = ParkingConfig
     State = ParkingState
     prompt_template = PROMPT_V1
-
-    @cached_property
-    def action_space(self) -> spaces.Space[Any]:
-        """Vehicle number and direction."""
-        return spaces.MultiDiscrete([self.config.vehicles, 4])
 
     def start(self, rng: np.random.Generator) -> ParkingState:
         c = self.config
@@ -126,12 +154,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return () if lot.solved(state.offsets) else tuple([move for move, _ in lot.moves(state.offsets)])
 
     def step(self, state: ParkingState, action: Move, rng: np.random.Generator) -> Step[ParkingState]:
-        c = self.config
-        fits = isinstance(action, tuple) and len(action) == 2 and all(map(is_int, action))
-        if not (fits and 0 <= action[0] < c.vehicles and 0 <= action[1] < 4):
-            raise IllegalAction(
-                f"{action!r} is not an action: a vehicle, 0 to {c.vehicles - 1}, and a direction, 0 to 3"
-            )
+        self.answer.check(action)
         lot = self._lot(state)
         self.check_running(state)
         offsets = dict(lot.moves(state.offsets)).get(action)
@@ -152,7 +175,7 @@ class Parking(BoardGame[ParkingState, Move]):
         left = self.config.columns - state.vehicles[0].length - state.offsets[0]
         return {"solved": float(left == 0), "cells to the exit": float(left)}
 
-    def cells(self, state: ParkingState) -> Cells:
+    def cells(self, state: ParkingState) -> Grid:
         """Vehicle in each cell, the sides on which the vehicle continues, and whether the cell is the exit."""
         rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
         lot, exit_cell = self._lot(state), (state.vehicles[0].line, self.config.columns - 1)
@@ -188,23 +211,7 @@ class Parking(BoardGame[ParkingState, Move]):
         return str(cell[0])
 
     def prompt(self, state: ParkingState) -> str:
-        return self.fill_prompt(_PERCEPTION, "letter and direction")
-
-    def parse_answer(self, text: str) -> Move:
-        """Parse a letter and a direction: `B up`."""
-        match = _ANSWER.fullmatch(text.strip())
-        if match is None or (number := ascii_uppercase.index(match[1].upper())) >= self.config.vehicles:
-            last = ascii_uppercase[self.config.vehicles - 1]
-            raise unreadable(text, f"a letter from A to {last} and up, right, down or left")
-        return number, DIRECTIONS.index(match[2].lower())
-
-    def normalise_answer(self, text: str) -> str:
-        """Strip markup, and a leading `move`, `vehicle`, `car` or `truck`."""
-        return word_answer(word_answer(text, ("move",)), ("vehicle", "car", "truck"))
-
-    def format(self, action: Move) -> str:
-        """Format a move: `B up`."""
-        return f"{ascii_uppercase[action[0]]} {DIRECTIONS[action[1]]}"
+        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: ParkingState, action: Move) -> str:
         """State which vehicles are in the red car's way."""
@@ -214,7 +221,7 @@ class Parking(BoardGame[ParkingState, Move]):
         blocking = [name for name in names if name != "empty"]
         ways = f"in its way: {', '.join(blocking) or 'nothing'}"
         where = f"The red car A in row {row + self.config.origin} ends in column {end + self.config.origin}; {ways}."
-        return f"{where} I move {self.format(action)}."
+        return f"{where} I move {self.answer.format(action)}."
 
     def check_state(self, state: ParkingState) -> None:
         c = self.config

@@ -171,7 +171,6 @@ class Rotation(ChoiceTask[RotationState]):
         solid = self.config.solid
         return self.fill_prompt(
             "what the figures look like",
-            "number",
             kind="cubes, each at least partly visible," if solid else "squares",
             how=" in space" if solid else " in the plane",
         )

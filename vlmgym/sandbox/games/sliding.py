@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import PositiveInt
 
 from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, NamedActions, neighbours
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.search import Planner
 
@@ -26,10 +26,10 @@ EDGE: Colour = (22, 66, 118)
 
 PROMPT_V1 = """\
 The image shows a sliding-tile puzzle with {rows} rows and {columns} columns, tiles numbered 1 to {last}, and one \
-empty cell. Rows are numbered from {origin} at the top and columns from {origin} at the left. A move slides a tile \
-next to the empty cell into it: up slides the tile below the empty cell up, right slides the tile on its left to the \
-right. Put the tiles in order, row by row from 1 at the top left, with the empty cell at the bottom right.
-Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+empty cell. {numbering} A move slides a tile next to the empty cell into it: up slides the tile below the empty cell \
+up, right slides the tile on its left to the right. Put the tiles in order, row by row from 1 at the top left, with \
+the empty cell at the bottom right.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, numbers separated by commas, empty for the empty cell"
@@ -52,7 +52,7 @@ class SlidingState:
     variation_seed: int = 0
 
 
-class Sliding(NamedActions, BoardGame[SlidingState, int]):
+class Sliding(BoardGame[SlidingState, int]):
     """Slide numbered tiles into order.
 
     Description:
@@ -81,7 +81,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
     name = "sliding"
     title = "Sliding tiles"
     skills = ("planning", "search")
-    verbs = ("move", "slide")
+    answer = Directions(("move", "slide"))
     Config = SlidingConfig
     State = SlidingState
     prompt_template = PROMPT_V1
@@ -105,7 +105,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         return tuple([action for action, _ in self._moves[state.tiles.index(0)]])
 
     def step(self, state: SlidingState, action: int, rng: np.random.Generator) -> Step[SlidingState]:
-        self.check_named(action)
+        self.answer.check(action)
         self.check_running(state)
         source = dict(self._moves[state.tiles.index(0)]).get(action)
         if source is None:
@@ -124,7 +124,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
         left = distance(state.tiles, self.config.columns)
         return {"solved": float(left == 0), "distance left": float(left)}
 
-    def cells(self, state: SlidingState) -> Cells:
+    def cells(self, state: SlidingState) -> Grid:
         return self.in_rows(state.tiles)
 
     def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
@@ -140,7 +140,7 @@ class Sliding(NamedActions, BoardGame[SlidingState, int]):
 
     def prompt(self, state: SlidingState) -> str:
         c = self.config
-        return self.fill_prompt(_PERCEPTION, "up, right, down or left", last=c.rows * c.columns - 1)
+        return self.fill_prompt(_PERCEPTION, last=c.rows * c.columns - 1)
 
     def explain(self, state: SlidingState, action: int) -> str:
         """State where the gap is, which tile moves and the sum of distances before and after."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell
+from vlmgym.sandbox.answers.cells import Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, neighbour
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.search import shortest_path
@@ -28,12 +29,11 @@ BLACK: Colour = (0, 0, 0)
 EMPTY = ("empty", ())
 
 PROMPT_V1 = """\
-The image shows a Snake board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. Each turn, the head of the snake (green, with eyes) moves one cell and the body \
-follows. Food (red) makes the snake one cell longer, and new food appears in a random empty cell. The game ends if \
-the head runs into the wall or the body; it may enter the cell that the tip of the tail leaves. Turning back onto the \
-neck is illegal. Eat {food} pieces of food to win.
-Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+The image shows a Snake board with {rows} rows and {columns} columns. {numbering} Each turn, the head of the snake \
+(green, with eyes) moves one cell and the body follows. Food (red) makes the snake one cell longer, and new food \
+appears in a random empty cell. The game ends if the head runs into the wall or the body; it may enter the cell that \
+the tip of the tail leaves. Turning back onto the neck is illegal. Eat {food} pieces of food to win.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, cells separated by commas, each one of: empty, food, head, body, tail"
@@ -61,7 +61,7 @@ class SnakeState:
     variation_seed: int = 0
 
 
-class Snake(NamedActions, BoardGame[SnakeState, int]):
+class Snake(BoardGame[SnakeState, int]):
     """Steer the snake to food without running into the wall or its body.
 
     Description:
@@ -84,7 +84,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
     name = "snake"
     skills = ("planning", "spatial")
     joined = True
-    verbs = ("move", "go", "turn")
+    answer = Directions(("move", "go", "turn"))
     Config = SnakeConfig
     State = SnakeState
     prompt_template = PROMPT_V1
@@ -101,7 +101,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return tuple([action for action in range(4) if neighbour(state.body[0], action) != state.body[1]])
 
     def step(self, state: SnakeState, action: int, rng: np.random.Generator) -> Step[SnakeState]:
-        self.check_named(action)
+        self.answer.check(action)
         self.check_running(state)
         head = neighbour(state.body[0], action)
         if head == state.body[1]:
@@ -131,7 +131,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
     def metrics(self, state: SnakeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"food eaten": float(len(state.body) - LENGTH), "crashed": float(state.crashed)}
 
-    def cells(self, state: SnakeState) -> Cells:
+    def cells(self, state: SnakeState) -> Grid:
         """Name of each cell, and the directions from it to the adjacent parts of the snake."""
         rows: list[list[Hashable]] = [[EMPTY] * self.config.columns for _ in range(self.config.rows)]
         body = state.body
@@ -182,7 +182,7 @@ class Snake(NamedActions, BoardGame[SnakeState, int]):
         return str(cell[0]).removeprefix("crashed ")
 
     def prompt(self, state: SnakeState) -> str:
-        return self.fill_prompt(_PERCEPTION, "up, right, down or left")
+        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SnakeState, action: int) -> str:
         """State where the head and the food are, and what the head moves into."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, find_cells, with_cell
+from vlmgym.sandbox.answers.cells import Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import DIRECTIONS, STEPS, NamedActions, neighbour
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.drawing.shapes import turned
@@ -37,11 +38,10 @@ WITH_PLAYER = {FLOOR: PLAYER, TARGET: ON_TARGET}
 WITH_BOX = {FLOOR: BOX, TARGET: STORED}
 
 PROMPT_V1 = """\
-The image shows a Sokoban room with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. The player (blue) moves one cell per turn. Moving into a box pushes it one cell \
-further, if the cell behind it is neither wall nor box. Boxes cannot be pulled. A move that changes nothing is \
-illegal. Push all boxes (brown, green on a target) onto targets (red rings).
-Actions: 0 or up, 1 or right, 2 or down, 3 or left.
+The image shows a Sokoban room with {rows} rows and {columns} columns. {numbering} The player (blue) moves one cell \
+per turn. Moving into a box pushes it one cell further, if the cell behind it is neither wall nor box. Boxes cannot be \
+pulled. A move that changes nothing is illegal. Push all boxes (brown, green on a target) onto targets (red rings).
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
@@ -76,7 +76,7 @@ class SokobanState:
     variation_seed: int = 0
 
 
-class Sokoban(NamedActions, BoardGame[SokobanState, int]):
+class Sokoban(BoardGame[SokobanState, int]):
     """Push all boxes onto targets.
 
     Description:
@@ -105,7 +105,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
     name = "sokoban"
     skills = ("planning", "search")
     joined = True
-    verbs = ("move", "go", "push", "walk")
+    answer = Directions(("move", "go", "push", "walk"))
     Config = SokobanConfig
     State = SokobanState
     prompt_template = PROMPT_V1
@@ -123,7 +123,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return tuple([action for action in range(4) if _blocked(state.board, player, action) is None])
 
     def step(self, state: SokobanState, action: int, rng: np.random.Generator) -> Step[SokobanState]:
-        self.check_named(action)
+        self.answer.check(action)
         self.check_running(state)
         player = _player(state.board)
         if (reason := _blocked(state.board, player, action)) is not None:
@@ -163,7 +163,7 @@ class Sokoban(NamedActions, BoardGame[SokobanState, int]):
         return WORDS[cell]
 
     def prompt(self, state: SokobanState) -> str:
-        return self.fill_prompt(_PERCEPTION, "up, right, down or left")
+        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SokobanState, action: int) -> str:
         """State where the player, boxes and targets are, and what the move does."""

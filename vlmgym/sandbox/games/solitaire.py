@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, Cell, with_cell
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -24,12 +25,11 @@ ORACLE_NODES = 20_000
 """Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
 PROMPT_V1 = """\
-The image shows a solitaire with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. The only card of the first row is the base card. In each column below, only the \
-lowest card is free. Play a free card whose rank is one above or one below that of the base card; the suit does not \
-matter, and an ace (A) is next to both 2 and king (K). The card becomes the new base card. Plan ahead to play all \
-cards; the game ends when no card can be played.
-Actions: the coordinates (row, column) of the card to play, for example {example}.
+The image shows a solitaire with {rows} rows and {columns} columns. {numbering} The only card of the first row is the \
+base card. In each column below, only the lowest card is free. Play a free card whose rank is one above or one below \
+that of the base card; the suit does not matter, and an ace (A) is next to both 2 and king (K). The card becomes the \
+new base card. Plan ahead to play all cards; the game ends when no card can be played.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = (
@@ -99,8 +99,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     name = "solitaire"
     skills = ("planning", "search")
     criterion = Criterion("random-legal", "cards played", log=True)
-    cells_in_action = 1
-    answer_verbs = ("play",)
+    answer = Cells(1, "the card to play", verbs=("play",), example=(-1, 1))
     Config = SolitaireConfig
     State = SolitaireState
     prompt_template = PROMPT_V1
@@ -123,7 +122,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         return tuple([(row + 1, column) for column, (row, card) in free if fits(rank_of(card), base)])
 
     def step(self, state: SolitaireState, action: Cell, rng: np.random.Generator) -> Step[SolitaireState]:
-        ((row, column),) = self.action_cells(action)
+        ((row, column),) = self.answer.cells(action)
         card = self.cells(state)[row][column]
         if not row or not card:
             raise IllegalAction(f"{self.where(action)} has no card to play")
@@ -165,7 +164,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         draw_card(canvas, str(cell), self.tint(ink_of(str(cell))), angle)
 
     def prompt(self, state: SolitaireState) -> str:
-        return self.fill_prompt(_PERCEPTION, "(row, column)", example=self.format((self.config.rows - 1, 1)))
+        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SolitaireState, action: Cell) -> str:
         """State which cards can be played, and how many more can follow the chosen one."""

@@ -13,10 +13,12 @@ from gymnasium import spaces
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
-from vlmgym.sandbox.core.answer_text import plain, unreadable
+from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.cells import format_cells
+from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, is_int
+from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
@@ -24,16 +26,14 @@ Entry = tuple[int, int, int]
 """Row and column, both zero-based, and number."""
 
 PROMPT_V1 = """\
-The image shows a Sudoku with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top and \
-columns from {origin} at the left. Each row, each column and each shaded or unshaded box of {height} rows and {width} \
-columns must contain every number from 1 to {rows}. Black numbers are given, blue ones were written. Write one \
-number per turn into an empty cell. A number that is already in the row, column or box is illegal. A number that is \
-not part of the only solution is a mistake and is not written; {mistakes} the game.
-Actions: the coordinates (row, column) of an empty cell and the number, for example {example}.
+The image shows a Sudoku with {rows} rows and {columns} columns. {numbering} Each row, each column and each shaded or \
+unshaded box of {height} rows and {width} columns must contain every number from 1 to {rows}. Black numbers are given, \
+blue ones were written. Write one number per turn into an empty cell. A number that is already in the row, column or \
+box is illegal. A number that is not part of the only solution is a mistake and is not written; {mistakes} the game.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the grid, one line per row, numbers separated by commas, 0 for an empty cell"
-_ANSWER = re.compile(r"\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)\s*([0-9]{1,4})")
 _CELL = r"[(\[]?\s*(?:row\s*)?([0-9]{1,4})(?:\s*,\s*|\s+)(?:col(?:umn)?\s*)?([0-9]{1,4})\s*[)\]]?"
 _SPELLINGS = [
     re.compile(spelling, re.IGNORECASE | re.ASCII)
@@ -93,6 +93,36 @@ class SudokuState:
     variation_seed: int = 0
 
 
+class Entries(Answer[Entry]):
+    """Coordinates and a number: `(0, 2) 4`; also reads `row 0, column 2: 4`, `0, 2, 4` and `4 at (0, 2)`."""
+
+    form = "(row, column) number"
+
+    @cached_property
+    def space(self) -> spaces.MultiDiscrete:
+        """Row, column and number."""
+        return spaces.MultiDiscrete([self.config.rows] * 3, start=[0, 0, 1])
+
+    @property
+    def sentence(self) -> str:
+        """The possible answers, for prompts."""
+        return f"the coordinates (row, column) of an empty cell and the number, for example {self.format((0, 2, 4))}"
+
+    def parse(self, text: str) -> Entry:
+        text = plain(text)
+        for spelling in _SPELLINGS:
+            if (match := spelling.fullmatch(text)) is not None:
+                row, column, number = map(int, match.groups())
+                if "number" in spelling.groupindex:
+                    row, column, number = column, number, row
+                return row - self.config.origin, column - self.config.origin, number
+        raise unreadable(text, f"a coordinate and a number like {self.format((0, 2, 4))}")
+
+    def format(self, action: Entry) -> str:
+        row, column, number = action
+        return f"{format_cells((row, column), self.config.origin)} {number}"
+
+
 class Sudoku(BoardGame[SudokuState, Entry]):
     """Fill a grid so that each row, column and box contains every number once.
 
@@ -120,14 +150,10 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     name = "sudoku"
     skills = ("search",)
     reward_is_hint = True
+    answer = Entries()
     Config = SudokuConfig
     State = SudokuState
     prompt_template = PROMPT_V1
-
-    @cached_property
-    def action_space(self) -> spaces.MultiDiscrete:
-        """Row, column and number."""
-        return spaces.MultiDiscrete([self.config.rows] * 3, start=[0, 0, 1])
 
     def start(self, rng: np.random.Generator) -> SudokuState:
         c = self.config
@@ -199,35 +225,10 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         mistakes = "the next mistake ends" if left == 1 else f"{left} more mistakes end"
         return self.fill_prompt(
             _PERCEPTION,
-            "(row, column) number",
             height=height,
             width=width,
             mistakes=mistakes,
-            example=self.format((0, 2, 4)),
         )
-
-    def parse_answer(self, text: str) -> Entry:
-        found = _ANSWER.fullmatch(text.strip())
-        if found is None:
-            raise unreadable(text, f"a coordinate and a number like {self.format((0, 2, 4))}")
-        row, column, number = map(int, found.groups())
-        return row - self.config.origin, column - self.config.origin, number
-
-    def normalise_answer(self, text: str) -> str:
-        """Rewrite spellings such as `row 0, column 2: 4`, `0, 2, 4` and `4 at (0, 2)`."""
-        text = plain(text)
-        for spelling in _SPELLINGS:
-            if (found := spelling.fullmatch(text)) is not None:
-                numbers = list(found.groups())
-                if "number" in spelling.groupindex:
-                    numbers = [*numbers[1:], numbers[0]]
-                return "({}, {}) {}".format(*numbers)
-        return text
-
-    def format(self, action: Entry) -> str:
-        """Format an entry: `(0, 2) 4`."""
-        row, column, number = action
-        return f"{self.where((row, column))} {number}"
 
     def explain(self, state: SudokuState, action: Entry) -> str:
         """State which of the two rules proves the number, or the candidates of the cell if neither does."""
@@ -256,9 +257,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     def _checked(self, state: SudokuState, action: object) -> Entry:
         """Return an action if it is legal, else raise `IllegalAction`."""
-        if not (isinstance(action, tuple) and len(action) == 3 and all(map(is_int, action))):
-            raise IllegalAction(f"{action!r} is not an action: row, column and number, each an int")
-        row, column, number = action
+        row, column, number = self.answer.numbers(action, "row, column and number")
         side = self.config.rows
         if not self.inside((row, column)):
             raise IllegalAction(f"{self.where((row, column))} is outside the {side} x {side} board")

@@ -14,11 +14,11 @@ from zlib import crc32
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.sandbox.answers.cells import Cells, Pair
+from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.named_actions import neighbours
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.tiles import (
     COLOUR_NAMES,
@@ -41,13 +41,12 @@ MAX_RESHUFFLES = 100
 """Maximum number of attempts to reshuffle a board before a new board is dealt."""
 
 PROMPT_V1 = """\
-The image shows the board of a match-3 game with {rows} rows and {columns} columns. Rows are numbered from {origin} at \
-the top and columns from {origin} at the left. Each tile has a colour ({colours}) and a shape ({shapes}); two tiles \
-are equal if both match. A move swaps two tiles that are adjacent in a row or column. It is legal only if it lines up \
-three or more equal tiles without a gap in a row or column. These tiles vanish, the tiles above fall, and new random \
-tiles appear at the top; lines that this creates vanish too. If no legal move is left, the board is reshuffled. Each \
-legal move scores 1; any other answer scores -1.
-Actions: the coordinates (row, column) of the two tiles to swap, for example {example}. Their order does not matter.
+The image shows the board of a match-3 game with {rows} rows and {columns} columns. {numbering} Each tile has a colour \
+({colours}) and a shape ({shapes}); two tiles are equal if both match. A move swaps two tiles that are adjacent in a \
+row or column. It is legal only if it lines up three or more equal tiles without a gap in a row or column. These tiles \
+vanish, the tiles above fall, and new random tiles appear at the top; lines that this creates vanish too. If no legal \
+move is left, the board is reshuffled. Each legal move scores 1; any other answer scores -1.
+Actions: {actions}. Their order does not matter.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
@@ -118,8 +117,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     name = "swap"
     skills = ("perception", "search")
-    cells_in_action = 2
-    answer_verbs = ("swap",)
+    answer = Cells(2, "the two tiles to swap", verbs=("swap",), example=(0, 0, 0, 1))
     Config = SwapConfig
     State = SwapState
     illegal_reward = -1.0
@@ -189,10 +187,8 @@ class Swap(BoardGame[SwapState, Pair]):
         c = self.config
         return self.fill_prompt(
             _PERCEPTION,
-            "(row, column) (row, column)",
             colours=", ".join(COLOUR_NAMES[: c.colours]),
             shapes=", ".join(SHAPE_NAMES[: c.shapes]),
-            example=self.format((0, 0, 0, 1)),
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:
@@ -201,7 +197,7 @@ class Swap(BoardGame[SwapState, Pair]):
         try:
             tiles = self._swapped(state.board, action)
         except IllegalAction as error:
-            return f"{search} The move {self.format(action)} is illegal: {error}."
+            return f"{search} The move {self.answer.format(action)} is illegal: {error}."
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
         return f"{search} Swapping {self._both(action)} lines up {runs}."
 
@@ -266,7 +262,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def _swapped(self, board: Board, action: Pair) -> Tiles:
         """Return the tiles after a swap, before runs vanish."""
-        (row1, column1), (row2, column2) = self.action_cells(action)
+        (row1, column1), (row2, column2) = self.answer.cells(action)
         distance = abs(row1 - row2) + abs(column1 - column2)
         if distance == 0:
             raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different cells")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.core.board_game import Cell
+from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.config import Criterion, config_field
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES
@@ -14,10 +14,10 @@ from vlmgym.sandbox.drawing.shapes import turned
 from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
 
 PROMPT_V1 = """\
-The image shows a tic-tac-toe board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \
-and columns from {origin} at the left. You play X and your opponent plays O. You take turns; the first with 3 equal \
-marks in a row, column or diagonal wins. A win scores 1, a draw 0.5, a loss 0. It is your turn.
-Actions: the coordinates (row, column) of an empty cell, for example {example}.
+The image shows a tic-tac-toe board with {rows} rows and {columns} columns. {numbering} You play X and your opponent \
+plays O. You take turns; the first with 3 equal marks in a row, column or diagonal wins. A win scores 1, a draw 0.5, a \
+loss 0. It is your turn.
+Actions: {actions}.
 {form}"""
 
 _PERCEPTION = "the board, one line per row, cells separated by commas, each X, O or empty"
@@ -57,8 +57,7 @@ class TicTacToe(LineDuel[Cell]):
     skills = ("planning",)
     title = "Tic-tac-toe"
     criterion = Criterion("random-legal", "score", log=True)
-    cells_in_action = 1
-    answer_verbs = ("play", "mark", "place")
+    answer = Cells(1, "an empty cell", verbs=("play", "mark", "place"), example=(0, 2))
     Config = TicTacToeConfig
     prompt_template = PROMPT_V1
     length, gravity = 3, False
@@ -68,7 +67,7 @@ class TicTacToe(LineDuel[Cell]):
         return row, column
 
     def cell_of(self, state: LineState, action: Cell) -> Cell:
-        ((row, column),) = self.action_cells(action)
+        ((row, column),) = self.answer.cells(action)
         if state.board[row][column] != FREE:
             raise IllegalAction(f"the cell {self.where(action)} is not empty")
         return row, column
@@ -86,4 +85,4 @@ class TicTacToe(LineDuel[Cell]):
             canvas.circle(side / 2, side / 2, side * 0.22, theme.tile)
 
     def prompt(self, state: LineState) -> str:
-        return self.fill_prompt(_PERCEPTION, "(row, column)", example=self.format((0, 2)))
+        return self.fill_prompt(_PERCEPTION)

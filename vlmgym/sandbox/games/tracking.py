@@ -6,19 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from gymnasium import spaces
 
 from vlmgym.errors import GenerationError, StateError
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
+from vlmgym.sandbox.games.choices import VERBS, ChoiceState, ChoiceTask
 
 PAGE: Colour = (236, 231, 222)
 LINE: Colour = (150, 142, 134)
@@ -100,14 +100,11 @@ class Tracking(ChoiceTask[TrackingState]):
 
     name = "tracking"
     skills = ("memory", "perception")
+    answer = Number(lambda config: range(config.choices + 1), verbs=VERBS)
     Config = TrackingConfig
     State = TrackingState
     prompt_template = PROMPT_V1
     generated_field = "path"
-
-    @cached_property
-    def action_space(self) -> spaces.Space[Any]:
-        return spaces.Discrete(self.config.choices + 1)
 
     @cached_property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
@@ -176,7 +173,6 @@ class Tracking(ChoiceTask[TrackingState]):
     def prompt(self, state: TrackingState) -> str:
         return self.fill_prompt(
             "number of balls in the left and in the right half of each image, comma-separated, one line per image",
-            "number",
             question=FOLLOW if state.kind == "follow" else COUNT,
         )
 

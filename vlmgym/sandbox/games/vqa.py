@@ -12,11 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vlmgym.errors import StateError
+from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import LineTask, TaskState, accuracy
+from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
@@ -77,7 +78,13 @@ class VqaState(TaskState):
     """Objects in the image; None for images from data."""
 
 
-class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
+def _guesses(config: VqaConfig) -> tuple[tuple[str, ...], int]:
+    """All possible answers to generated questions, each one word."""
+    numbers = map(str, range(min(config.min_objects, MAX_COUNT) + 1))
+    return ("yes", "no", *numbers, *SIZES, *config.vocabulary.colours, *config.vocabulary.shapes), 1
+
+
+class Vqa(DataTask[VqaState, str]):
     """Answer a question about an image with a word or a number.
 
     Description:
@@ -111,7 +118,7 @@ class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
     title = "VQA"
     Config = VqaConfig
     State = VqaState
-    max_answer_length = 100
+    answer = Line("your answer", _guesses, longest=100)
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
@@ -122,11 +129,6 @@ class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
     optional_fields = frozenset({"type"})
     image_fields = ("image",)
     generated_field = "scene"
-
-    def guesses(self) -> tuple[tuple[str, ...], int]:
-        """All possible answers to generated questions, each one word."""
-        numbers = map(str, range(min(self.config.min_objects, MAX_COUNT) + 1))
-        return ("yes", "no", *numbers, *SIZES, *self.config.vocabulary.colours, *self.config.vocabulary.shapes), 1
 
     def generate(self, rng: np.random.Generator) -> VqaState:
         question = QUESTIONS[pick(rng, tuple(QUESTIONS))](rng, self.config, self.config.relations)
@@ -142,7 +144,7 @@ class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
 
     def solution(self, state: VqaState) -> str:
         """The most frequent accepted answer among those that can be given."""
-        return max(state.answers, key=lambda answer: (answer in self.action_space, agreement(answer, state.answers)))
+        return max(state.answers, key=lambda answer: (answer in self.answer.space, agreement(answer, state.answers)))
 
     def full_score(self, state: VqaState) -> float:
         """1, or less if fewer than `agreement` annotators agree, as in the VQA benchmark."""
@@ -153,7 +155,7 @@ class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
         return min(1.0, agreement(answer, state.answers) / needed)
 
     def score(self, state: VqaState, action: str) -> tuple[float, Mapping[str, Any]]:
-        self.check_line(action)
+        self.answer.check(action)
         reward = self._reward(state, action)
         return reward, {"correct": reward, "answers": list(state.answers)}
 
@@ -185,7 +187,7 @@ class Vqa(LineTask[VqaState], DataTask[VqaState, str]):
         if state.scene is not None:
             scene = f" {scene_prompt(self.config.vocabulary)}"
             answers, perception = _SCENE_ANSWERS, _SCENE_PERCEPTION
-        return self.fill_prompt(perception, "your answer", scene=scene, question=state.question, answers=answers)
+        return self.fill_prompt(perception, scene=scene, question=state.question, answers=answers)
 
     def explain(self, state: VqaState, action: str) -> str:
         return f"The answer to the question is {action}."

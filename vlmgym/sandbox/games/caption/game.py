@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import StateError, UsageError, importing, short_repr
+from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import LineTask, TaskState
+from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.images import decode, letterbox
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, texts_of
 from vlmgym.sandbox.games.caption.keywords import (
@@ -135,7 +136,13 @@ class _Score(NamedTuple):
     reward: float
 
 
-class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
+def _guesses(config: CaptionConfig) -> tuple[tuple[str, ...], int]:
+    """The words of all photographs' keywords."""
+    words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
+    return tuple(sorted(words)), config.keywords
+
+
+class Caption(DataTask[CaptionState, str]):
     """Describe an image; the caption is scored by the keywords that it names.
 
     Description:
@@ -171,8 +178,7 @@ class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
     skills = ("perception",)
     Config = CaptionConfig
     State = CaptionState
-    max_answer_length = 1000
-    answer_noun = "caption"
+    answer = Line("your caption", _guesses, longest=1000, noun="caption")
     prompt_template = PROMPT_V1
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
@@ -182,10 +188,6 @@ class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
     optional_fields = frozenset({"keywords", "captions"})
     image_fields = ("image",)
     generated_field = "photograph"
-
-    def guesses(self) -> tuple[tuple[str, ...], int]:
-        words = {word for known in PHOTOGRAPHS.values() for keyword in known.keywords for word in keyword}
-        return tuple(sorted(words)), self.config.keywords
 
     def generate(self, rng: np.random.Generator) -> CaptionState:
         return self._photograph(int(rng.integers(len(PHOTOGRAPHS))))
@@ -223,7 +225,7 @@ class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
         return _join(state.keywords[: self.config.keywords])
 
     def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        self.check_line(action)
+        self.answer.check(action)
         scored = self._compare(state, action)
         count = len(state.keywords[: self.config.keywords])
         keywords = [(keyword[0], is_named) for keyword, is_named in zip(state.keywords, scored.named)]
@@ -280,7 +282,7 @@ class Caption(LineTask[CaptionState], DataTask[CaptionState, str]):
 
     def prompt(self, state: CaptionState) -> str:
         cost = COST_V1 if self.config.precision else ""
-        return self.fill_prompt("what the image shows", "your caption", longest=self.max_answer_length, cost=cost)
+        return self.fill_prompt("what the image shows", longest=self.answer.longest, cost=cost)
 
     def explain(self, state: CaptionState, action: str) -> str:
         return f"The image shows {action}."

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
+from vlmgym.errors import IllegalAction, ParseError, short_repr
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
@@ -25,12 +25,11 @@ from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
 from vlmgym.sandbox.games.geospot.place import (
     UNKNOWN,
     Place,
-    PlaceSpace,
+    Places,
     clean_value,
     compare_places,
     compute_reward,
     format_place,
-    normalise_place,
     parse_place,
     place_of,
 )
@@ -60,7 +59,6 @@ PHOTO = "Where on Earth was this image taken?"
 MAP_V1 = "This is a map without borders. Dots are cities; larger cities are brighter. {degrees}Which city is marked?"
 DEGREES = "Latitudes are labelled at the left edge and longitudes at the bottom edge. "
 
-_ANSWER = "\n" + "\n".join(f"{key}: ..." for key in ("city", "region", "country", "latitude", "longitude")) + "\n"
 _MAP_PERCEPTION = "latitude ..., longitude ... (of the mark, in decimal degrees)"
 _PHOTO_PERCEPTION = "what in the image indicates the location"
 
@@ -132,7 +130,7 @@ class Geospot(DataTask[GeospotState, str]):
     prompt_template = PROMPT_V1
     Config = GeospotConfig
     State = GeospotState
-    max_answer_length = 500
+    answer = Places()
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "photo", "image_url", "file_name", "path", "url"),
         "latitude": ("latitude", "lat"),
@@ -144,8 +142,6 @@ class Geospot(DataTask[GeospotState, str]):
     optional_fields = frozenset(NAMES)
     image_fields = ("image",)
     generated_field = "middle"
-
-    action_space = PlaceSpace()
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -229,24 +225,9 @@ class Geospot(DataTask[GeospotState, str]):
             image, perception = PHOTO, _PHOTO_PERCEPTION
         else:
             image, perception = MAP_V1.format(degrees=DEGREES if self.config.degrees else ""), _MAP_PERCEPTION
-        return self.fill_prompt(perception, _ANSWER, image=image)
+        return self.fill_prompt(perception, image=image)
 
     # Answers --------------------------------------------------------------------------------------------------------
-
-    def parse_answer(self, text: str) -> str:
-        return format_place(parse_place(text))
-
-    def normalise_answer(self, text: str) -> str:
-        return normalise_place(text)
-
-    def action_from_data(self, data: Any) -> str:
-        """Convert text that names a place to the five lines of `format_place`."""
-        try:
-            return self.parse_answer(data if isinstance(data, str) else "")
-        except ParseError as error:
-            raise UsageError(
-                f"an action of geospot must be a text that names a place, got {short_repr(data)}: {error}"
-            ) from None
 
     def explain(self, state: GeospotState, action: str) -> str:
         place = parse_place(action)

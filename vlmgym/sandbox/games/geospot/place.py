@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from gymnasium import spaces
 
-from vlmgym.errors import ParseError, truncate
-from vlmgym.sandbox.core.answer_text import narrow, unlabelled, unwrap
+from vlmgym.errors import ParseError, UsageError, short_repr, truncate
+from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.markup import narrow, unlabelled, unwrap
 from vlmgym.sandbox.data.rows import decimal_of
 from vlmgym.sandbox.games.geospot.config import Fields
 from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km, gazetteer, normalise
@@ -76,6 +77,33 @@ class PlaceSpace(spaces.Space[str]):
 
     def __repr__(self) -> str:
         return "PlaceSpace()"
+
+
+class Places(Answer[str]):
+    """Five lines such as `city: Paris`, or another spelling that `normalise_place` accepts; actions are the lines."""
+
+    form = "\n" + "\n".join(f"{key}: ..." for key in KEYS) + "\n"
+    longest = 500
+
+    @cached_property
+    def space(self) -> PlaceSpace:
+        """All places."""
+        return PlaceSpace()
+
+    def parse(self, text: str) -> str:
+        return format_place(parse_place(normalise_place(text)))
+
+    def format(self, action: str) -> str:
+        return action
+
+    def from_data(self, data: Any) -> str:
+        """Convert text that names a place to the five lines of `format_place`."""
+        try:
+            return self.parse(data if isinstance(data, str) else "")
+        except ParseError as error:
+            raise UsageError(
+                f"an action of geospot must be a text that names a place, got {short_repr(data)}: {error}"
+            ) from None
 
 
 def place_of(city: City) -> Place:

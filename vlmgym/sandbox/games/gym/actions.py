@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from string import ascii_letters, digits
@@ -15,7 +14,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import ParseError, StateError, UsageError, truncate
-from vlmgym.sandbox.core.spaces import value_ranges
+from vlmgym.sandbox.answers.base import Answer, value_ranges
+from vlmgym.sandbox.answers.markup import word_answer
 
 Action = int | tuple[int, ...]
 
@@ -26,25 +26,44 @@ MOST_ACTIONS = len(CODES) ** 2
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Actions:
-    """Actions of a game that plays an environment.
+class Actions(Answer[Action]):
+    """Actions of a game that plays an environment."""
 
-    Attributes:
-        space: Action space of the game.
-        names: Names of the values of each dimension, in the order of the values.
-        to_env: Converts an action of the game to one of the environment.
-    """
+    def __init__(
+        self,
+        space: spaces.Discrete[Any] | spaces.MultiDiscrete,
+        names: tuple[tuple[str, ...], ...],
+        to_env: Callable[[Action], Any],
+        keys: Mapping[str, str],
+    ) -> None:
+        """Create the actions.
 
-    space: spaces.Discrete[Any] | spaces.MultiDiscrete
-    names: tuple[tuple[str, ...], ...]
-    to_env: Callable[[Action], Any]
+        Args:
+            space: Action space of the game.
+            names: Names of the values of each dimension, in the order of the values.
+            to_env: Converts an action of the game to one of the environment.
+            keys: Maps keys to the names of the actions that they play; other keys play the action of the same name.
+        """
+        self._space, self.names, self.to_env, self.keys = space, names, to_env, keys
+        self.form = "action" if len(names) == 1 else ", ".join(["value"] * len(names))
+
+    @property
+    def space(self) -> spaces.Discrete[Any] | spaces.MultiDiscrete:
+        """Action space of the game."""
+        return self._space
+
+    @property
+    def sentence(self) -> str:
+        """The possible answers, for prompts."""
+        if len(self.names) == 1:
+            return ", ".join(self.names[0])
+        each = "; ".join(", ".join(names) for names in self.names)
+        return f"{len(self.names)} values separated by commas, one from each of these lists: {each}"
 
     @cached_property
     def all(self) -> tuple[Action, ...]:
         """All actions."""
-        ranges = value_ranges(self.space)
-        return tuple(ranges[0] if isinstance(self.space, spaces.Discrete) else product(*ranges))
+        return tuple(self.ranges[0] if isinstance(self.space, spaces.Discrete) else product(*self.ranges))
 
     @cached_property
     def codes(self) -> Mapping[Action, str]:
@@ -72,31 +91,32 @@ class Actions:
     def indices(self, action: Action) -> tuple[int, ...]:
         """Return the index of an action's value in each dimension."""
         values = (action,) if isinstance(action, int) else action
-        return tuple(value - each.start for value, each in zip(values, value_ranges(self.space)))
+        return tuple(value - numbers.start for value, numbers in zip(values, self.ranges))
 
     def format(self, action: Action) -> str:
         """Format an action as the names of its values, separated by commas."""
-        return ", ".join(names[index] for names, index in zip(self.names, self.indices(action)))
+        return ", ".join(names[index] for names, index in zip(self.names, self.indices(self.to_action(action))))
+
+    def key(self, key: str) -> Action | None:
+        name = self.keys.get(key, key)
+        return next((action for action in self.all if self.format(action) == name), None)
 
     def parse(self, text: str) -> Action:
         """Parse the names of an action; raise `ParseError` for any other text."""
-        words = text.split(",")
+        words = word_answer(text).split(",")
         if len(words) != len(self.names):
             raise ParseError(f"the answer {truncate(text, 40)!r} has {len(words)} values, not {len(self.names)}")
-        each = zip(value_ranges(self.space), words, self.names)
-        values = tuple(numbers[_index(word, names)] for numbers, word, names in each)
+        values = tuple(numbers[_index(word, names)] for numbers, word, names in zip(self.ranges, words, self.names))
         return values[0] if isinstance(self.space, spaces.Discrete) else values
-
-    def describe(self) -> str:
-        """List the accepted answers for the prompt."""
-        if len(self.names) == 1:
-            return ", ".join(self.names[0])
-        each = "; ".join(", ".join(names) for names in self.names)
-        return f"{len(self.names)} values separated by commas, one from each of these lists: {each}"
 
 
 def make_actions(
-    env_id: str, space: spaces.Space[Any], names: Sequence[Sequence[str]], meanings: Sequence[str] | None, values: int
+    env_id: str,
+    space: spaces.Space[Any],
+    names: Sequence[Sequence[str]],
+    meanings: Sequence[str] | None,
+    values: int,
+    keys: Mapping[str, str],
 ) -> Actions:
     """Make the actions for the action space of an environment.
 
@@ -106,6 +126,7 @@ def make_actions(
         names: Names of the values of each dimension; empty for the default names.
         meanings: Names that the environment itself gives to its discrete actions, if any.
         values: Number of evenly spaced values of each dimension of a `Box`.
+        keys: See `Actions`.
 
     Raises:
         UsageError: The space is not supported or has more than `MOST_ACTIONS` actions, or the names do not fit it.
@@ -115,10 +136,10 @@ def make_actions(
         default = _numbers(space)
         if meanings is not None and len(set(meanings)) == space.n:
             default = (tuple(map(_clean, meanings)),)
-        return _checked(env_id, Actions(space, given or default, lambda action: np.int64(cast(int, action))))
+        return _checked(env_id, Actions(space, given or default, lambda action: np.int64(cast(int, action)), keys))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         default = _numbers(space)
-        return _checked(env_id, Actions(space, given or default, lambda action: np.array(action, space.dtype)))
+        return _checked(env_id, Actions(space, given or default, lambda action: np.array(action, space.dtype), keys))
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
         ends = zip(space.low.tolist(), space.high.tolist())
         points = [[low + (high - low) * i / (values - 1) for i in range(values)] for low, high in ends]
@@ -131,7 +152,7 @@ def make_actions(
         listed: spaces.Discrete[Any] | spaces.MultiDiscrete = (
             spaces.Discrete(values) if len(points) == 1 else spaces.MultiDiscrete([values] * len(points))
         )
-        return _checked(env_id, Actions(listed, given or default, to_env))
+        return _checked(env_id, Actions(listed, given or default, to_env, keys))
     raise UsageError(
         f"{env_id} has the action space {truncate(str(space), 60)}, but only Discrete, MultiDiscrete and bounded "
         "one-dimensional Box are supported"

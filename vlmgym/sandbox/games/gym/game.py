@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from PIL import Image
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.core.answer_text import word_answer
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.core.perception import Perception
@@ -77,22 +75,23 @@ class GymGame(Game[GymState, Action]):
         vars(self)["name"] = PREFIX + re.sub(r"-v[0-9]+$", "", c.env)
         first = make_env(c.env, c.options, c.sticky)
         self.words: Words = find_words(c.env)[1]
-        self.actions: Actions = make_actions(
-            c.env, first.action_space, c.actions or self.words.actions, meanings_of(first), c.box_values
+        self.answer: Actions = make_actions(
+            c.env,
+            first.action_space,
+            c.actions or self.words.actions,
+            meanings_of(first),
+            c.box_values,
+            self.words.keys,
         )
         self.illegal_reward = c.frame_skip * (self.words.invalid if c.invalid is None else c.invalid)
         self._noop = self.words.noop if c.invalid is None else None
         self.invalid_keeps_state = self._noop is None
-        self._live = LiveEnvs(c, first, self.actions, self._read)
+        self._live = LiveEnvs(c, first, self.answer, self._read)
 
     @property
     def id(self) -> str:
         """`gym:` and the id of the environment."""
         return PREFIX + str(self.config.env)
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        return self.actions.space
 
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
@@ -111,16 +110,16 @@ class GymGame(Game[GymState, Action]):
         """Play the family's noop, if it has one and the config does not set `invalid`."""
         if self._noop is None:
             return super().on_invalid(state, rng)
-        return self.step(state, self.actions.all[self._noop], rng)
+        return self.step(state, self.answer.all[self._noop], rng)
 
     def legal_actions(self, state: GymState) -> tuple[Action, ...]:
-        return () if state.end else self.actions.all
+        return () if state.end else self.answer.all
 
     def step(self, state: GymState, action: Action, rng: np.random.Generator) -> Step[GymState]:
         if state.end:
             raise IllegalAction(f"the environment has {state.end} the episode")
-        if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self.actions.codes:
-            raise IllegalAction(f"{action!r} is not an action of {self.action_space}")
+        if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self.answer.codes:
+            raise IllegalAction(f"{action!r} is not an action of {self.answer.space}")
         result = self._live.step(state, action)
         info = {name: plain for name, value in result.info.items() if (plain := _plain(value)) is not None}
         return Step(result.state, result.reward, result.state.end is not None, {**info, "reward": result.reward})
@@ -165,25 +164,10 @@ class GymGame(Game[GymState, Action]):
         shown = f" The {c.frames} images show the latest frames, oldest first." if c.frames > 1 else ""
         return self.fill_prompt(
             self.words.perception,
-            "action" if len(self.actions.names) == 1 else ", ".join(["value"] * len(self.actions.names)),
             rules=self.words.rules.format_map(facts) if c.rules is None else c.rules,
-            actions=self.actions.describe(),
             shown=shown,
             repeated=repeated,
         )
-
-    def parse_answer(self, text: str) -> Action:
-        return self.actions.parse(text)
-
-    def normalise_answer(self, text: str) -> str:
-        return word_answer(text)
-
-    def format(self, action: Action) -> str:
-        return self.actions.format(self.to_action(action))
-
-    def key_action(self, state: GymState, key: str) -> Action | None:
-        name = self.words.keys.get(key, key)
-        return next((action for action in self.actions.all if self.actions.format(action) == name), None)
 
     def check_state(self, state: GymState) -> None:
         """Check a state by replaying its actions, unless an environment is already in this state."""
@@ -198,7 +182,7 @@ class GymGame(Game[GymState, Action]):
         return {"seed": state.seed, "steps": self._steps(state), "digest": state.actions.digest.hex()}
 
     def _steps(self, state: GymState) -> int:
-        return state.actions.length // self.actions.code_length
+        return state.actions.length // self.answer.code_length
 
     def _read(self, env: Any) -> Mapping[str, str]:
         """Read the attributes that the rules insert, and the description of the image if there is one."""

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from vlmgym.errors import GenerationError
-from vlmgym.sandbox.core.coordinates import Pair
+from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.games.tiles import EMPTY
 
 Board = tuple[tuple[str, ...], ...]

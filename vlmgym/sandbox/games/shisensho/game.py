@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
-from vlmgym.sandbox.core.coordinates import Pair
 from vlmgym.sandbox.core.game import OWN_DATA, Step
-from vlmgym.sandbox.drawing.board import Cells
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.shisensho.boards import (
     Bitboard,
@@ -122,12 +122,11 @@ class ShisenShoConfig(BoardConfig):
 # .. -------------------------------------------------------------------------------------------------------------------
 
 PROMPT_V1 = """\
-The image shows a Shisen-Sho board with {rows} rows and {columns} columns. Rows are numbered from {origin} at the top \
-and columns from {origin} at the left. {tiles} A move is legal only if a path connects the two tiles. The path runs \
-{route}, passes only through empty cells, and may leave the board to run just outside its \
-edges. Adjacent tiles are always connected. Tiles do not move. Clear the board; the game ends when no pair can be \
-connected.
-Actions: the coordinates (row, column) of the two tiles, in any order.
+The image shows a Shisen-Sho board with {rows} rows and {columns} columns. {numbering} {tiles} A move is legal only if \
+a path connects the two tiles. The path runs {route}, passes only through empty cells, and may leave the board to run \
+just outside its edges. Adjacent tiles are always connected. Tiles do not move. Clear the board; the game ends when no \
+pair can be connected.
+Actions: {actions}.
 {form}"""
 
 _SHAPES = """\
@@ -198,8 +197,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     skills = ("perception", "search")
     title = "Shisen-Sho"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"images": {"tiles": "digits"}}
-    cells_in_action = 2
-    answer_verbs = ("connect", "join", "match", "remove")
+    answer = Cells(2, "the two tiles, in any order", verbs=("connect", "join", "match", "remove"))
     Config = ShisenShoConfig
     State = ShisenShoState
     illegal_reward = -1.0
@@ -262,7 +260,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     def _side(self) -> int:
         return image_side(self.painter.geometry.cell)
 
-    def cells(self, state: ShisenShoState) -> Cells:
+    def cells(self, state: ShisenShoState) -> Grid:
         if state.images is None:
             return state.board
         return tuple(map(_image_tiles, state.board, state.images.rows))
@@ -285,7 +283,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         c = self.config
         perception = _PERCEPTION.format(tile=self.kinds[0], empty=EMPTY)
         route = f"horizontally and vertically with at most {_count(c.turns, 'turn')}" if c.turns else "straight"
-        return self.fill_prompt(perception, "(row, column) (row, column)", tiles=self._tile_rules, route=route)
+        return self.fill_prompt(perception, tiles=self._tile_rules, route=route)
 
     @cached_property
     def _tile_rules(self) -> str:
@@ -304,10 +302,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         """
         tiles, groups = tile_groups(state.board)
         equal = [pair for group in groups for pair in combinations(group, 2)]
-        first, second = sorted(map(self._finder.square, self.action_cells(action)))
+        first, second = sorted(map(self._finder.square, self.answer.cells(action)))
         before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
         pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
-        chosen = f"{state.board[action[0]][action[1]]}, {self.format(action)}"
+        chosen = f"{state.board[action[0]][action[1]]}, {self.answer.format(action)}"
         return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
 
     def check_state(self, state: ShisenShoState) -> None:
@@ -326,7 +324,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """Return the path of a legal action: its first cell, its corners and its last cell."""
-        cells = self.action_cells(action)
+        cells = self.answer.cells(action)
         tiles = [state.board[row][column] for row, column in cells]
         if cells[0] == cells[1]:
             raise IllegalAction(f"both coordinates are the same cell {self.where(cells[0])}")
