@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
+import imageio.v3 as imageio
 
 from vlmgym import make_game
 from vlmgym.pages.posters import draw_poster, items_of
@@ -52,11 +51,8 @@ def main() -> None:
 def write_gif(path: Path, panels: Iterable[Sequence[Panel]], side: int, milliseconds: int) -> None:
     """Write an animation with a frame for each row of panels."""
     frames = [sheet([("", row)], side) for row in panels]
-    # One palette for all frames, from enough frames to include every colour.
-    palette = Image.fromarray(np.concatenate(frames[::6])).quantize(256, dither=Image.Dither.NONE)
-    first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
-    durations = [milliseconds] * len(others) + [3000]
-    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
+    durations = [milliseconds] * (len(frames) - 1) + [3000]
+    imageio.imwrite(path, frames, duration=durations, loop=0, optimize=True)
 
 
 def oracle_play(side: int) -> Iterator[list[Panel]]:

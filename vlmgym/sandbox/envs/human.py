@@ -23,6 +23,7 @@ from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
 from vlmgym.sandbox.drawing.canvas import LINE_PITCH, Canvas, Colour, fit, text_width, write_lines
+from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
 
@@ -320,9 +321,7 @@ def show(image: ImageArray) -> ImageArray:
     if scale >= 1:
         return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
     height, width = (round(side * scale) for side in image.shape[:2])
-    surface = pygame.transform.smoothscale(pygame.surfarray.make_surface(image.swapaxes(0, 1)), (width, height))
-    smaller: ImageArray = pygame.surfarray.array3d(surface).swapaxes(0, 1)
-    return smaller
+    return resize(image, height, width)
 
 
 def _frame(area: ImageArray, width: int, colour: Colour) -> None:
