@@ -50,7 +50,7 @@ UNPARSED = [
     (["eval", "2048", "--nonsense"], "--nonsense"),
     (["eval", "2048", "--episode", "3"], "--episodes"),
     (["eval", "--episodes", "many"], "parsing --episodes: expected an integer, got 'many'"),
-    (["eval", "--reward.illegal", "x"], "parsing --reward.illegal: expected a number, got 'x'"),
+    (["rescore", "o", "--reward.illegal", "x"], "parsing --reward.illegal: expected a number, got 'x'"),
     (["eval", "--policy"], "--policy"),
 ]
 """Arguments, and words in the error message; only the option's name where tyro writes the message."""

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from vlmgym.cli.eval import _played
 from vlmgym.cli.main import COMMANDS, main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig
+from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.training.config import read_config
 
 if sys.version_info >= (3, 11):
@@ -61,12 +63,9 @@ def parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
                     raise
 
     monkeypatch.setattr("vlmgym.cli.eval.run_evaluation", check)
-    for function in (
-        "cli.as_trained.with_trained_options",
-        "cli.as_trained.trained_games",
-        "rollout.trained.TrainedRecord.read",
-    ):
-        monkeypatch.setattr(f"vlmgym.{function}", lambda given, *_: given)
+    trained = SimpleNamespace(reward=RewardConfig())
+    for function, value in (("_trained_options", ()), ("trained_games", ()), ("TrainedRecord.read", trained)):
+        monkeypatch.setattr(f"vlmgym.cli.eval.{function}", lambda *_, value=value: value)
     for command in COMMANDS.values():
         if command.action not in ("run_eval", "train"):
             monkeypatch.setattr(f"{command.module}.{command.action}", lambda _: None)

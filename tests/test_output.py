@@ -44,10 +44,10 @@ def frames(path):
 
 def test_video_shows_every_turn_and_plays_in_browsers(tmp_path, episodes):
     path = tmp_path / "episode.mp4"
-    write_video(path, GAME, episodes[0], fps=5)
+    write_video(path, GAME, episodes[0])
     facts, images = frames(path)
-    assert facts == ("h264", "yuv420p(progressive)", 5)
-    assert len(images) == len(episodes[0].turns) + 5  # plus the first state, and one second of the last one
+    assert facts == ("h264", "yuv420p(progressive)", 4)
+    assert len(images) == len(episodes[0].turns) + 4  # plus the first state, and one second of the last one
     board = GAME.draw(GAME.from_json(json.dumps(episodes[0].turns[7].state)))
     shown = images[7][: board.shape[0], : board.shape[1]]
     assert np.abs(shown.astype(int) - board).mean() < 8
@@ -61,7 +61,7 @@ def test_video_shows_every_turn_and_plays_in_browsers(tmp_path, episodes):
 def test_odd_video_size_is_padded(tmp_path):
     game = vlmgym.make_game("2048", size=161)
     episode = evaluate(game, "random", 1, max_turns=2, workers=0)[0]
-    write_video(tmp_path / "odd.mp4", game, episode, fps=4)
+    write_video(tmp_path / "odd.mp4", game, episode)
     _, images = frames(tmp_path / "odd.mp4")
     assert [side % 2 for side in images[0].shape[:2]] == [0, 0]
 

@@ -289,7 +289,7 @@ def test_unusable_zips_are_rejected(files, message, tmp_path, capsys):
 
 
 def test_all_plays_every_game(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("vlmgym.cli.eval_command.game_ids", lambda: ["2048-v0", "vqa-v0"])
+    monkeypatch.setattr("vlmgym.cli.eval.game_ids", lambda: ["2048-v0", "vqa-v0"])
     options = ["--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report", "--workers", "0"]
     main(["eval", "--suite", "all", *options, "--output-dir", str(tmp_path / "run")])
     assert open_run(tmp_path / "run").config.game_ids == ("2048-v0", "vqa-v0")

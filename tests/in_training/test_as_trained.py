@@ -51,14 +51,13 @@ def test_options_override_the_checkpoint_except_those_of_games(
     for options, words in (
         (["--size", "64"], "sets the difficulty of the games"),
         (["--games", "swap"], "--as-trained names the games"),
-        (["--full-curriculum"], "without a curriculum"),
     ):
         with pytest.raises(SystemExit):
             evaluate(model, tmp_path / "other", *options)
         assert words in capsys.readouterr().err
 
 
-def test_curriculum_is_played_at_the_stage_reached_or_in_full(finished: Run, tmp_path: Path) -> None:
+def test_curriculum_is_played_at_the_stage_reached(finished: Run, tmp_path: Path) -> None:
     checkpoint = finished("curriculum") / "checkpoints" / "step_000003"
     curriculum = Curriculum.from_file(CurriculumFile.model_validate_json(json.dumps(record(checkpoint).curriculum)))
     progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
@@ -68,8 +67,10 @@ def test_curriculum_is_played_at_the_stage_reached_or_in_full(finished: Run, tmp
     at_stage = evaluate(checkpoint, tmp_path / "stage", "--policy", "random")
     assert [game.game() for game in at_stage.config.games] == [stage.game for stage in reached]
     assert at_stage.config.prompts == PromptConfig(chat=True, history=1, history_images=1)
-    in_full = evaluate(checkpoint, tmp_path / "full", "--policy", "random", "--full-curriculum")
-    assert [game.game() for game in in_full.config.games] == list(curriculum.games)
+    twice = record(checkpoint).model_copy(update={"games": (record(checkpoint).games[0],) * 2})
+    played = twice.reached_games()
+    assert isinstance(played, Curriculum)
+    assert played.games == curriculum.games
 
 
 def test_checkpoints_without_the_file_or_with_grey_images_are_rejected(

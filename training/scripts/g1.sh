@@ -77,11 +77,12 @@ if wanted data && ! [ -e "$out/data" ]; then
     if [ -e "$out/episodes" ]; then place=--resume; fi
     # shellcheck disable=SC2206  # words are options
     expert=(${EXPERT:---policy oracle})
-    # a total of 1 requires correct format and perception
     run "$root/.venv/bin/vlmgym" eval "${play[@]}" "${expert[@]}" --episodes "$episodes" --videos 0 --no-report \
-        --reward.game-weight 0 --reward.format-weight 0.5 --reward.perception-weight 0.5 \
-        --reward.perception-mode exact $place "$out/episodes"
-    run "$root/.venv/bin/vlmgym" export "$out/episodes" --format sharegpt --min-reward 1 --output-dir "$out/data"
+        $place "$out/episodes"
+    # a total of 1 requires correct format and perception
+    [ -e "$out/rescored" ] || run "$root/.venv/bin/vlmgym" rescore "$out/episodes" --output-dir "$out/rescored" \
+        --reward.game-weight 0 --reward.format-weight 0.5 --reward.perception-weight 0.5 --reward.perception-mode exact
+    run "$root/.venv/bin/vlmgym" export "$out/rescored" --format sharegpt --min-reward 1 --output-dir "$out/data"
 fi
 if wanted sft && ! [ -e "$out/sft/train_results.json" ]; then # LLaMA-Factory writes it at the end
     run env "MODEL=$base" "LLAMAFACTORY=$llamafactory" bash "$scripts/sft.sh" "$out/data" "$out/sft"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 
 from vlmgym.benchmark.suites import read_suite, suite_summary
 from vlmgym.cli.games import list_fields
-from vlmgym.cli.policy_options import policy_options, with_options
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.artifacts import Session, copy_results, session_summary, write_curves, write_videos
@@ -23,17 +26,20 @@ from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.run import make_run_record, play_run, resume_run
 from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
-from vlmgym.policies import CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy
+from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.rollout.runner import Games, all_games, check_run, total_episodes
+from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import writing
 from vlmgym.runs.loggers import check_loggers
-from vlmgym.runs.record import RunSummary
+from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name, open_run
+from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.options import GameOptions
+from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool, num_workers_for, open_pool
 
@@ -41,6 +47,69 @@ REASONS = 3
 """Number of error messages to print, most frequent first."""
 UNFINISHED = 1
 """Exit code if any episode ended with an error."""
+
+
+FIXED_BY_SUITE = frozenset(
+    f"--{name}"
+    for name in ("episodes", "max-turns", "seed", "perception", "reasoning", "config", "size")
+    + ("strict", "no-strict", "all-rows", "no-all-rows")
+)
+"""Options that cannot be combined with `--suite NAME`."""
+MODEL_FOLDERS = ("", "model")
+"""Folders that may contain the model, relative to a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCommand(EvalConfig):
+    """Options of `vlmgym eval`."""
+
+    game: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
+    ] = ()
+    """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
+    games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
+    """Same as the positional games."""
+    curriculum: Path | None = None
+    """Curriculum to play instead of games: a file or a built-in name (docs/curricula.md); --episodes is the total."""
+    suite: str | None = None
+    """Suite to play instead of games, with its settings (docs/suites.md), or all: every game, with your settings."""
+    as_trained: Path | None = None
+    """Checkpoint: evaluate with the settings in its vlmgym.json (games, difficulty, turn limit, ...), on validation
+    seeds. Other options override these settings, except the games.
+    The vllm and transformers policies load the checkpoint itself, unless --model is given."""
+
+
+def eval_options(args: Sequence[str]) -> tuple[list[str], Any]:
+    """Return the arguments, with the options of `--as-trained` inserted, and the type that parses them.
+
+    The type depends on the policy, which adds its own options.
+    """
+    words = list(args)
+    _reject_settings_of_suite(words)
+    if checkpoint := _option_value("--as-trained", words):
+        words = [*_trained_options(words, Path(checkpoint)), *words]
+    return words, _with_options(EvalCommand, _policy_options(words))
+
+
+def run_eval(chosen: Any) -> None:
+    """Run `vlmgym eval`; `chosen` has the type that `eval_options` returns."""
+    config: EvalCommand = chosen.config
+    games, played = (*config.game, *chain.from_iterable(config.games)), None
+    if config.suite is not None:
+        if games or config.curriculum is not None or config.as_trained is not None:
+            raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
+        if config.suite != "all":
+            run_evaluation((), config, chosen.options, suite=config.suite)
+            return
+        games = tuple(game_ids())
+    if config.as_trained is not None:
+        if games or config.curriculum is not None:
+            raise UsageError("--as-trained names the games: leave out games and --curriculum")
+        trained = TrainedRecord.read(config.as_trained)
+        played, config = trained_games(trained, config), dataclasses.replace(config, reward=trained.reward)
+    elif not games and config.curriculum is None:
+        raise UsageError(f"name a game: vlmgym eval {'|'.join(game.name for game in load_games()[0].values())}")
+    run_evaluation(games, config, chosen.options, curriculum=config.curriculum, played=played)
 
 
 def evaluate_script(
@@ -60,13 +129,112 @@ def evaluate_script(
         preset: Config fields set by the script, such as {"tiles": "digits"}; `--config` overrides them.
     """
     with reporting_errors():
-        options = policy_options(args, custom_policy)
-        config = with_options(EvalConfig, options)
-        found = game_class(game)
-        about = f"{config.__doc__} The config fields of {found.name} for --config are {list_fields(found.Config)}."
-        parsed = parse_options(config, args, Path(file).name, about)
+        config = _with_options(EvalConfig, _policy_options(args, custom_policy))
+        script_game = game_class(game)
+        fields = f"The config fields of {script_game.name} for --config are {list_fields(script_game.Config)}."
+        parsed = parse_options(config, args, Path(file).name, f"{EvalConfig.__doc__} {fields}")
         default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
         run_evaluation([game], parsed.config, parsed.options, default, custom_policy, preset)
+
+
+def _policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
+    """Return the options type of the policy named on a command line."""
+    named = _option_value("--policy", args)
+    policy = named if named is not None else custom_policy or "random"
+    options = options_type(policy)
+    _reject_options_of_others(sys.argv[1:] if args is None else args, policy, options)
+    return options
+
+
+def _option_value(option: str, args: Sequence[str] | None) -> str | None:
+    """Return the value of an option on a command line, before all options are known."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(option, f"--{option[2:].replace('-', '_')}", dest="value")  # tyro accepts both
+    try:
+        value: str | None = parser.parse_known_args(args)[0].value
+    except argparse.ArgumentError:
+        return None  # the main parser reports an option without a value
+    return value
+
+
+def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
+    """Reject options of other policies, and name the policies that have them."""
+    accepted = {"--help", *_names(options), *_names(EvalConfig)}
+    for word in args:
+        option = word.partition("=")[0].replace("_", "-")
+        if option in accepted or not option.startswith("--"):
+            continue
+        owners = [name for name in (*POLICIES, "MODULE:FUNCTION") if option in _names(options_type(name))]
+        if owners:
+            chosen = policy if isinstance(policy, str) else "of this script"
+            also = f" (or {', '.join(owners[1:])})" if owners[1:] else ""
+            raise UsageError(f"{option} is not an option of the {chosen} policy: choose --policy {owners[0]}{also}")
+
+
+def _reject_settings_of_suite(words: Sequence[str]) -> None:
+    """Reject options that a suite fixes, even if they are set to the suite's values or the defaults."""
+    options = [word.partition("=")[0].replace("_", "-") for word in words]
+    given = [option for option in options if option in FIXED_BY_SUITE]
+    if given and _option_value("--suite", words) not in (None, "all"):
+        raise UsageError(f"{given[0]} is fixed by the suite: remove it")
+
+
+def _names(options: type[Any]) -> list[str]:
+    """List the command-line options of a type."""
+    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
+
+
+def _with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
+    """Combine two option types into one with fields `config` and `options`, without prefixes on the command line."""
+    flat = tyro.conf.arg(name="")
+    fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
+    return dataclasses.make_dataclass(config.__name__, fields, frozen=True)
+
+
+def _trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
+    """Return the options of a checkpoint, which the options of the command line override.
+
+    Sampling options are only included if the policy has them, and the model only if the policy loads checkpoints.
+
+    Raises:
+        UsageError: The checkpoint has no valid `vlmgym.json`.
+    """
+    record = TrainedRecord.read(checkpoint)
+    options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
+    for name, value in dataclasses.asdict(record.prompts).items():
+        option = f"--{name.replace('_', '-')}"
+        if value is not None and value is not False:
+            options.append(option if value is True else f"{option}={value}")
+    accepted = {field.name for field in dataclasses.fields(options_type(_option_value("--policy", args) or "random"))}
+    for name in ("temperature", "top_p", "max_tokens"):
+        if name in accepted and getattr(record, name) is not None:
+            options.append(f"--{name.replace('_', '-')}={getattr(record, name)}")
+    if "dtype" in accepted:  # the policy loads a checkpoint
+        folders = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
+        options += [f"--model={folder}" for folder in folders]
+    return options
+
+
+def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
+    """Make the games of a checkpoint at the stages that training had reached.
+
+    Raises:
+        UsageError: Another option changes the games, the model was trained on grey images, or there are more
+            episodes than questions held out for validation.
+    """
+    data = parse_config_fields(chain.from_iterable(config.overrides))
+    if [*data] == ["data"]:  # names the data of the record, so that it may be opened
+        allow_data(str(data["data"]))
+        config = dataclasses.replace(config, overrides=())
+    if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
+        options = "--size, --perception, --reasoning, --strict, --config"
+        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")
+    if record.blank:
+        raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
+    kept = record.validation_questions
+    if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
+        raise UsageError(f"{kept:,} questions were held out for validation: lower --episodes {config.episodes:,}")
+    return record.reached_games()
 
 
 def run_evaluation(
@@ -138,7 +306,7 @@ def run_evaluation(
             if suite is not None and summary.suite is not None:
                 console.print(suite_table(suite, summary.suite).rich())
             write_curves(run)
-            write_videos(run, config.videos, config.fps, workers, progress_console)
+            write_videos(run, config.videos, workers, progress_console)
             if config.report:
                 write_report(run, summary, workers, progress_console)
             copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []

@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "eval": Command(
-        "vlmgym.cli.eval_command",
+        "vlmgym.cli.eval",
         "EvalCommand",
         "run_eval",
         "Evaluate a policy: play episodes and write records, curves, videos and a report.",
@@ -154,5 +154,5 @@ def _run(name: str, *args: str) -> None:
         return
     words, options = list(args), getattr(module, command.options)
     if name == "eval":
-        words, options = module.options_for(words)
+        words, options = module.eval_options(words)
     getattr(module, command.action)(parse_options(options, words, f"vlmgym {name}", command.summary))

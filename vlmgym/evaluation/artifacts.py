@@ -62,10 +62,10 @@ def write_curves(run: StoredRun) -> None:
         replace_file(run.folder.curves(game_name(game)), png)
 
 
-def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, console: Console) -> None:
-    """Encode the missing videos of the first `count` results of each game, at `fps` turns per second."""
+def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Console) -> None:
+    """Encode the missing videos of the first `count` results of each game."""
     wanted = [
-        (run.folder.video(game_name(game), episode.index), episode, fps)
+        (run.folder.video(game_name(game), episode.index), episode)
         for game, results in _results(run).items()
         for episode in results[:count]
     ]
@@ -82,13 +82,13 @@ def write_videos(run: StoredRun, count: int, fps: int, workers: ProcessPool, con
     call_in_order(workers, _write_video, missing, report, label="Encoding videos ...", console=console)
 
 
-def _write_video(path: Path, episode: StoredEpisode, fps: int) -> str | None:
+def _write_video(path: Path, episode: StoredEpisode) -> str | None:
     """Write a video; return the error of a game that cannot draw it."""
     from vlmgym.evaluation.video import write_stored_video
 
     try:
         with game_errors(episode.game, episode.seed, None, UsageError, OutputError):
-            write_stored_video(path, episode, fps)
+            write_stored_video(path, episode)
     except GameError as error:
         return str(error)
     return None

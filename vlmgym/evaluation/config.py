@@ -57,8 +57,6 @@ class EvalConfig(PlaySettings, GameOptions):
     """Log finished episodes to TensorBoard, in tensorboard/ in the output folder."""
     wandb: str | None = None
     """Weights & Biases project to log finished episodes to."""
-    fps: int = 4
-    """Turns per second in the videos, 1 to 60."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,8 +64,6 @@ class EvalConfig(PlaySettings, GameOptions):
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows sets the number of episodes: remove --episodes")
         check_int("videos", self.videos, 0)
-        if not 1 <= self.fps <= 60:
-            raise UsageError(f"fps must be between 1 and 60, got {self.fps}")
         if (
             self.resume is not None
             and self.output_dir is not None

@@ -33,23 +33,25 @@ ENCODER = {
     "movflags": "+faststart",
 }
 """Options of ffmpeg; docs/log.md compares alternatives."""
+FPS = 4
+"""States per second."""
 LAST_FRAME_SECONDS = 1.0
 """Duration of the final state."""
 
 
-def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: int) -> None:
-    """Write an MP4 that browsers can play: the initial state and the state after each turn, `fps` states per second.
+def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord) -> None:
+    """Write an MP4 that browsers can play: the initial state and the state after each turn, `FPS` states per second.
 
     The final state is shown for `LAST_FRAME_SECONDS`.
     """
-    frames: Any = _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * fps)))  # imageio's types lack iterators
+    frames: Any = _frames(game, episode, max(1, round(LAST_FRAME_SECONDS * FPS)))  # imageio's types lack iterators
     video = imageio.imwrite(
         "<bytes>",
         frames,
         is_batch=True,
         plugin="FFMPEG",
         extension=".mp4",
-        fps=fps,
+        fps=FPS,
         codec="libx264",
         quality=None,
         macro_block_size=None,
@@ -58,11 +60,11 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord, fps: i
     replace_file(path, video)
 
 
-def write_stored_video(path: Path, stored: StoredEpisode, fps: int) -> None:
+def write_stored_video(path: Path, stored: StoredEpisode) -> None:
     """Load a record and write its video; runs in worker processes."""
     episode = stored.read()
     with stored.named():
-        write_video(path, episode.game.game(), episode, fps)
+        write_video(path, episode.game.game(), episode)
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:

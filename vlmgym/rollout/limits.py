@@ -54,8 +54,8 @@ class PlaySettings(PromptConfig):
     """Seed of the first episode."""
     concurrency: int = 64
     """Maximum number of concurrent episodes."""
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    """Weights and shaping of the reward; they do not affect the score."""
+    reward: Annotated[RewardConfig, tyro.conf.Suppress] = field(default_factory=RewardConfig)
+    """Weights and shaping of the reward; they do not affect the score. The command line has them in vlmgym rescore."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
 
     def __post_init__(self) -> None:

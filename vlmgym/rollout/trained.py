@@ -105,17 +105,11 @@ class TrainedRecord(BaseModel):
         """
         replace_file(folder / TRAINED, json_bytes(self))
 
-    def reached_games(self) -> list[Game[object, object]]:
-        """Make the games at the stages that training had reached."""
-        if len({game.id for game in self.games}) < len(self.games):
-            raise UsageError("the checkpoint was trained on several stages of one game: add --full-curriculum")
+    def reached_games(self) -> list[Game[object, object]] | Curriculum:
+        """Make the games at the stages that training had reached, or the whole curriculum if two are of one game."""
+        if self.curriculum is not None and len({game.id for game in self.games}) < len(self.games):
+            return _curriculum(self.curriculum)
         return [game.game() for game in self.games]
-
-    def full_curriculum(self) -> Curriculum:
-        """Make the training curriculum, which begins at the first stage of each game."""
-        if self.curriculum is None:
-            raise UsageError("the checkpoint was trained without a curriculum: remove --full-curriculum")
-        return _curriculum(self.curriculum)
 
 
 def _curriculum(contents: dict[str, JsonValue]) -> Curriculum:
