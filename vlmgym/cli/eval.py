@@ -51,8 +51,17 @@ UNFINISHED = 1
 
 FIXED_BY_SUITE = frozenset(
     f"--{name}"
-    for name in ("episodes", "max-turns", "seed", "perception", "reasoning", "config", "size")
-    + ("strict", "no-strict", "all-rows", "no-all-rows")
+    for name in (
+        "episodes",
+        "max-turns",
+        "seed",
+        "perception",
+        "reasoning",
+        "config",
+        "size",
+        "all-rows",
+        "no-all-rows",
+    )
 )
 """Options that cannot be combined with `--suite NAME`."""
 MODEL_FOLDERS = ("", "model")
@@ -227,7 +236,7 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
         allow_data(str(data["data"]))
         config = dataclasses.replace(config, overrides=())
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
-        options = "--size, --perception, --reasoning, --strict, --config"
+        options = "--size, --perception, --reasoning, --config"
         raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")
     if record.blank:
         raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
