@@ -14,10 +14,12 @@ import torch
 from verl.protocol import DataProto
 from verl.trainer import core_algos, metrics, ray_trainer
 
-from tests.easyr1_cpu.rollout_workers import SECTION, worker_of
+from tests.broken_game import Broken
+from tests.easyr1_cpu.rollout_workers import SECTION, a_prompt, encoder_of, worker_of
 from vlmgym.curriculum import Pick
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
+from vlmgym.sandbox import registry
 from vlmgym.training.easyr1.batch import (
     compute_advantages,
     decode_replies,
@@ -27,6 +29,7 @@ from vlmgym.training.easyr1.batch import (
     response_ids,
     rows_multiple,
     turn_batch,
+    without_failed,
 )
 from vlmgym.training.easyr1.episodes import PromptStream, RolloutWorker
 from vlmgym.training.easyr1.settings import Section
@@ -153,6 +156,43 @@ def test_required_number_of_rows(dynamic: bool, multiple: int) -> None:
     part = SimpleNamespace(global_batch_size=6, dynamic_batching=dynamic, micro_batch_size_per_device_for_experience=9)
     worker = SimpleNamespace(actor=part, critic=part, rollout=SimpleNamespace(n=4))
     assert rows_multiple(worker, 8, critic=False) == multiple
+
+
+def test_failed_episodes_leave_the_batch(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every move up fails, and some initial states; a group needs two episodes that did not fail."""
+    monkeypatch.setitem(registry._registered, "broken-v0", Broken)
+    games = [{"game": "broken", "overrides": {"size": 128}}]
+    section = Section.read(
+        {"games": games, "play": {"max_turns": 2}, "states": {"moves": (0, 0)}, "rollout_workers": 0}
+    )
+    worker, curriculum = RolloutWorker(section, encoder_of(qwen3, 600), 0, "tiny"), section.make_curriculum()
+    requests = worker.start(list(curriculum.picks(curriculum.begin(), 0, range(12)).items()), 3)
+    started, turns = [request.prompt_id for request in requests], []
+    assert 0 < len(started) < 12
+    tokenizer, alone = worker.encoder.tokenizer, started[0]
+    while requests:
+        ids = response_ids(requests, 3)
+        moves = ["up" if prompt_id == alone and sample_idx else "nothing" for prompt_id, sample_idx in ids]
+        moves = [move if episode_id != (started[1], 2) else "up" for episode_id, move in zip(ids, moves)]
+        times = 3 if requests[0].sample_idx is None else 1
+        generated = generated_of(requests, times, [f"<answer>{move}</answer>" for move in moves], tokenizer)
+        results = worker.play(list(zip(ids, decode_replies(generated, tokenizer, [tokenizer.eos_token_id]))))
+        turns.append(turn_batch(requests, 3, generated, results))
+        requests = [result.next for result in results if result.next is not None]
+    episodes = worker.finish(3)
+    failed = {(episode.prompt_id, episode.sample_idx) for episode in episodes if episode.failed}
+    assert failed == {(alone, 1), (alone, 2), (started[1], 2)}
+    batch = without_failed(DataProto.concat(turns), failed, 2)
+    assert {*batch.non_tensor_batch["prompt_id"]} == {*started[1:]}
+    assert len(batch) == 2 * (3 * len(started[1:]) - 1)
+    ended = next(episode.record for episode in episodes if episode.failed)
+    assert (ended.score, "broken step" in ended.end_reason) == (None, True)
+
+
+def test_prompts_with_special_tokens_are_rejected(qwen3: Path) -> None:
+    _, images = a_prompt()
+    with pytest.raises(EpisodeError, match=r"the prompt contains <\|image_pad\|>, a special token of the model"):
+        encoder_of(qwen3).encode("What is <|image_pad|>?", images)
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

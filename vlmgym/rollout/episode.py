@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vlmgym.curriculum import Pick
+from vlmgym.errors import EpisodeError
 from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, Observation, episode_record
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
 from vlmgym.sandbox.core.episode import Snapshot
@@ -29,6 +30,15 @@ class EpisodeRollout(LiveEpisode):
         super().__init__(config, start, observation=observation)
         self.pick, self.prompt_id, self.sample_idx = pick, prompt_id, sample_idx
         self._started = now()
+
+    @property
+    def failed(self) -> bool:
+        """True if an error has ended the episode, which then has no score."""
+        return self.observation.status == "error"
+
+    def fail(self, error: EpisodeError) -> None:
+        """End the episode with an error."""
+        self.observation = Observation([], end=str(error), status="error")
 
     def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
         """Return the record of the episode in the evaluator's format."""

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import VlmgymError
+from vlmgym.errors import EpisodeError, VlmgymError
 from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder, open_run
 from vlmgym.pages.report import write_report
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
@@ -20,6 +20,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
 from vlmgym.training.config import TrainConfig
+from vlmgym.training.engine.encoding import EncodedPrompt
 from vlmgym.training.records import score_summary
 from vlmgym.training.states import blank, check_validation_size
 from vlmgym.training.trainer import Trainer
@@ -55,10 +56,22 @@ class TrainedPolicy(BatchPolicy):
     async def respond_to_batch(self, images: list[list[Any]], prompts: list[Prompt]) -> list[Reply | VlmgymError]:
         """Generate a response to each prompt."""
         actor, options = self._trainer.actor, self.options
-        encoded = [actor.encoder.encode(prompt.conversation, shown) for shown, prompt in zip(images, prompts)]
-        seeds = [int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0]) for prompt in prompts]
-        responses = self._trainer.generate(encoded, seeds, options.max_tokens, options.temperature)
-        return [actor.reply(prompt, response) for prompt, response in zip(encoded, responses)]
+        replies: dict[int, Reply | VlmgymError] = {}
+        encoded: dict[int, EncodedPrompt] = {}
+        for number, (shown, prompt) in enumerate(zip(images, prompts)):
+            try:
+                encoded[number] = actor.encoder.encode(prompt.conversation, shown)
+            except EpisodeError as error:
+                replies[number] = error
+        seeds = [_token_seed(prompts[number]) for number in encoded]
+        responses = self._trainer.generate([*encoded.values()], seeds, options.max_tokens, options.temperature)
+        for (number, prompt_tokens), response in zip(encoded.items(), responses):
+            replies[number] = actor.reply(prompt_tokens, response)
+        return [replies[number] for number in range(len(prompts))]
+
+
+def _token_seed(prompt: Prompt) -> int:
+    return int(np.random.SeedSequence([prompt.seed, prompt.turn]).generate_state(1)[0])
 
 
 def check_evaluation(config: TrainConfig, curriculum: Curriculum) -> None:
@@ -113,8 +126,9 @@ def describe_scores(scores: Mapping[str, Any]) -> str:
     """Format mean scores and 95% intervals of games as one line."""
     parts = []
     for game, one in scores.items():
+        score = "no episode with a score" if one["score"] is None else f"{one['score']:.4g}"
         interval = "" if one["score_ci"] is None else " ({:.4g} to {:.4g})".format(*one["score_ci"])
-        parts.append(f"{game} {one['score']:.4g}{interval}")
+        parts.append(f"{game} {score}{interval}")
     return ", ".join(parts)
 
 

@@ -164,7 +164,8 @@ def last_rewards(rollouts: Path, step: int) -> list[float]:
     """Read the total rewards of the last `FINAL_EPISODES` episodes up to `step`; of fewer if records are missing."""
     rewards: list[float] = []
     while step > 0 and len(rewards) < FINAL_EPISODES and (path := rollouts / f"step_{step:06d}.jsonl").exists():
-        rewards = [sum(turn.reward.total for turn in record.turns) for record in read_records(path)] + rewards
+        played = [record for record in read_records(path) if record.status != "error"]
+        rewards = [sum(turn.reward.total for turn in record.turns) for record in played] + rewards
         step -= 1
     return rewards[-FINAL_EPISODES:]
 
@@ -196,12 +197,12 @@ def score_summary(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
 
     Returns:
         Mean `score`, its 95% interval `score_ci` and the number of `episodes`. The interval is Wilson's if all episodes
-        have a single turn and score 0 or 1, otherwise Student's t; None if undefined.
+        have a single turn and score 0 or 1, otherwise Student's t. Score and interval are None if undefined.
     """
     records = [record for record in records if record.score is not None]
     scores = [record.score or 0.0 for record in records]
     interval = confidence_interval(scores, unit_interval=all(record.is_single_turn for record in records))
-    return {"score": float(np.mean(scores)), "score_ci": interval, "episodes": len(scores)}
+    return {"score": float(np.mean(scores)) if scores else None, "score_ci": interval, "episodes": len(scores)}
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:

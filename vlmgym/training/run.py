@@ -21,10 +21,11 @@ from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
 from vlmgym.runs.record import GameRecord, PolicyRecord, changes
+from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.training.config import DEFAULT_GAMES, TrainConfig, drop_options, read_config
 from vlmgym.training.engine.checkpoint import STATE
 from vlmgym.training.records import RESULT, write_rollout_records
-from vlmgym.training.states import expert_response
+from vlmgym.training.states import START_ERRORS, expert_response
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 TOKENIZER_STATES = 300
@@ -168,9 +169,16 @@ def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[st
     progress, accuracy = curriculum.begin(), config.sft.accuracy if config.sft.steps else 0.0
     for index in range(TOKENIZER_STATES):
         game = curriculum.pick(progress, _TOKENIZER_SEED, index).game
-        state: Any = game.from_json(sample_state(game, _TOKENIZER_SEED, index, config.states, config.reward).state)
-        yield game.instructions(state)
-        yield expert_response(game, state, config.sft.expert, accuracy, config.reward, np.random.default_rng(index))
+        rng = np.random.default_rng(index)
+        try:
+            snapshot = sample_state(game, _TOKENIZER_SEED, index, config.states, config.reward)
+            with game_errors(game.id, snapshot.seed, None, UsageError):
+                state: Any = game.from_json(snapshot.state)
+                response = expert_response(game, state, config.sft.expert, accuracy, config.reward, rng)
+                texts = [game.instructions(state), response]
+        except START_ERRORS:
+            continue
+        yield from texts
 
 
 def _new_folder(config: TrainConfig) -> Path:

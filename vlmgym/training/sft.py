@@ -14,13 +14,18 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import sample_state
+from vlmgym.sandbox.core.episode import game_errors
+from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.config import SftConfig, TrainConfig
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import Encoder, TrainSample
-from vlmgym.training.engine.processes import ALONE, DivergedError, Processes
+from vlmgym.training.engine.processes import ALONE, DivergedError, Processes, TrainingError
 from vlmgym.training.loss import micro_batches
-from vlmgym.training.states import SFT_STREAM, expert_action, expert_response, start_rollouts
+from vlmgym.training.states import SFT_STREAM, START_ERRORS, expert_action, expert_response, start_rollouts
+
+CHECKED_STATES = 4
+"""Number of states per game that are checked before a run; one of them must do."""
 
 
 class SftError(VlmgymError):
@@ -30,14 +35,30 @@ class SftError(VlmgymError):
 def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
     """Raise `UsageError` unless every game has states to train on and, if demonstrations need it, the expert."""
     for game in curriculum.games:
-        snapshot = sample_state(game, config.seed, 0, config.states, config.reward)
-        if config.sft.steps and config.sft.accuracy:
+        errors = list[str]()
+        for index in range(CHECKED_STATES):
+            if (error := _state_error(config, game, index)) is None:
+                break
+            errors.append(error)
+        else:
+            raise UsageError(errors[0])
+
+
+def _state_error(config: TrainConfig, game: Game[Any, Any], index: int) -> str | None:
+    """Return why a state cannot be trained on or demonstrated, or None."""
+    try:
+        snapshot = sample_state(game, config.seed, index, config.states, config.reward)
+        if not (config.sft.steps and config.sft.accuracy):
+            return None
+        with game_errors(game.id, snapshot.seed, None, UsageError):
             state, rng = game.from_json(snapshot.state), np.random.default_rng(0)
-            try:
-                expert_action(game, state, config.sft.expert, config.reward, rng)
-            except UsageError as error:
-                hint = "" if config.sft.expert == "oracle" else ": use --sft.expert oracle"
-                raise UsageError(f"{error}{hint}") from None
+            expert_action(game, state, config.sft.expert, config.reward, rng)
+    except UsageError as error:
+        hint = "" if config.sft.expert == "oracle" else ": use --sft.expert oracle"
+        return f"{error}{hint}"
+    except START_ERRORS as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True)
@@ -51,9 +72,16 @@ class Demonstrations:
     processes: Processes = ALONE
 
     def batch(self, step: int) -> list[TrainSample]:
-        """Create this process's share of the batch of a step."""
-        size = self.config.sft.batch_size
-        return [self.sample(index) for index in self.processes.share(range(step * size, (step + 1) * size))]
+        """Create this process's share of the batch of a step, without demonstrations that their game cannot make."""
+        size, samples, errors = self.config.sft.batch_size, list[TrainSample](), list[str]()
+        for index in self.processes.share(range(step * size, (step + 1) * size)):
+            try:
+                samples.append(self.sample(index))
+            except START_ERRORS as error:
+                errors.append(str(error))
+        if errors and not samples:
+            raise TrainingError(f"no demonstration of step {step + 1} could be made, the first: {errors[0]}")
+        return samples
 
     def sample(self, index: int) -> TrainSample:
         """Create a demonstration after zero or more random turns, which give some prompts a history and feedback."""
@@ -70,7 +98,8 @@ class Demonstrations:
         rejected: Any = None
 
         def respond(accuracy: float) -> str:
-            return expert_response(game, state, sft.expert, accuracy, config.reward, rng, rejected)
+            with episode.episode.game_errors(UsageError):
+                return expert_response(game, state, sft.expert, accuracy, config.reward, rng, rejected)
 
         for _ in range(int(rng.integers(before + 1))):
             turn = episode.respond(Reply(respond(0.0)))

@@ -10,15 +10,17 @@ import numpy as np
 
 from vlmgym.checks import check_int
 from vlmgym.curriculum import Curriculum, Pick, Progress
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, GenerationError, UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import StateConfig, action_rewards, all_actions, sample_state, split_questions
-from vlmgym.rollout.turn import EpisodeConfig, Observation, Transform
+from vlmgym.rollout.turn import EpisodeConfig, Transform
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
+START_ERRORS = (EpisodeError, GenerationError, UsageError)
+"""Errors of a state that cannot be started or demonstrated: of its game, its generator, or a row of the user's data."""
 SFT_STREAM, GATE_STREAM = 2**32, 0x6C6F6F6B
 """Added to a run's seed, so that supervised fine-tuning, and the gate that decides whether it has succeeded, draw
 different states from reinforcement learning."""
@@ -66,6 +68,7 @@ def start_rollouts(
     *,
     validation: bool = False,
     transform: Transform = identity,
+    errors: list[str] | None = None,
 ) -> Iterator[EpisodeRollout]:
     """Start `group_size` episodes for each prompt and yield them group by group.
 
@@ -80,15 +83,22 @@ def start_rollouts(
         reward: Reward weights and shaping.
         validation: Draw states, or questions of a finite dataset, that are held out for validation.
         transform: Function applied to each image before the model sees it.
+        errors: Collects the errors of prompts that cannot start, such as a bad row of the user's data; these prompts
+            have no episodes. If None, the first error is raised.
     """
     for prompt_id, pick in picks.items():
         config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
-        snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
-        first: Observation | None = None
-        for sample_idx in range(group_size):
-            rollout = EpisodeRollout(pick, prompt_id, sample_idx, config, snapshot, first)
-            first = rollout.observation
-            yield rollout
+        try:
+            snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
+            first = EpisodeRollout(pick, prompt_id, 0, config, snapshot)
+        except START_ERRORS as error:
+            if errors is None:
+                raise
+            errors += [str(error)] * group_size
+            continue
+        yield first
+        for sample_idx in range(1, group_size):
+            yield EpisodeRollout(pick, prompt_id, sample_idx, config, snapshot, first.observation)
 
 
 def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[int, Pick, float]]) -> Progress:

@@ -120,6 +120,9 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
                 row = trainer.take_step()
                 curves.add(row)
                 progress.show(trainer.step, row)
+                if trainer.errors:
+                    count = f"{len(trainer.errors)} of {config.batch_size} episodes of step {trainer.step}"
+                    console.print(f"{count} ended as errors, the first: {trainer.errors[0]}", soft_wrap=True)
                 if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                     trainer.save(run.checkpoints)
                     drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import EpisodeError
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
@@ -34,7 +35,7 @@ from vlmgym.training.curves import SftProgress
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
-from vlmgym.training.engine.processes import ALONE, DivergedError, Processes
+from vlmgym.training.engine.processes import ALONE, DivergedError, Processes, TrainingError
 from vlmgym.training.loss import infer, update
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
@@ -76,6 +77,8 @@ class Trainer:
         self.kl_coef = config.update.kl_coef
         self.step = 0
         self.rewards: list[float] = []
+        self.errors: list[str] = []
+        """Errors of the last step's episodes that ended without a score, which the step does not learn from."""
         self._last_sample: TrainSample | None = None
 
     def fine_tune(self, progress: SftProgress | None = None) -> str:
@@ -123,13 +126,18 @@ class Trainer:
         picks = self.curriculum.picks(self.progress, config.seed, prompt_ids)
         own = {prompt_id: picks[prompt_id] for prompt_id in self.processes.share(prompt_ids)}
         args = (own, config.seed, config.group_size, config.play, config.states, config.reward)
-        episodes = list(start_rollouts(*args, transform=config.transform))
+        errors: list[str] = []
+        episodes = list(start_rollouts(*args, transform=config.transform, errors=errors))
         started = clock()
         samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
         bootstrap_values = self.fill_in_logprobs(episodes, samples)
         gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
-        episodes, samples, bootstrap_values = ([*each] for each in zip(*gathered))
+        failed = [episode for episode, *_ in gathered if episode.failed]
+        self.errors = [*self.processes.gather(errors), *(str(episode.observation.end) for episode in failed)]
+        if not (gathered := [row for row in gathered if not row[0].failed]):
+            raise TrainingError(f"all episodes of step {self.step + 1} ended as errors, the first: {self.errors[0]}")
+        episodes, samples, bootstrap_values = ([*column] for column in zip(*gathered))
         metrics = self.compute_advantages(episodes, samples, bootstrap_values)
         judged = clock()
         flat = list(chain.from_iterable(samples))
@@ -139,13 +147,14 @@ class Trainer:
         self.progress = advance(self.curriculum, self.progress, results)
         first = self.processes.rank == 0
         if first and config.record_interval and self.step % config.record_interval == 0:
-            self.run.record(self.step, episodes, self.policy_record(), config.group_size)
+            self.run.record(self.step, [*episodes, *failed], self.policy_record(), config.group_size)
         totals = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
         self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
         self.step += 1
         self._last_sample = flat[0]
         return {
             "step": self.step,
+            "errors": len(self.errors),
             **turn_metrics([turn for episode in episodes for turn in episode.turns]),
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
             "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
@@ -207,12 +216,16 @@ class Trainer:
         """Return the value of each truncated episode's final state; 0 for others, and in single-turn training."""
         bootstrap = [0.0] * len(episodes)
         if self.config.play.max_turns > 1:
-            encoder = self.actor.encoder
-            truncated = [number for number, episode in enumerate(episodes) if episode.truncated]
-            last = [episodes[number].observation_after_limit() for number in truncated]
-            # The critic values a token before it sees the token, so any token will do.
-            samples = [TrainSample(encoder.encode(each.messages, each.images), [encoder.end]) for each in last]
-            for number, values in zip(truncated, self._infer(self.actor, samples)[1]):
+            encoder, samples = self.actor.encoder, dict[int, TrainSample]()
+            for number, episode in enumerate(episodes):
+                if episode.truncated:
+                    try:
+                        last = episode.observation_after_limit()
+                        # The critic values a token before it sees the token, so any token will do.
+                        samples[number] = TrainSample(encoder.encode(last.messages, last.images), [encoder.end])
+                    except EpisodeError as error:
+                        episode.fail(error)
+            for number, values in zip(samples, self._infer(self.actor, [*samples.values()])[1]):
                 bootstrap[number] = float(values[0])
         return bootstrap
 

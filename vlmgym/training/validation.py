@@ -21,6 +21,7 @@ from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor, roll_out
+from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.states import GATE_STREAM, blank, start_rollouts
 
 Images = Literal["true", "blank", "shuffled"]
@@ -110,10 +111,8 @@ def _single_turns(
 ) -> list[EpisodeRollout]:
     seed = config.seed + stream
     picks = {index: curriculum.pick(progress, seed, index) for index in range(count)}
-    play = replace(config.play, max_turns=1)
-    return list(
-        start_rollouts(picks, seed, 1, play, config.states, config.reward, transform=transform, validation=validation)
-    )
+    options = (replace(config.play, max_turns=1), config.states, config.reward)
+    return list(start_rollouts(picks, seed, 1, *options, transform=transform, validation=validation, errors=[]))
 
 
 def _respond(
@@ -121,6 +120,9 @@ def _respond(
 ) -> ValidationResult:
     temperature = config.evaluation.temperature if temperature is None else temperature
     roll_out(actor, episodes, replace(config.rollout, temperature=temperature), (config.seed, stream))
+    episodes = [episode for episode in episodes if not episode.failed]
+    if not episodes:
+        raise TrainingError("all responses for validation ended as errors of the games")
     found = [turn.reward for episode in episodes for turn in episode.turns]
     rewards = [reward.total for reward in found]
     perception = [reward.perception for reward in found if reward.perception is not None]

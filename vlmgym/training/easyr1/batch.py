@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from verl.workers.config import ModelConfig, WorkerConfig
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.checkpoint import SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.drawing.encode import encode_png
@@ -62,6 +62,7 @@ class PromptEncoder(RLHFDataset):
         self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
         self.min_pixels, self.max_pixels = data.min_pixels, data.max_pixels
         self.max_prompt_length = data.max_prompt_length
+        self._special_tokens = SpecialTokens(tokenizer)
         self.truncation = "error"  # the default would cut image tokens
 
     def _build_messages(self, example: dict[str, Any]) -> list[dict[str, Any]]:
@@ -71,11 +72,14 @@ class PromptEncoder(RLHFDataset):
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
         """Encode a prompt; raise `UsageError` if it exceeds data.max_prompt_length.
 
+        A prompt with a special token of the model raises `EpisodeError`.
+
         Returns:
             input_ids and attention_mask (int64, shape (max_prompt_length,), padded on the left), position_ids (int64,
             shape (4, max_prompt_length): text, time, height and width for mrope), raw_prompt_ids (a list of tokens with
             one per image, as vLLM expects), multi_modal_data (images as PNG files, which are small to transfer).
         """
+        self._special_tokens.check(prompt)
         files = [{"bytes": encode_png(image)} for image in images]
         row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}
         try:
@@ -136,26 +140,29 @@ def turn_batch(
     """Build the batch rows of played turns; a prompt shared by a group has `group_size` responses.
 
     Returns:
-        A batch with one row per response. `token_level_scores` has the reward at the last response token. Other columns
-        are `prompt_id`, `sample_idx`, `turn`, `state_key`, `padding`, and `uid`, which is the same for responses to the
-        same prompt, so that EasyR1 processes its images once.
+        A batch with one row per response, except of episodes that ended with an error. `token_level_scores` has the
+        reward at the last response token. Other columns are `prompt_id`, `sample_idx`, `turn`, `state_key`, `padding`,
+        and `uid`, which is the same for responses to the same prompt, so that EasyR1 processes its images once.
     """
-    scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
-    last = (generated.batch["response_mask"].sum(-1).long() - 1).clamp(min=0)
-    scores[torch.arange(len(results)), last] = torch.tensor([one.turn.reward.total for one in results])
-    images, uids = [], []
+    images, uids = list[Any](), list[str]()
     for request in requests:
         shared = request.sample_idx is None
         images += [request.features["multi_modal_data"]] * (group_size if shared else 1)
         uids += [f"{request.prompt_id}"] * group_size if shared else [f"{request.prompt_id} {request.sample_idx}"]
+    rows = [row for row, result in enumerate(results) if result.turn is not None]
+    turns = [result.turn for result in results if result.turn is not None]
+    generated, results = generated[np.array(rows, dtype=int)], [results[row] for row in rows]
+    scores = torch.zeros_like(generated.batch["responses"], dtype=torch.float32)
+    last = (generated.batch["response_mask"].sum(-1).long() - 1).clamp(min=0)
+    scores[torch.arange(len(rows)), last] = torch.tensor([turn.reward.total for turn in turns])
     columns = {
-        "multi_modal_data": images,
-        "uid": [f"{uid} {one.turn.turn}" for uid, one in zip(uids, results)],
-        "prompt_id": [one.prompt_id for one in results],
-        "sample_idx": [one.sample_idx for one in results],
-        "turn": [one.turn.turn for one in results],
-        "state_key": [json.dumps(one.turn.state, sort_keys=True) for one in results],
-        "padding": [False] * len(results),
+        "multi_modal_data": [images[row] for row in rows],
+        "uid": [f"{uids[row]} {turn.turn}" for row, turn in zip(rows, turns)],
+        "prompt_id": [result.prompt_id for result in results],
+        "sample_idx": [result.sample_idx for result in results],
+        "turn": [turn.turn for turn in turns],
+        "state_key": [json.dumps(turn.state, sort_keys=True) for turn in turns],
+        "padding": [False] * len(rows),
     }
     return DataProto.from_dict(
         tensors={**{key: generated.batch[key] for key in GENERATED}, "token_level_scores": scores},
@@ -170,6 +177,14 @@ def response_ids(requests: Sequence[Request], group_size: int) -> list[EpisodeId
         for request in requests
         for sample_idx in (range(group_size) if request.sample_idx is None else (request.sample_idx,))
     ]
+
+
+def without_failed(batch: DataProto, failed: Collection[EpisodeId], group_size: int) -> DataProto:
+    """Drop the rows of failed episodes, and groups of which fewer than `group_size` episodes remain."""
+    ids = [*zip(batch.non_tensor_batch["prompt_id"], batch.non_tensor_batch["sample_idx"])]
+    sizes = Counter(prompt_id for prompt_id, _ in set(ids).difference(failed))
+    rows = [row for row, (prompt_id, idx) in enumerate(ids) if (prompt_id, idx) not in failed]
+    return batch[np.array([row for row in rows if sizes[ids[row][0]] >= group_size], dtype=int)]
 
 
 def pad_and_shuffle(batch: DataProto, multiple: int, seed: int) -> DataProto:

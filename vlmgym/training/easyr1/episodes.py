@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.curriculum import Curriculum, Pick, Progress
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply, identity
 from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.rollout.turn import EpisodeConfig, Observation
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.training.easyr1.settings import Section
-from vlmgym.training.states import start_rollouts
+from vlmgym.training.states import START_ERRORS, start_rollouts
 from vlmgym.workers.ray import RayWorker
 
 
@@ -79,11 +79,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of one turn, and the next request, which is None if the episode is over."""
+    """The result of one turn, and the next request, which is None if the episode is over.
+
+    `turn` is None if the episode ended with an error, which leaves nothing to learn from.
+    """
 
     prompt_id: int
     sample_idx: int
-    turn: TurnRecord
+    turn: TurnRecord | None
     next: Request | None
 
 
@@ -96,6 +99,11 @@ class EpisodeResult:
     pick: Pick
     success: float
     record: EpisodeRecord
+
+    @property
+    def failed(self) -> bool:
+        """True if the episode ended with an error, without a score."""
+        return self.record.status == "error"
 
 
 class RolloutWorker:
@@ -110,8 +118,11 @@ class RolloutWorker:
 
     def start(self, picks: Sequence[tuple[int, Pick]], group_size: int) -> list[Request]:
         """Start a group of episodes for each prompt, given as (prompt_id, pick); return one request per group."""
-        options = (self.section.play, self.section.states, self.section.reward)
-        return self._start(start_rollouts(dict(picks), self.seed, group_size, *options))
+        options, errors = (self.section.play, self.section.states, self.section.reward), list[str]()
+        requests = self._start(start_rollouts(dict(picks), self.seed, group_size, *options, errors=errors))
+        for error in dict.fromkeys(errors):
+            print(f"left out a prompt that cannot start: {error}")
+        return requests
 
     def start_validation(self, prompt_ids: Sequence[int]) -> list[Request]:
         """Start validation episodes and return their requests. Ids count from 0, through one game after another."""
@@ -122,7 +133,10 @@ class RolloutWorker:
             max_turns, prompts = section.validation.max_turns, section.play.prompts
             config = EpisodeConfig(stage.game, section.reward, max_turns, prompts, identity)
             pick, seed = Pick(entry, stage.game, stage.name), FIRST_VALIDATION_SEED + number
-            episodes.append(EpisodeRollout(pick, prompt_id, 0, config, seed))
+            try:
+                episodes.append(EpisodeRollout(pick, prompt_id, 0, config, seed))
+            except START_ERRORS as error:
+                print(f"left out a validation episode that cannot start: {error}")
         return self._start(episodes)
 
     def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
@@ -131,11 +145,15 @@ class RolloutWorker:
 
     def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
         """Return the requests that truncated episodes would have made next."""
-        return [
-            (episode_id, self._request(episode, episode.sample_idx, episode.observation_after_limit()))
-            for episode_id, episode in self.episodes.items()
-            if episode.truncated
-        ]
+        requests = []
+        for episode_id, episode in self.episodes.items():
+            if episode.truncated:
+                try:
+                    request = self._request(episode, episode.sample_idx, episode.observation_after_limit())
+                    requests.append((episode_id, request))
+                except EpisodeError as error:
+                    episode.fail(error)
+        return requests
 
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
@@ -148,7 +166,7 @@ class RolloutWorker:
             index = episode_id[0] * (group_size or 1) + episode_id[1]
             seed = episode.episode.seed if group_size is None else index
             record, pick = episode.record(self.policy, seed=seed, index=index), episode.pick
-            success = self.curriculum.success(pick, episode.turns)
+            success = 0.0 if episode.failed else self.curriculum.success(pick, episode.turns)
             finished.append(EpisodeResult(*episode_id, pick, success, record))
         self.episodes = {}
         return finished
@@ -158,7 +176,10 @@ class RolloutWorker:
         for episode in episodes:
             self.episodes[episode.prompt_id, episode.sample_idx] = episode
             if episode.prompt_id not in requests:
-                requests[episode.prompt_id] = self._request(episode, None, episode.observation)
+                try:
+                    requests[episode.prompt_id] = self._request(episode, None, episode.observation)
+                except EpisodeError as error:
+                    episode.fail(error)
         return list(requests.values())
 
     def _request(self, episode: EpisodeRollout, sample_idx: int | None, observation: Observation) -> Request:
@@ -166,8 +187,12 @@ class RolloutWorker:
 
     def _play(self, episode_id: EpisodeId, reply: Reply) -> StepResult:
         episode = self.episodes[episode_id]
-        turn = episode.respond(reply)
-        request = None if episode.done else self._request(episode, episode.sample_idx, episode.observation)
+        try:
+            turn = episode.respond(reply)
+            request = None if episode.done else self._request(episode, episode.sample_idx, episode.observation)
+        except EpisodeError as error:
+            episode.fail(error)
+            return StepResult(*episode_id, None, None)
         return StepResult(*episode_id, turn, request)
 
 

@@ -46,8 +46,9 @@ from vlmgym.training.easyr1.batch import (
     response_ids,
     rows_multiple,
     turn_batch,
+    without_failed,
 )
-from vlmgym.training.easyr1.check import check_cpus
+from vlmgym.training.easyr1.check import GROUPED, check_cpus
 from vlmgym.training.easyr1.config import RunConfig, trained_record
 from vlmgym.training.easyr1.episodes import (
     EpisodeId,
@@ -58,6 +59,7 @@ from vlmgym.training.easyr1.episodes import (
     StepResult,
 )
 from vlmgym.training.easyr1.settings import Section
+from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.records import (
     begin_rollout_records,
     last_rewards,
@@ -138,21 +140,26 @@ class VlmgymTrainer(RayPPOTrainer):
     def _make_batch_data(self, metrics: dict[str, Any]) -> DataProto:
         """Play the episodes of a step and return their turns as a batch; add to `metrics`."""
         stream, group_size = self.train_dataloader, self.config.worker.rollout.n
+        smallest_group = 2 if self.config.algorithm.adv_estimator in GROUPED else 1  # groups are compared
         prompt_ids: range = next(self.data_iterator)
         turns: list[DataProto] = []
-        results: list[StepResult] = []
         requests = self.workers.start(stream.picks(prompt_ids), group_size)
-        for prompts, generated, found in self._play(requests, group_size, {}):
-            turns.append(turn_batch(prompts, group_size, generated, found))
-            results += found
+        for prompts, generated, played in self._play(requests, group_size, {}):
+            if any(result.turn is not None for result in played):
+                turns.append(turn_batch(prompts, group_size, generated, played))
         if self.use_critic and self.section.play.max_turns > 1:  # single responses are not truncated episodes
             self.bootstrap_requests = self.workers.bootstrap_requests()
         episodes = self.workers.finish(group_size)
+        failed = {(episode.prompt_id, episode.sample_idx) for episode in episodes if episode.failed}
+        self._write(f"step_{self.global_step:06d}", episodes)
+        metrics["episode/errors"] = len(prompt_ids) * group_size - len(episodes) + len(failed)
+        batch = without_failed(DataProto.concat(turns), failed, smallest_group) if turns else []
+        if not len(batch):
+            raise TrainingError(f"all episodes of step {self.global_step} ended as errors; see {self.rollouts}")
+        episodes = [episode for episode in episodes if not episode.failed]
         success = ((episode.prompt_id, episode.pick, episode.success) for episode in episodes)
         stream.progress = advance(self.curriculum, stream.progress, success)
-        self._write(f"step_{self.global_step:06d}", episodes)
-        batch = DataProto.concat(turns)
-        metrics.update(response_metrics("reward", results))
+        metrics.update(response_metrics("reward", episodes))
         metrics.update(episode_metrics("episode", episodes))
         metrics["episode/rows"] = len(batch)
         for entry in stream.progress.entries:
@@ -180,12 +187,14 @@ class VlmgymTrainer(RayPPOTrainer):
         validation = self.section.validation
         requests = self.workers.start_validation(range(validation.episodes * len(self.curriculum.entries)))
         self.actor_rollout_ref_wg.prepare_rollout_engine()
-        turns = [found for *_, found in self._play(requests, 1, {"temperature": validation.temperature})]
+        for _ in self._play(requests, 1, {"temperature": validation.temperature}):
+            pass
         self.actor_rollout_ref_wg.release_rollout_engine()
         episodes = self.workers.finish(None)
         self._write(f"validation_{self.global_step:06d}", episodes)
-        results = [result for found in turns for result in found]
-        metrics = {**response_metrics("val", results), **episode_metrics("val", episodes)}
+        if not (episodes := [episode for episode in episodes if not episode.failed]):
+            raise TrainingError(f"all validation episodes ended as errors; see {self.rollouts}")
+        metrics = {**response_metrics("val", episodes), **episode_metrics("val", episodes)}
         self.val_reward_score = metrics["val/score"]
         return metrics
 
@@ -233,15 +242,15 @@ class VlmgymTrainer(RayPPOTrainer):
         begin_rollout_records(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
 
 
-def response_metrics(prefix: str, results: Sequence[StepResult]) -> dict[str, float]:
-    """Compute the mean of each reward part and the fraction of each outcome over responses."""
-    metrics = {}
+def response_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
+    """Compute the mean of each reward part and the fraction of each outcome over the responses of episodes."""
+    turns, metrics = [turn for episode in episodes for turn in episode.record.turns], {}
     for part in ("total", "game", "format", "perception", "perception_exact"):
-        found = [getattr(result.turn.reward, part) for result in results]
-        if values := [value for value in found if value is not None]:
+        parts = [getattr(turn.reward, part) for turn in turns]
+        if values := [value for value in parts if value is not None]:
             metrics[f"{prefix}/{part}"] = float(np.mean(values))
     for outcome in Outcome:
-        metrics[f"{prefix}/{outcome.value}"] = float(np.mean([result.turn.outcome == outcome for result in results]))
+        metrics[f"{prefix}/{outcome.value}"] = float(np.mean([turn.outcome == outcome for turn in turns]))
     return metrics
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.local_model import SeededSampler, image_token_ids
@@ -315,7 +315,7 @@ class Actor(nn.Module):
 def roll_out(
     actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutConfig, seed: Sequence[int]
 ) -> tuple[list[list[TrainSample]], float]:
-    """Roll out all episodes in parallel until each one ends.
+    """Roll out all episodes in parallel until each one ends; an error of its game ends only that episode.
 
     The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
 
@@ -326,17 +326,28 @@ def roll_out(
     seconds_scoring = 0.0
     while running := [number for number, episode in enumerate(episodes) if not episode.done]:
         for first in range(0, len(running), config.batch_size):
-            batch = running[first : first + config.batch_size]
-            # Episodes of a group start with the same observation.
-            observations, index = deduplicate([episodes[number].observation for number in batch])
-            prompts = [actor.encoder.encode(each.messages, each.images) for each in observations]
+            encoded: dict[int, EncodedPrompt] = {}
+            for number in running[first : first + config.batch_size]:
+                observation = episodes[number].observation
+                try:
+                    if id(observation) not in encoded:  # episodes of a group start with the same one
+                        encoded[id(observation)] = actor.encoder.encode(observation.messages, observation.images)
+                except EpisodeError as error:
+                    episodes[number].fail(error)
+            batch = [number for number in running[first : first + config.batch_size] if not episodes[number].failed]
+            if not batch:
+                continue
+            prompts, index = deduplicate([encoded[id(episodes[number].observation)] for number in batch])
             seeds = [token_seed(seed, episodes[number]) for number in batch]
             responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
                 prompt = prompts[prompt_index]
-                episodes[number].respond(actor.reply(prompt, response))
                 samples[number].append(TrainSample(prompt, response))
+                try:
+                    episodes[number].respond(actor.reply(prompt, response))
+                except EpisodeError as error:
+                    episodes[number].fail(error)
             seconds_scoring += time.perf_counter() - start
     return samples, seconds_scoring
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoImageProcessor, AutoTokenizer
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import error_text
+from vlmgym.policies.checkpoint import SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.training.advantages import Floats
@@ -102,11 +102,13 @@ class Encoder:
         """Files that are copied to checkpoints of the trained model."""
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.tokenizer.pad_token_id
+        self._special_tokens = SpecialTokens(self.tokenizer)
         self._levels = self._normalised_levels()
         self._token_ids = lru_cache(maxsize=256)(self._tokenize)  # many prompts differ only in their images
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> EncodedPrompt:
-        """Encode a prompt in the chat format of the model; raise `UsageError` if its text contains the image token."""
+        """Encode a prompt in the chat format of the model; raise `EpisodeError` if it contains a special token."""
+        self._special_tokens.check(prompt)
         messages = chat_messages(prompt, images, lambda _: {"type": "image"})
         chat: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         grids, patches = np.empty((0, 3), np.int64), torch.empty(0, dtype=torch.uint8)
@@ -115,8 +117,6 @@ class Encoder:
             grids, frames = features["image_grid_thw"], self._split_frames(features["pixel_values"])
             patches = torch.from_numpy(frames[:, :, 0].astype(np.uint8))
         start, *rest = chat.split(IMAGE)
-        if len(rest) != len(grids):
-            raise UsageError(f"the prompt contains {IMAGE}, which is reserved for images")
         merge_size = self.image_processor.merge_size
         expanded = start + "".join(
             IMAGE * (int(grid.prod()) // merge_size**2) + part for grid, part in zip(grids, rest)
