@@ -93,7 +93,7 @@ def failing(answer: Answer, after: int) -> Behaviour:
     [
         (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
         (Answer(reset=True), "no response: connection failed"),
-        (completion("not a stream"), "no choices"),
+        (completion("not a stream"), "does not stream"),
         (streamed("up", usage=False), "token counts"),
         (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),
     ],

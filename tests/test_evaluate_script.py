@@ -26,6 +26,7 @@ def start(folder: Path, mark: list[str], *args: str | Path) -> subprocess.Popen[
     serving_python()
     variables = {"VLLM_CACHE_ROOT": str(folder / "cache"), "VLLM_CONFIG_ROOT": str(folder / "config")}
     variables |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OUT": str(folder / "out")}
+    variables["HTTP_PROXY"] = "http://127.0.0.1:9"  # no proxy is there: this machine is reached directly
     command = [*mark, "bash", str(ROOT / "training" / "scripts" / "evaluate.sh"), *map(str, args)]
     return subprocess.Popen(
         command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

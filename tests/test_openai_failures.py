@@ -6,12 +6,9 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 import zlib
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ from tests.api_server import (
     shows,
     well_behaved,
 )
-from tests.commands import BARE
+from tests.commands import BARE, process, wait_until
 from vlmgym.errors import PolicyError
 from vlmgym.evaluation import Hooks, evaluate
 from vlmgym.evaluation.progress import LiveProgress
@@ -55,14 +52,12 @@ def empty(content, usage, finish_reason="stop"):
 
 FAULTS = {
     **{str(status): refusal(status) for status in (408, 409, 424, 425, 429, 500)},
-    "502 with HTML": Answer(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}),
     "hangs": Answer(delay=30),
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
     "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
     "endless body": Answer(200, b" " * 2**16, endless=True),
     "endless error": Answer(500, b" " * 2**16, endless=True),
-    "error with status 200": as_json({"error": {"message": "overloaded", "code": 502}}),
     "no choices": as_json({"choices": []}),
     **{
         f"empty: {text!r}, {usage}": empty(text, usage)
@@ -77,7 +72,6 @@ FAULTS = {
     "finish reason error": completion(UP, "error"),
     "HTML": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
     "empty body": Answer(200, b"", {"Content-Type": "application/json"}),
-    "JSON array": as_json([1]),
     "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
     "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
@@ -97,28 +91,11 @@ SLOW = ("hangs", "slower than the timeout")
 def test_failures_are_retried_and_never_scored(fault):
     (record,), server = play(lambda _: FAULTS[fault], retries=1, timeout=0.2 if fault in SLOW else 5.0)
     assert (record.status, record.score, record.turns) == ("error", None, ())
+    assert record.end_reason.startswith("no response after 2 requests, last error: ")
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
     assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "endless error", "bomb")
     assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize("retries", [0, 2])
-def test_permanent_failure_ends_the_episode_without_score(retries):
-    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
-
-    def behaviour(request):
-        return refusal(500, "out of memory") if shows(request, lost) else well_behaved(request)
-
-    records, server = play(behaviour, episodes=3, turns=2, retries=retries)
-    whole, _ = play(well_behaved, episodes=3, turns=2)
-    assert [record.status for record in records] == ["turn limit", "error", "turn limit"]
-    assert records[1].score is None
-    assert records[1].turns == ()
-    count = f"no response after {retries + 1} requests, last error" if retries else "no response"
-    assert records[1].end_reason == f"{count}: HTTP 500: out of memory"
-    assert len([request for request in server.requests if shows(request, lost)]) == retries + 1
-    assert [played(record) for record in records[::2]] == [played(record) for record in whole[::2]]
 
 
 @pytest.mark.parametrize(
@@ -232,41 +209,22 @@ def test_rejected_request_ends_only_its_episode(number, answer, reason):
     ("answer", "message"),
     [
         (refusal(404, "no model tiny"), r"unknown model or URL \(HTTP 404: no model tiny\)"),
-        (as_json({"detail": "Not Found"}, 404), r"HTTP 404: Not Found"),
+        (refusal(401, "bad key"), r"rejects the API key \(HTTP 401: bad key\)"),
         (Answer(308, b"", {"Location": "https://example.org/v1"}), "redirects to https://example.org/v1"),
     ],
 )
-def test_wrong_model_or_url_ends_the_run(answer, message):
+def test_wrong_key_model_or_url_ends_the_run(answer, message):
     with ApiServer(lambda _: replace(answer, delay=0.1)).running() as server, pytest.raises(PolicyError, match=message):
         evaluate(GAME, policy(server), 5, max_turns=2, workers=0)
     assert len(server.requests) == 1, "the first request is not sent alone"
 
 
-@pytest.mark.parametrize(("answer", "seconds"), [(completion(UP, delay=0.2), 0.2), (refusal(400), 0), (GOOD, 0)])
-def test_other_requests_wait_for_the_first_answer(answer, seconds):
-    records, server = play(first([answer]), episodes=4)
-    arrived = [request.arrived - server.requests[0].arrived for request in server.requests]
-    assert all(wait >= seconds for wait in arrived[1:])
-    assert len(records) == 4
-
-
-def test_other_requests_wait_for_a_slow_first_answer_only_briefly(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_ANSWER", 0.1)
-    _, server = play(first([completion(UP, delay=0.6)]), episodes=4)
-    assert [request.at_once > 1 for request in server.requests] == [False, True, True, True]
-
-
-def test_rejected_key_ends_the_run_and_keeps_episodes():
-    kept = []
-    with pytest.raises(PolicyError, match=r"rejects the API key \(HTTP 401: bad key\)"):
-        play(
-            lambda request: refusal(401, "bad key") if request.number == 5 else well_behaved(request),
-            episodes=5,
-            turns=2,
-            concurrency=1,
-            hooks=Hooks(on_episode=kept.append),
-        )
-    assert [(record.seed, record.status) for record in kept] == [(0, "turn limit"), (1, "turn limit"), (2, "stopped")]
+def test_other_requests_wait_for_the_first_answer_but_not_long(monkeypatch):
+    for longest, overlap in ((2.0, False), (0.1, True)):
+        monkeypatch.setattr(client, "FIRST_ANSWER", longest)
+        _, server = play(first([completion(UP, delay=0.5)]), episodes=4)
+        assert server.requests[0].at_once == 1
+        assert server.requests[1].at_once == 1 + overlap
 
 
 def test_bar_counts_played_turns_and_shows_retries():
@@ -310,15 +268,6 @@ def test_exponential_backoff(monkeypatch):
 )  # fmt: skip
 def test_retry_after_header(value, seconds):
     assert retry_after({"Retry-After": value}) == seconds
-
-
-def test_retry_after_date():
-    for zone in (timezone.utc, None):
-        date = format_datetime(
-            datetime.now(timezone.utc).replace(tzinfo=zone) + timedelta(seconds=20), usegmt=bool(zone)
-        )
-        assert 18 < retry_after({"Retry-After": date}) <= 20
-    assert retry_after({}) is None
 
 
 def test_max_requests():
@@ -396,15 +345,12 @@ def test_ctrl_c_while_waiting_for_the_server(tmp_path):
         return well_behaved(request) if request.number < 2 else Answer(delay=60)
 
     with ApiServer(behaviour).running() as server:
-        command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--policy", "openai", "--model", "tiny"]
-        where = ["--base-url", server.url, "--output-dir", str(tmp_path / "run"), "--workers", "1", "--episodes", "1"]
-        process = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 30
-        while len(server.requests) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=10)
-    assert process.returncode == 130, stderr
+        options = ["--policy", "openai", "--model", "tiny", "--base-url", server.url, "--output-dir", "run"]
+        running = process("eval", "2048", *BARE, *options, "--episodes", 1, cwd=tmp_path, stderr=subprocess.PIPE)
+        wait_until(lambda: len(server.requests) == 3)
+        running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 130, stderr
     assert "Traceback" not in stderr
     (record,) = read_run(tmp_path / "run").episodes
     assert (record.status, len(record.turns)) == ("stopped", 2)

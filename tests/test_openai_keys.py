@@ -34,7 +34,7 @@ def echo(status):
 def everything(done, folder):
     """Return the output of a command and the names and contents of its files."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) >= 2
+    assert files or "turns 0/" in done.err, "a run that played nothing leaves nothing"
     return "".join([done.out, done.err, *map(str, files), *(path.read_text("utf-8", "replace") for path in files)])
 
 
@@ -81,36 +81,14 @@ def test_errors_about_keys_do_not_show_them(monkeypatch):
     assert KEY not in str(raised.value)
 
 
-@pytest.fixture
-def secrets_of_openai(monkeypatch, quick_retries):
-    """Set the key and the account of OpenAI in the environment."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_ORG_ID", f"organisation{KEY}")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", f"project{KEY}")
-
-
-@pytest.mark.usefixtures("secrets_of_openai")
 @pytest.mark.parametrize(("name", "sent"), [(None, None), ("MINE", "another-key"), ("OPENAI_API_KEY", KEY)])
 def test_other_servers_get_only_the_named_key(monkeypatch, name, sent):
     monkeypatch.setenv("MINE", "another-key")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     _, server = play(well_behaved, api_key_env=name)
     headers = server.requests[0].headers
     assert headers.get("authorization") == (sent and f"Bearer {sent}")
     assert str(headers).count(KEY) == (sent == KEY)
-
-
-class OptionsOfOpenAI(OpenAIOptions):
-    at_openai = True
-
-
-@pytest.mark.usefixtures("secrets_of_openai")
-def test_openai_gets_organisation_and_project():
-    with ApiServer().running() as server:
-        openai = OpenAIPolicy(OptionsOfOpenAI(base_url=server.url, model="gpt"))
-        evaluate("2048", openai, 1, max_turns=1, workers=0)
-    headers = server.requests[0].headers
-    assert (headers["openai-organization"], headers["openai-project"]) == (f"organisation{KEY}", f"project{KEY}")
-    assert headers["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(
@@ -146,25 +124,11 @@ def test_the_server_and_its_key_come_from_the_environment(monkeypatch, tmp_path,
         OpenAIOptions(model="tiny")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"api_key": KEY},
-        {"extra_headers": {"X-API-Key": KEY}},
-        {"headers": [{"Authorization": f"Bearer {KEY}"}]},
-        {"metadata": {"password": KEY}},
-    ],
-)
-def test_extra_body_rejects_fields_for_keys(fields):
-    with pytest.raises(UsageError, match="extra_body is recorded") as raised:
-        OpenAIOptions(extra_body=json.dumps(fields))
-    assert KEY not in str(raised.value)
-
-
-def test_extra_body_rejects_keys_in_any_field(monkeypatch):
+def test_extra_body_rejects_keys(monkeypatch):
     monkeypatch.setenv("MINE", KEY)
+    monkeypatch.setenv("HF_TOKEN", "another-secret")
     where = {"model": "tiny", "base_url": "http://someone:swordfish@h/v1", "api_key_env": "MINE"}
-    for secret in (KEY, "swordfish"):
+    for secret in (KEY, "swordfish", "another-secret"):
         for fields in ({"a": [{"b": f"x{secret}"}]}, {secret: 1}):
             body = json.dumps(fields).replace("s", "\\u0073")
             with pytest.raises(UsageError, match="extra_body is recorded") as raised:
@@ -173,8 +137,6 @@ def test_extra_body_rejects_keys_in_any_field(monkeypatch):
     with pytest.raises(UsageError) as raised:
         OpenAIOptions(extra_body=f'{{"a": {KEY}}}')
     assert KEY not in str(raised.value)
-    ordinary = '{"prompt_cache_key": "games", "stop_token_ids": [1], "chat_template_kwargs": {"bos_token": "<s>"}}'
-    assert OpenAIPolicy(OpenAIOptions(**where, extra_body=ordinary)).options.extra_fields == json.loads(ordinary)
 
 
 def test_short_keys_are_not_redacted(monkeypatch):

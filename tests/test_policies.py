@@ -11,7 +11,7 @@ import pytest
 
 import vlmgym
 from tests.commands import BARE
-from vlmgym.errors import PolicyError, UsageError
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy
 from vlmgym.policies.base import policy_rng
@@ -242,6 +242,12 @@ def test_secrets_in_errors_of_user_code_are_redacted(monkeypatch, tmp_path):
 
     with pytest.raises(PolicyError, match=r"https://host/v1\?key=\[redacted\] is short"):
         evaluate(GAME, function, 1, max_turns=1, workers=0)
+
+    class Mine(ModelPolicy):
+        async def respond(self, images, prompt):
+            raise InfrastructureError("rejected sk-TheSecretOfThisTest")
+
+    assert evaluate(GAME, Mine(), 1, max_turns=1, workers=0)[0].end_reason == "rejected [redacted]"
     (tmp_path / "broken.py").write_text("import os\nraise ValueError(os.environ['MY_API_KEY'])\n")
     with pytest.raises(UsageError, match=r"ValueError: \[redacted\]"):
         make_policy(f"{tmp_path}/broken.py:f")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.serving import run_python
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, importing
 from vlmgym.policies import make_policy
 from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
@@ -149,3 +149,9 @@ def test_missing_package(name: str, options: Any, package: str, monkeypatch: pyt
         monkeypatch.delitem(sys.modules, f"vlmgym.policies.{module}", raising=False)
     with pytest.raises(UsageError, match=f"{name}.* needs {package}: .*install"):
         make_policy(name, options)
+
+
+def test_an_incompatible_version_of_a_library_is_named() -> None:
+    message = r"^a cannot import its libraries \(cannot import name 'nothing' from 'json' .*vlmgym\[data\]"
+    with pytest.raises(UsageError, match=message), importing("a", "data"):
+        from json import nothing  # type: ignore[attr-defined]  # noqa: F401

@@ -317,7 +317,8 @@ class ModelPolicy(Policy, ABC):
     def _describing_errors(self) -> Iterator[None]:
         try:
             yield
-        except VlmgymError:
+        except VlmgymError as error:
+            error.args = (redact(str(error), environment_secrets()),)
             raise
         except Exception as error:
             raise PolicyError(f"{self.name} raised {describe_error(error)}") from error

@@ -9,7 +9,6 @@ import asyncio
 import ipaddress
 import json
 import math
-import os
 import random
 import ssl
 import time
@@ -50,27 +49,15 @@ MAX_TEXT = 1_000_000
 TRUNCATED = f"truncated to {MAX_TEXT:,} characters"
 """Finish reason of responses longer than `MAX_TEXT`."""
 MAX_MESSAGE = 300
-"""Maximum characters of a server's error message."""
-MAX_REASON = 60
-"""Maximum characters of a finish reason."""
-MAX_MODEL = 200
-"""Maximum characters of a model name."""
+"""Maximum characters of a server's error message, finish reason and model name."""
 
 
-class _Retryable(Exception):
+class Retryable(Exception):
     """A request failed in a way that may be temporary."""
 
     def __init__(self, message: str, overloaded: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.overloaded, self.retry_after = overloaded, retry_after
-
-
-class _Rejected(InfrastructureError):
-    """The server rejected a request, with a reason that may be its role `system`."""
-
-
-class InvalidCompletion(_Retryable):
-    """The response body is not a valid chat completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +99,6 @@ class OpenAIClient:
             self._headers["Authorization"] = f"Basic {options.login}"
         elif key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
-        if options.at_openai:
-            for header, variable in (("Organization", "OPENAI_ORG_ID"), ("Project", "OPENAI_PROJECT_ID")):
-                if value := os.environ.get(variable):
-                    self._headers[f"OpenAI-{header}"] = value
         self._reset()
 
     def _reset(self) -> None:
@@ -160,40 +143,31 @@ class OpenAIClient:
         """
         if self._gate is None:
             self._gate = asyncio.Event()
-            try:
-                reply = await self._complete(body)
-            except InfrastructureError:  # after a PolicyError, the others are cancelled
-                self._gate.set()
-                raise
-            self._gate.set()
-            return reply
-        if not self._gate.is_set():
+        elif not self._gate.is_set():
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gate.wait(), FIRST_ANSWER)
-        return await self._complete(body)
-
-    async def _complete(self, body: Mapping[str, Any]) -> Reply:
         has_system = body["messages"][0]["role"] == "system"
-        if has_system and self._without_system:
-            return await self._send(_without_system(body))
         try:
-            return await self._send(body)
-        except InfrastructureError as error:
-            if self._succeeded or not has_system or not (isinstance(error, _Rejected) or "role" in str(error)):
+            reply = await self._send(_without_system(body) if has_system and self._without_system else body)
+        except InfrastructureError:
+            self._gate.set()  # unlike after a PolicyError, which ends the run
+            if self._succeeded or not has_system:
                 raise
             with suppress(InfrastructureError):
-                reply = await self._send(_without_system(body))
+                reply = await self._send(_without_system(body), attempts=1)
                 self._without_system = True
                 return reply
             raise
+        self._gate.set()
+        return reply
 
-    async def _send(self, body: Mapping[str, Any]) -> Reply:
-        """Send a request until the server responds, or all retries have failed."""
-        data, attempts = json.dumps(body).encode(), self._options.retries + 1
+    async def _send(self, body: Mapping[str, Any], attempts: int | None = None) -> Reply:
+        """Send a request until the server responds, or all attempts have failed, by default all retries."""
+        data, attempts = json.dumps(body).encode(), attempts or self._options.retries + 1
         for attempt in range(attempts):
             try:
                 return replace(await self._request(data), requests=attempt + 1)
-            except _Retryable as error:
+            except Retryable as error:
                 if attempt + 1 == attempts:
                     count = f" after {attempts} requests, last error" if attempts > 1 else ""
                     raise InfrastructureError(f"no response{count}: {error}") from None
@@ -209,7 +183,7 @@ class OpenAIClient:
             try:
                 async with self._post(data) as response:
                     reply = read_completion(await _read(response), self._redact)
-            except _Retryable as error:
+            except Retryable as error:
                 if error.overloaded:
                     self.limit.on_rejected(round_number)
                 if error.retry_after is not None:
@@ -227,24 +201,20 @@ class OpenAIClient:
             PolicyError: See `complete`.
         """
         streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        sent, first, answered = time.perf_counter(), None, False
+        sent, first = time.perf_counter(), None
         usage: dict[str, Any] = {}
         try:
             async with self._post(json.dumps(streamed).encode()) as response:
                 async for chunk in _events(response, self._redact):
-                    choices = _list(chunk.get("choices"))
-                    answered = answered or bool(choices)
-                    if first is None and any(map(_has_text, choices)):
+                    if first is None and any(map(_has_text, _list(chunk.get("choices")))):
                         first = time.perf_counter()
                     usage = _dict(chunk.get("usage")) or usage
-        except _Retryable as error:
+        except Retryable as error:
             raise InfrastructureError(f"no response: {error}") from None
         ended = time.perf_counter()
-        if not answered:
-            raise InfrastructureError("no response: the streamed response has no choices")
         prompt_tokens, completion_tokens = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
         if prompt_tokens is None or completion_tokens is None:
-            raise InfrastructureError("the server does not report token counts of streamed responses")
+            raise InfrastructureError("the server does not stream, or does not report the token counts of streams")
         return StreamTiming(sent, first or ended, ended, prompt_tokens, completion_tokens)
 
     @asynccontextmanager
@@ -263,14 +233,14 @@ class OpenAIClient:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
             reason = self._describe(error)
             if self._reached:
-                raise _Retryable(f"connection failed ({reason})") from None
+                raise Retryable(f"connection failed ({reason})") from None
             raise PolicyError(
                 f"cannot reach {self._options.address} ({reason}); check --base-url, and that the server is running"
             ) from None
         except asyncio.TimeoutError:
-            raise _Retryable(f"timed out after {self._options.timeout:g} s{self._through}") from None
+            raise Retryable(f"timed out after {self._options.timeout:g} s{self._through}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Retryable(f"connection failed ({self._describe(error)})") from None
+            raise Retryable(f"connection failed ({self._describe(error)})") from None
 
     @property
     def _through(self) -> str:
@@ -281,13 +251,13 @@ class OpenAIClient:
         """Describe the cause of a connection error, and name the proxy."""
         cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
         text = f"{type(cause).__name__}: {cause}".removesuffix(": ")
-        return _printable(self._redact(text), MAX_MESSAGE) + self._through
+        return _printable(self._redact(text)) + self._through
 
     def _status_error(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
         """Return the exception for the HTTP status of a failed request."""
         reason = f"HTTP {status}{self._through}: {error_message(_parse(body), self._redact)}"
         if status in RETRIED or status >= 500:
-            return _Retryable(reason, overloaded=status in (429, 503), retry_after=retry_after(headers))
+            return Retryable(reason, overloaded=status in (429, 503), retry_after=retry_after(headers))
         if status == 401:
             how = "name the environment variable with the right key with --api-key-env"
             return PolicyError(f"the server rejects the API key ({reason}); {how}")
@@ -296,13 +266,13 @@ class OpenAIClient:
         if status == 404:
             return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
         if status < 400:
-            where = _printable(self._redact(headers.get("Location", "an unknown address")), MAX_MESSAGE)
+            where = _printable(self._redact(headers.get("Location", "an unknown address")))
             return wrong(f"the server redirects to {where} (HTTP {status}); pass the new URL as --base-url")
         rejected = f"the server rejected the request ({reason})"
         if self._options.max_tokens is not None and "max_completion_tokens" in reason:
             field = json.dumps({"max_completion_tokens": self._options.max_tokens})
             return wrong(f"{rejected}; replace --max-tokens by --extra-body '{field}'")
-        return _Rejected(rejected)
+        return InfrastructureError(rejected)
 
 
 class RequestLimit:
@@ -434,7 +404,7 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the body of a response, decompressed, because some servers compress bodies without being asked to."""
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
-        raise InvalidCompletion(f"the body is compressed with {_printable(encoding, MAX_REASON)}")
+        raise Retryable(f"the body is compressed with {_printable(encoding)}")
     decoder = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib
     size = 0
     async for chunk in response.content.iter_any():
@@ -442,13 +412,13 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             try:
                 chunk = decoder.decompress(chunk, MAX_BODY + 1 - size)
             except zlib.error as error:
-                raise InvalidCompletion(f"the body cannot be decompressed: {error}") from None
+                raise Retryable(f"the body cannot be decompressed: {error}") from None
         size += len(chunk)
         if size > MAX_BODY:
-            raise InvalidCompletion(f"the body exceeds {MAX_BODY:,} bytes")
+            raise Retryable(f"the body exceeds {MAX_BODY:,} bytes")
         yield chunk
     if decoder is not None and size and not decoder.eof:
-        raise InvalidCompletion("the compressed body is incomplete")
+        raise Retryable("the compressed body is incomplete")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -466,7 +436,7 @@ async def _events(response: aiohttp.ClientResponse, redact: Callable[[str], str]
                 continue
             chunk = _parse(value)
             if not isinstance(chunk, dict) or chunk.get("error"):
-                raise InvalidCompletion(f"the response is an error: {error_message(chunk, redact)}")
+                raise Retryable(f"the response is an error: {error_message(chunk, redact)}")
             yield chunk
 
 
@@ -478,36 +448,36 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     `redact` removes secrets from a string.
 
     Raises:
-        InvalidCompletion: The body is not a completion, is empty, or reports an error.
+        Retryable: The body is not a completion, is empty, or reports an error.
     """
     data = _parse(body)
     choices = _list(_dict(data).get("choices"))
     if not choices or data.get("error"):
-        raise InvalidCompletion(f"the response is not a completion: {error_message(data, redact)}")
+        raise Retryable(f"the response is not a completion: {error_message(data, redact)}")
     choice = _dict(choices[0])
     finish_reason = _text(choice, "finish_reason")
     if choice.get("error") or finish_reason in FAILURE_REASONS:
         reason = error_message(choice.get("error") or f"finish_reason is {finish_reason}", redact)
-        raise InvalidCompletion(f"generation failed: {reason}")
+        raise Retryable(f"generation failed: {reason}")
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise InvalidCompletion("the response has no message")
+        raise Retryable("the response has no message")
     (content, thinking), refusal = _content(message), _text(message, "refusal")
     text = redact(content or refusal or "")
     thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
     counts = _dict(data.get("usage"))
     completion_tokens = _count(counts.get("completion_tokens"))
     if not (text or thought or completion_tokens):
-        raise InvalidCompletion("the response is empty: it has neither text nor tokens")
+        raise Retryable("the response is empty: it has neither text nor tokens")
     if len(text) > MAX_TEXT:
         text, finish_reason = text[:MAX_TEXT], TRUNCATED
     return Reply(
         text,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=completion_tokens,
-        finish_reason=None if finish_reason is None else _printable(redact(finish_reason), MAX_REASON),
+        finish_reason=None if finish_reason is None else _printable(redact(finish_reason)),
         reasoning=None if thought is None else truncate(redact(thought), MAX_TEXT),
-        model=_printable(redact(model), MAX_MODEL) or None if isinstance(model := data.get("model"), str) else None,
+        model=_printable(redact(model)) or None if isinstance(model := data.get("model"), str) else None,
     )
 
 
@@ -516,12 +486,12 @@ def error_message(data: Any, redact: Callable[[str], str]) -> str:
     for name in ("error", "message", "detail"):
         data = _dict(data).get(name) or data
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    return _printable(redact(text), MAX_MESSAGE) or "no message"
+    return _printable(redact(text)) or "no message"
 
 
-def _printable(text: str, max_length: int) -> str:
-    """Format text as one printable line of at most `max_length` characters."""
-    return truncate(one_line(text[: 10 * max_length]), max_length)
+def _printable(text: str) -> str:
+    """Format text as one printable line of at most `MAX_MESSAGE` characters."""
+    return truncate(one_line(text[: 10 * MAX_MESSAGE]), MAX_MESSAGE)
 
 
 def _parse(body: bytes) -> Any:
@@ -543,7 +513,7 @@ def _list(value: Any) -> list[Any]:
 def _text(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidCompletion(f"{name} of the response is not a string")
+        raise Retryable(f"{name} of the response is not a string")
     return value
 
 
@@ -568,7 +538,7 @@ def _part_text(part: Any) -> str:
     if kind == "reference":
         return ""
     if kind != "text" or not isinstance(part.get("text"), str):
-        raise InvalidCompletion("the response has a content part that is neither text nor thinking")
+        raise Retryable("the response has a content part that is neither text nor thinking")
     text: str = part["text"]
     return text
 

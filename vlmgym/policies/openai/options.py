@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError
-from vlmgym.policies.base import SamplingOptions
+from vlmgym.policies.base import SamplingOptions, storable
 
 ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
@@ -25,11 +25,6 @@ RESERVED_FIELDS = frozenset(
     {"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"}
 )
 """Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
-SECRET_FIELDS = re.compile(
-    "(api|access|auth|private|secret)[-_ ]?key|(access|api|auth|hf)[-_ ]?token|authorization|password|secret",
-    re.IGNORECASE | re.ASCII,
-)
-"""Names of fields that hold secrets. `extra_body` cannot set them at any depth, because it is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +67,7 @@ class OpenAIOptions(SamplingOptions):
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise UsageError("api_key_env must be the name of an environment variable, not the key itself")
         self._check_url()
-        if not all(_is_unicode(text) for text in (self.model, *self.stop)):
+        if any(storable(text) != text for text in (self.model, *self.stop)):
             raise UsageError("model and stop must be valid UTF-8")
         if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
@@ -119,7 +114,7 @@ class OpenAIOptions(SamplingOptions):
     def extra_fields(self) -> dict[str, Any]:
         """Parsed `extra_body`."""
         try:
-            fields = json.loads(self.extra_body, object_pairs_hook=_reject_secrets)
+            fields = json.loads(self.extra_body)
             # Python accepts NaN and lone surrogates, servers do not.
             json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
@@ -141,22 +136,3 @@ class OpenAIOptions(SamplingOptions):
             raise UsageError(f"{name} must be a URL such as http://localhost:8000/v1")
         if url.query or url.fragment:
             raise UsageError(f"{name} must not contain ? or #")
-
-
-def _is_unicode(text: str) -> bool:
-    """Return True if a string has no lone surrogates, which come from command-line arguments that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _reject_secrets(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object of `extra_body`; reject fields that hold secrets."""
-    if any(SECRET_FIELDS.search(name) for name, _ in fields):
-        raise UsageError(
-            "extra_body is recorded, so it cannot have fields such as api_key and authorization; "
-            "put the key in an environment variable and name it with --api-key-env"
-        )
-    return dict(fields)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from vlmgym.errors import UsageError, importing
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, redact
+from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, environment_secrets, redact
 from vlmgym.policies.openai.options import KEY_VARIABLE, Detail, ImageFormat, OpenAIOptions
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
@@ -49,8 +49,8 @@ class OpenAIPolicy(ModelPolicy):
         password = self.options.url.password or ""
         secrets = [text for text in (self._key, self.options.login, password, unquote(password)) if text]
         recorded = json.dumps(self.options.extra_fields)
-        if redact(recorded, secrets) != recorded:
-            raise UsageError("extra_body is recorded, so it cannot contain the API key or the password of --base-url")
+        if redact(recorded, [*secrets, *environment_secrets()]) != recorded:
+            raise UsageError("extra_body is recorded, so it cannot contain keys and passwords")
         with importing("the openai policy", "openai"):
             from vlmgym.policies.openai.client import OpenAIClient
         self._client = OpenAIClient(self.options, self._key, partial(redact, secrets=secrets))
