@@ -11,7 +11,7 @@ from vlmgym.evaluation import RunRecord, evaluate, open_run
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.summary_table import PageTable
 from vlmgym.pages import store
-from vlmgym.pages.images import episode_images
+from vlmgym.pages.episode import episode_images
 from vlmgym.pages.report import LabelledRun, write_page
 from vlmgym.runs.record import now, versions
 from vlmgym.sandbox.core.prompt import PromptConfig

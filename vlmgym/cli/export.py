@@ -16,7 +16,7 @@ from vlmgym.benchmark.exports import write_eval_results, write_inspect_logs
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
-from vlmgym.evaluation.export_rows import IMAGES, Format, Rows, TurnFilter, export_episode
+from vlmgym.evaluation.export import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import json_bytes, new_folder, replace_file, writing

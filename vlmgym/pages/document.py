@@ -1,16 +1,27 @@
-"""Parts that all pages share: assets, content security policy, and the encoding of recorded text."""
+"""Parts that all pages share: the document with its content security policy, and the encoding of recorded text."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
+from collections.abc import Mapping
+from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any
 
+from PIL import Image
 from pydantic_core import to_json
 
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.response_format import parse_response
+from vlmgym.sandbox.drawing.encode import encode_jpeg
 
+LOSSLESS_BYTES_PER_PIXEL = 0.5
+"""Tiles whose lossless WebP exceeds both this and 1 KiB (noise, photographs) are stored as JPEG."""
+QUALITY = 90
+"""JPEG quality of lossy tiles: noise changes by about 4 out of 255 on average, and takes half as many bytes."""
 LONGEST = 20_000
 """Maximum number of characters in a text on the page; longer texts are cut in the middle."""
 _TAIL = 4_000
@@ -21,12 +32,28 @@ def asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
-def content_policy(style: str, script: str = "", more: str = "") -> str:
-    """Build the content security policy of a page with this style sheet and script; `more` extends `script-src`."""
+def document(title: str, name: str, parts: Mapping[str, str], script: str = "", *, loads_scripts: bool = False) -> str:
+    """Return the HTML of a page that contains all its styles and scripts.
+
+    Args:
+        title: Title of the page.
+        name: Name of the page's style sheet and of the template of its body in `assets`.
+        parts: HTML of the placeholders in the template.
+        script: The page's script, the only one that its content security policy allows.
+        loads_scripts: Allow this script to load others.
+    """
+    style = asset("base.css") + asset(f"{name}.css")
+    body = Template(asset(f"{name}.html")).substitute(parts)
     policy = ["default-src 'none'", "img-src data:", f"style-src {_hash(style)}"]
     if script:
-        policy.append(f"script-src {_hash(script)}{more}")
-    return "; ".join([*policy, "base-uri 'none'", "form-action 'none'"])
+        body += f"<script>{script}</script>"
+        policy.append(f"script-src {_hash(script)}" + (" 'strict-dynamic'" if loads_scripts else ""))
+    return Template(asset("document.html")).substitute(
+        title=escape(title),
+        style=style,
+        body=body,
+        policy="; ".join([*policy, "base-uri 'none'", "form-action 'none'"]),
+    )
 
 
 def _hash(source: str) -> str:
@@ -63,3 +90,13 @@ def safe_json(data: Any) -> str:
     for sign in "<>&\u2028\u2029":  # only occur in strings
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
+
+
+def data_url(image: ImageArray) -> str:
+    """Encode an image as lossless WebP, or as JPEG for noise and photographs."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "WEBP", lossless=True, method=1, quality=20)
+    kind, data = "webp", file.getvalue()
+    if len(data) > max(1024, LOSSLESS_BYTES_PER_PIXEL * image.shape[0] * image.shape[1]):
+        kind, data = "jpeg", encode_jpeg(image, QUALITY)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

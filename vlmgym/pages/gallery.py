@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,8 +14,7 @@ import tyro
 from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.pages.document import asset, content_policy, marked
-from vlmgym.pages.images import data_url
+from vlmgym.pages.document import data_url, document, marked
 from vlmgym.pages.posters import AnyGame, GalleryItem, Level, draw_poster, items_of, levels_of, middle_state
 from vlmgym.runs.files import check_own_file, write_own_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
@@ -86,16 +84,16 @@ def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem
 
 def render_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tuple[str, str]] = ()) -> str:
     """Build the page; `left_out` has the titles of games that cannot be rendered, with the reasons."""
-    style = asset("base.css") + asset("gallery.css")
-    return Template(asset("gallery.html")).substitute(
-        policy=content_policy(style),
-        style=style,
-        links="".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in items),
-        left_out="".join(f'<p class="banner">{escape(f"{title} is not shown: {why}")}</p>' for title, why in left_out),
-        items="".join(_item(item, size) for item in items),
-        version=__version__,
-        size=size,
-    )
+    parts = {
+        "links": "".join(f'<a href="#{escape(item.name)}">{escape(item.title)}</a>' for item in items),
+        "left_out": "".join(
+            f'<p class="banner">{escape(f"{title} is not shown: {why}")}</p>' for title, why in left_out
+        ),
+        "items": "".join(_item(item, size) for item in items),
+        "version": __version__,
+        "size": str(size),
+    }
+    return document("vlmgym: gallery", "gallery", parts)
 
 
 def _item(item: GalleryItem, size: int) -> str:

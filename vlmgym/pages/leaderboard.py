@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Annotated
 from urllib.parse import quote
 
@@ -22,7 +21,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.summary_table import format_estimate
-from vlmgym.pages.document import asset, content_policy
+from vlmgym.pages.document import asset, document
 from vlmgym.pages.report import write_report
 from vlmgym.runs.files import check_own_file, write_own_file
 from vlmgym.runs.record import Estimate
@@ -94,24 +93,21 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
         entries: Entries in order, best first.
         folder: Folder of the page, to which links are relative.
     """
-    style, script = asset("base.css") + asset("leaderboard.css"), asset("leaderboard.js")
     heads, rows = _columns(entries), [_cells(entry, _skills(entries), folder) for entry in entries]
-    return Template(asset("leaderboard.html")).substitute(
-        policy=content_policy(style, script),
-        style=style,
-        script=script,
-        suite=escape(name),
-        description=escape(suite.description),
-        settings=escape(
+    parts = {
+        "suite": escape(name),
+        "description": escape(suite.description),
+        "settings": escape(
             f"{len(suite.games)} games, {suite.episodes} episodes each with at most {suite.max_turns} turns, "
             f"seeds {suite.seed} to {suite.seed + suite.episodes - 1}, perception {suite.perception}, reasoning "
             f"{suite.reasoning}."
         ),
-        heads="".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
-        rows="".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
-        profiles="".join(_profile(entry, folder) for entry in entries),
-        version=__version__,
-    )
+        "heads": "".join(f'<th scope="col"><button>{escape(head)}</button></th>' for head in heads),
+        "rows": "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows),
+        "profiles": "".join(_profile(entry, folder) for entry in entries),
+        "version": __version__,
+    }
+    return document(f"{name}: leaderboard", "leaderboard", parts, asset("leaderboard.js"))
 
 
 def _columns(entries: Sequence[LeaderboardEntry]) -> list[str]:

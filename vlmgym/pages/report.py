@@ -15,14 +15,12 @@ Recorded text is escaped and only ever becomes text nodes; a content security po
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Template
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -36,7 +34,7 @@ from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run_title, suite_table
-from vlmgym.pages.document import asset, content_policy, safe_json
+from vlmgym.pages.document import asset, document, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.pages.store import EpisodeStore
 from vlmgym.runs.files import write_file
@@ -52,7 +50,7 @@ IMAGES = 200
 """Default number of episodes per game with images; drawing the images of 100 turns takes 0.3 s of CPU time."""
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
-SCRIPTS = ["texts", "data", "keys", "tabs", "overview", "curves", "videos", "list", "images", "pane", "viewer", "main"]
+SCRIPTS = ["texts", "overview", "curves", "list", "pane", "viewer", "main"]
 """Scripts in `assets`, in concatenation order."""
 OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
 """Descriptions of the values of `PromptConfig.observation`."""
@@ -177,7 +175,11 @@ def write_page(
         calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
         call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
         data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
-        write_file(path, _document(title, data, store.inline).encode())
+        blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(store.inline.items())}}
+        parts = (f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items())
+        script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+        page = document(title, "report", {"data": "\n".join(parts)}, script, loads_scripts=not store.inline)
+        write_file(path, page.encode())
         store.remove_others()
     finally:
         store.remove_unfinished()
@@ -260,20 +262,6 @@ def _page_data(
 def _difference(cells: Sequence[Mapping[str, Any] | None]) -> float | None:
     scores = [cell["score"] for cell in cells if cell is not None and cell["score"] is not None]
     return scores[0] - scores[1] if len(scores) == 2 else None
-
-
-def _document(title: str, data: dict[str, Any], inline: dict[str, str]) -> str:
-    css = asset("base.css") + asset("page.css")
-    script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(inline.items())}}
-    others = "" if inline else " 'strict-dynamic'"  # the page's script loads episode files
-    return Template(asset("page.html")).substitute(
-        title=html.escape(title),
-        policy=content_policy(css, script, others),
-        css=css,
-        script=script,
-        data="\n".join(f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items()),
-    )
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:
