@@ -2,8 +2,8 @@
 
 python -m benchmarks.leaderboard
 
-Plays the policies, and adds runs of models, by default a tiny model's (`benchmarks/tiny_submission.py`). Writes
-`docs/leaderboard.md` and an HTML page in `docs/leaderboard`.
+Plays the policies, and adds runs of models if there are any. Writes `docs/leaderboard.md` and an HTML page in
+`docs/leaderboard`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Annotated
 import tyro
 
 from benchmarks.markdown import table, wrapped
-from benchmarks.tiny_submission import NAME, SUBMISSION
 from vlmgym.benchmark.leaderboard import LeaderboardEntry
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
@@ -29,14 +28,6 @@ from vlmgym.terminal import parse_options, reporting_errors
 
 POLICIES = ("oracle", "random-legal", "random")
 
-TINY = (
-    f"`{NAME}` is an example, not a contender: a Qwen3-VL of 0.3 million parameters that [learned 2048 from images "
-    "alone](learning/whole_games.md), and was then trained on demonstrations with the suite's images of 2048. The "
-    "model sees 128x128 images and no prompt text, so it answers in every game as if it were 2048. Most other games "
-    "penalise such answers, so the model scores below random. `.venv-train/bin/python -m benchmarks.tiny_submission` "
-    f"makes the submission, and `.venv/bin/vlmgym verify {SUBMISSION.as_posix()}` replays it."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -44,7 +35,7 @@ class Config:
 
     suite: str = "vlmgym-2026.1-lite"
     """Name of the suite."""
-    submission: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")] = (SUBMISSION,)
+    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
     """Runs of models: folders, or zips of them."""
     docs: Path = Path("docs")
     """Folder to write leaderboard.md to."""
@@ -57,7 +48,7 @@ def write(config: Config) -> None:
     page = config.docs / "leaderboard" / f"{config.suite}.html"
     with TemporaryDirectory(prefix="vlmgym-leaderboard-") as root:
         folders = [_play(policy, Path(root), config) for policy in POLICIES]
-        runs = (*folders, *config.submission)
+        runs = (*folders, *config.run)
         entries = leaderboard(LeaderboardConfig(run=runs, output=page, workers=config.workers))
     text = wrapped(_page(config.suite, entries, page.relative_to(config.docs)))
     replace_file(config.docs / "leaderboard.md", text.encode())
@@ -87,7 +78,6 @@ def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
         "This page is written by `python -m benchmarks.leaderboard`, which also plays the policies that need no model. "
         "The scores of random and oracle differ from 0 and 1 because a run has fewer episodes per game than were "
         "played for the baselines.",
-        *([TINY] if any(entry.label == NAME for entry in entries) else []),
         "## Skills",
         table(head, skills),
         "## Games",

@@ -154,7 +154,7 @@ def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp
 
 
 def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
-    write(Config(suite="small-1", submission=(), docs=tmp_path, workers=0))
+    write(Config(suite="small-1", docs=tmp_path, workers=0))
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
     assert [row[0] for row in rows[:1]] == ["| oracle"]
     assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
