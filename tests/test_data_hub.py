@@ -83,7 +83,7 @@ def test_hub_data_as_parquet_images_and_with_a_loading_script(hub):
 def osv5m(hub, shards):
     images = hub.root / "osv5m" / "osv5m" / "images" / "test"
     images.mkdir(parents=True)
-    rows = ["id,latitude,longitude,cell", *(f'{100 + n},1,2,"(0, 8)"' for n in range(2 * shards))]
+    rows = ["id,latitude,longitude,city,cell", *(f'{100 + n},1,2,"Rio, RJ","(0, 8)"' for n in range(2 * shards))]
     (images.parent.parent / "test.csv").write_text("\n".join(rows))
     for shard in range(shards):
         with zipfile.ZipFile(images / f"{shard:02}.zip", "w") as archive:
@@ -114,7 +114,8 @@ def test_osv5m_download_resumes_by_shard(hub, tmp_path):
     assert not [asked for asked in hub.requests if "00.zip" in asked or "02.zip" in asked]
     table = open_table(str(out / "osv5m-test.csv"))
     assert [table[index]["image"] for index in (0, 3)] == ["images/test/00/100.jpg", "images/test/01/103.jpg"]
-    assert table[0]["cell"] == "(0, 8)"
+    assert table.columns == ("id", "latitude", "longitude", "city", "image")
+    assert table[0]["city"] == "Rio, RJ"
     assert decode(image_bytes(table[3]["image"], table.folder)).size == (30, 20)
     assert not list(out.rglob("*.zip"))
 

@@ -82,6 +82,7 @@ def test_dicts_are_saved_with_their_images(tmp_path):
         {"image": encoded(RED), "n": 4, "path": str(tmp_path / "here.png")},
         {"image": {"bytes": encoded(GREEN), "path": "x"}, "path": "missing.png"},
         {"image": Image.new("CMYK", (4, 4))},
+        {"image": Image.fromarray(np.full((4, 4), 1023, np.int32)), "price": Decimal("3.50"), "tags": []},
     ]
     data = save_table(rows, tmp_path / "new" / "saved", paths=["path"])
     found, folder = saved_rows(data)
@@ -90,6 +91,8 @@ def test_dicts_are_saved_with_their_images(tmp_path):
     assert colours == [RED, RED, GREEN]
     assert decode(image_bytes(found[1]["path"], folder)).getpixel((0, 0)) == GREEN
     assert found[2]["path"] == "missing.png"
+    assert decode(image_bytes(found[4]["image"], folder)).getpixel((0, 0)) == (255, 255, 255)
+    assert (found[4]["price"], found[4]["tags"]) == ("3.50", [])
     with pytest.raises(UsageError, match="already exists"):
         save_table(rows, tmp_path / "new" / "saved")
 

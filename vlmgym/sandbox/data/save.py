@@ -120,7 +120,9 @@ def _plain(value: Any, folder: Path, is_path: bool) -> Any:
         return value if np.isfinite(value) else None
     if isinstance(value, Image.Image):
         buffer = io.BytesIO()
-        (value if value.mode in PNG_MODES else value.convert("RGB")).save(buffer, "PNG")
+        wide = value.mode[0] in "IF" and value.mode not in PNG_MODES  # RGB would clip their values
+        image = value if wide or value.mode in PNG_MODES else value.convert("RGB")
+        image.save(buffer, "TIFF" if wide else "PNG")
         value = buffer.getvalue()
     if isinstance(value, bytes):
         name = f"{IMAGES}/{hashlib.sha256(value).hexdigest()[:32]}"

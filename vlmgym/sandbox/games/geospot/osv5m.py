@@ -54,6 +54,7 @@ def _image_path(row: DataRow, folder: Path, images: Path, shards: list[Path]) ->
 
 SPLITS = ("test", "train")
 IMAGES = "images"
+KEPT = ("id", "latitude", "longitude", "country", "region", "city")
 MAX_BYTES = 1 << 36
 """Maximum total size in bytes of the 50,000 images in an archive."""
 
@@ -120,7 +121,10 @@ def unzip_images(archive: Path, folder: Path) -> None:
 
 
 def _write_table(table: Path, images: Path, out: Path) -> Path:
-    """Write the rows whose images are present, with an added column `image`; return the path of the new table."""
+    """Write the rows whose images are present, with an added column `image`; return the path of the new table.
+
+    Tables are read into memory, so it has only the columns that geospot reads.
+    """
     shards = sorted(path for path in images.iterdir() if path.name.isdecimal())
     shard_ids = [np.array(sorted(_ids(shard)), np.int64) for shard in shards]
     ids = np.concatenate(shard_ids)
@@ -138,7 +142,8 @@ def _write_table(table: Path, images: Path, out: Path) -> Path:
         writer = csv.writer(target, lineterminator="\n")
         columns = next(reader)
         id_column = columns.index("id")
-        writer.writerow([*columns, "image"])
+        kept = [index for index, column in enumerate(columns) if column in KEPT]
+        writer.writerow([*(columns[index] for index in kept), "image"])
         for row in reader:
             rows += 1
             name = row[id_column] if len(row) > id_column else ""
@@ -146,7 +151,7 @@ def _write_table(table: Path, images: Path, out: Path) -> Path:
             index = int(np.searchsorted(ids, number))
             if index < ids.size and ids[index] == number:
                 shard = shards[shard_of_id[index]]
-                writer.writerow([*row, f"{(shard / name).relative_to(out)}.jpg"])
+                writer.writerow([*(row[index] for index in kept), f"{(shard / name).relative_to(out)}.jpg"])
                 copied += 1
     os.replace(unfinished, written)
     print(f"{copied} of {rows} rows have an image; {ids.size} images are present")
