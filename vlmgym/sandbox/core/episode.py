@@ -92,13 +92,19 @@ class Episode(Generic[StateT, ActionT]):
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
         """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
-        with self.game_errors():
+        try:
             return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
+        except Exception:
+            with self.game_errors():  # entering it costs too much in every turn
+                raise
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:
         """Take a turn with a native action; raise `EpisodeEnded` after the end."""
-        with self.game_errors():
+        try:
             return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
+        except Exception:
+            with self.game_errors():
+                raise
 
     def game_errors(self, *passed: type[Exception]) -> AbstractContextManager[None]:
         """Convert exceptions of the game's code in the next turn, except `passed` ones, to a `GameError`."""
