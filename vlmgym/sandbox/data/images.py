@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -32,11 +33,14 @@ MAX_PIXELS = 64_000_000
 """Maximum number of pixels, checked before decoding. Pillow itself warns above 89 and fails above 179 million."""
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Accepted image formats. Formats whose decoders run other programs, such as EPS, are excluded."""
-GREY_BITS = (8, 10, 12, 14, 16)
+BITS = (8, 10, 12, 14, 16)
 MARGIN = (128, 128, 128)
 """Colour of the margin that makes an image square."""
-_CORRUPT = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
-"""Exceptions of Pillow's decoders for corrupt files."""
+_CORRUPT = (
+    OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error,
+    cv2.error,
+)  # fmt: skip
+"""Exceptions of decoders for corrupt files."""
 _warnings_lock = Lock()
 """Held while warning filters are changed, because all threads share them."""
 
@@ -133,7 +137,7 @@ def _from_file(value: str, folder: Path | None) -> bytes:
 def decode(encoded: bytes) -> Image.Image:
     """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or in no accepted format.
 
-    EXIF orientation is applied, transparent pixels are blended with white, and greyscale of more bits becomes 8 bits.
+    EXIF orientation is applied, transparent pixels are blended with white, and 10 to 16 bits per sample become 8.
     """
     if not encoded:
         raise BadRow("the image is empty")
@@ -144,10 +148,13 @@ def decode(encoded: bytes) -> Image.Image:
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise BadRow(f"the image has {width} x {height} pixels, more than {MAX_PIXELS}")
+        is_wide = image.mode[0] != "I" and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
         image.load()
+        if is_wide:
+            image = _decode_wide(image, encoded)
         image = ImageOps.exif_transpose(image)
         if image.mode[0] in "IF":
-            image = _to_8_bits(image)
+            image = Image.fromarray(_to_8_bits(np.asarray(image), image.mode))
         elif image.has_transparency_data:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -167,16 +174,27 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale greyscale of 8 to 16 bits, stored in more, to 8 bits; Pillow would clip it at 255.
+def _to_8_bits(samples: NDArray[Any], mode: str) -> NDArray[np.uint8]:
+    """Scale samples of 8 to 16 bits, stored in more, to 8 bits.
 
-    The brightest pixel tells the number of bits: cameras and scanners store 10, 12 or 14 bits in 16.
+    The brightest sample tells the number of bits: cameras and scanners store 10, 12 or 14 bits in 16.
     """
-    samples = np.asarray(image)
-    bits = next((bits for bits in GREY_BITS if samples.max(initial=0) < 1 << bits), 0)
+    bits = next((bits for bits in BITS if samples.max(initial=0) < 1 << bits), 0)
     if samples.dtype.kind == "f" or samples.min(initial=0) < 0 or not bits:
-        raise BadRow(f"the image must have 8 to 16 bits per sample, got mode {image.mode}")
-    return Image.fromarray((samples.astype(np.int64) * 255 // ((1 << bits) - 1)).astype(np.uint8))
+        raise BadRow(f"the image must have 8 to 16 bits per sample, got mode {mode}")
+    return (samples.astype(np.int64) * 255 // ((1 << bits) - 1)).astype(np.uint8)
+
+
+def _decode_wide(image: Image.Image, encoded: bytes) -> Image.Image:
+    """Decode a colour image of up to 16 bits per sample, of which Pillow keeps only the upper 8."""
+    pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3:  # such as BMP, with 16 bits per pixel
+        return image
+    colours, alpha = _to_8_bits(pixels[..., 2::-1], image.mode), (pixels[..., 3:] >> 8).astype(np.uint8)
+    wide = Image.fromarray(np.concatenate([colours, alpha], axis=2))
+    if "exif" in image.info:
+        wide.info["exif"] = image.info["exif"]
+    return wide
 
 
 def letterbox(image: Image.Image, size: int) -> NDArray[np.uint8]:

@@ -24,8 +24,6 @@ from vlmgym.sandbox.data.tables import ArrowTable, cache_folder, unique_columns
 ROWS = "rows.jsonl"
 IMAGES = "images"
 PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-BATCH = 1000
-"""Number of rows of a DataFrame that are converted at a time."""
 
 
 def save_table(table: Any, folder: str | Path | None = None, paths: Collection[str] = ()) -> str:
@@ -71,8 +69,7 @@ def _rows(table: Any) -> Iterator[Mapping[str, Any]]:
     library = type(table).__module__.partition(".")[0]
     if library == "pandas":
         unique_columns(list(map(str, table.columns)), "the DataFrame")
-        for start in range(0, len(table), BATCH):
-            yield from table.iloc[start : start + BATCH].to_dict("records")
+        yield from table.to_dict("records")
     elif library == "datasets" and isinstance(getattr(table, "features", None), Mapping):
         yield from ArrowTable(table, None)
     elif isinstance(table, Iterable) and not isinstance(table, str | bytes | Mapping):
