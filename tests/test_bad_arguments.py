@@ -2,19 +2,15 @@
 
 import copy
 import pickle
-from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import vlmgym
 from vlmgym import game_ids, make_game, make_vec
@@ -26,23 +22,8 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.workers.pool import WORKERS_PER_CORE, ProcessPool, available_cores
 
-VERY_MANY = 10**30
-STRANGE = st.one_of(
-    st.text(max_size=5),
-    st.binary(max_size=3),
-    st.floats(),
-    st.integers(max_value=-1),
-    st.lists(st.one_of(st.text(max_size=2), st.floats()), min_size=1, max_size=5),
-    st.dictionaries(st.text(max_size=2), st.integers(), min_size=1, max_size=2),
-    st.sampled_from(
-        [
-            object(), int, make_vec, count(), {1, 2}, deque([1.5]), [[1, 2], [3]], [None, "x"], np.zeros((2, 2)),
-            np.array(1.5), np.array(["a", "b"]), np.array([[0, 1], [1, 0]]), np.ones(3, complex), VERY_MANY,
-            [0, 0, 0], gymnasium.spaces.Discrete(2), Path("x"),
-        ]
-    ),
-)  # fmt: skip
-"""Values that no parameter accepts, with the exceptions in `accepted`."""
+BAD = ["x", b"x", 1.5, float("nan"), -1, 10**30, [0, 0, 0], [None, "x"], {"a": 1}, object(), int, np.zeros((2, 2))]
+"""Values of kinds that users pass by mistake."""
 
 
 def check_rejected(call: Callable[[], Any]) -> None:
@@ -59,7 +40,7 @@ def check_rejected(call: Callable[[], Any]) -> None:
     [
         {"game": "chess"}, {"game": []}, {"num_envs": 0}, {"num_workers": -1}, {"perception": 6}, {"reasoning": "3"},
         {"reward": 1.0}, {"autoreset_mode": "Never"}, {"max_episode_steps": 0}, {"render": "no"}, {"copy": None},
-        {"full_info": 2}, {"timeout": 0}, {"size": VERY_MANY}, {"rows": 2.5}, {"no_such_field": 1},
+        {"full_info": 2}, {"timeout": 0}, {"size": 10**30}, {"rows": 2.5}, {"no_such_field": 1},
     ],
 )  # fmt: skip
 def test_make_vec_rejects_invalid_values(options: dict[str, Any]) -> None:
@@ -76,21 +57,18 @@ EPISODES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", EPISODES)
-@given(value=STRANGE)
-@settings(max_examples=40)
-def test_episode_rejects_invalid_values(name: str, value: Any) -> None:
-    taken = {"seed": value is VERY_MANY, "response": isinstance(value, str)}
-    if not taken.get(name):
-        check_rejected(lambda: EPISODES[name](value))
+def test_episode_rejects_invalid_values(name: str) -> None:
+    for value in BAD:
+        if not ((name == "seed" and value is BAD[5]) or (name == "response" and isinstance(value, str))):
+            check_rejected(partial(EPISODES[name], value))
 
 
 @pytest.mark.parametrize("game_id", game_ids())
-@given(value=STRANGE)
-@settings(max_examples=40)
-def test_invalid_actions_are_illegal(game_id: str, value: Any) -> None:
-    episode: Episode[Any, Any] = Episode(make_game(game_id), 0)
-    if not (isinstance(value, str) and isinstance(episode.game.answer.space, gymnasium.spaces.Text)):
-        assert episode.act(value).outcome is Outcome.ILLEGAL
+def test_invalid_actions_are_illegal(game_id: str) -> None:
+    game = make_game(game_id)
+    for value in BAD:
+        if not (isinstance(value, str) and isinstance(game.answer.space, gymnasium.spaces.Text)):
+            assert Episode(game, 0).act(value).outcome is Outcome.ILLEGAL
 
 
 def test_vector_environments_and_pools_cannot_be_copied() -> None:

@@ -133,7 +133,6 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
         (["--runs", "3"], "--runs only applies to --prompt"),
         (["--prompt", " "], "--prompt must not be empty"),
         (["--prompt", "Count.", "--seconds", "3"], "--seconds only applies to game images"),
-        (["--prompt", "Count.", "--strict"], "--strict only applies to game images"),
         (["--prompt", "Count.", "--config", "rows=5"], "--config only applies to game images"),
     ],
 )

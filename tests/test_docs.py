@@ -1,14 +1,12 @@
-"""The documentation site builds without warnings, documents every public name, and fits a narrow screen."""
+"""The site builds without warnings, such as those of broken links, has every public name, and fits a narrow screen."""
 
 from __future__ import annotations
 
-import html
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -55,20 +53,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     for package in (vlmgym, curriculum, evaluation, policies, testing):
         names = set(package.__all__) - ELSEWHERE
         assert {f"{package.__name__}.{name}" for name in names} <= ids
-
-
-@pytest.mark.slow
-def test_links_between_pages_lead_somewhere(site: Path) -> None:
-    pages = {path: path.read_text() for path in site.rglob("*.html")}
-    ids = {path: set(re.findall(r' id="([^"]+)"', text)) for path, text in pages.items()}
-    for path, text in pages.items():
-        for link in re.findall(r'<a class="reference [^>]*href="([^"]+)"', text):
-            name, _, fragment = unquote(html.unescape(link)).partition("#")
-            if "://" in name or name.startswith("mailto:"):
-                continue
-            target = (path.parent / name).resolve() if name else path
-            assert target.exists(), f"{path.name}: {link}"
-            assert not fragment or fragment in ids.get(target, {fragment}), f"{path.name}: {link}"
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
-"""Commands in the README and guides run in the order shown; all links resolve."""
+"""Commands in the README and guides run in the order shown."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shlex
@@ -10,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -18,10 +16,7 @@ from tests.api_server import Answer, ApiServer, Request, completion, well_behave
 from tests.commands import in_process
 from tests.doc_pages import blocks
 from tests.test_bench_model import streamed
-from tests.test_doc_code import PROJECT
 from vlmgym.cli.main import main
-from vlmgym.evaluation.config import EvalConfig
-from vlmgym.rollout.limits import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -136,38 +131,6 @@ def test_readme_and_the_site_show_the_same_adapters() -> None:
     assert shown == [row.replace("docs/integrations/", "") for row in expected if "docs/integrations/" in row]
 
 
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.stem)
-def test_links_and_anchors_exist(page: Path) -> None:
-    text = re.sub(r"^(```|    ).*?$", "", page.read_text(), flags=re.MULTILINE)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if link.startswith("http"):
-            assert re.fullmatch(r"https://[\w.-]+\.\w+(/[\w./#?=&%~+-]*)?", link), link
-        else:
-            path, _, anchor = link.partition("#")
-            target = page.parent / path if path else page
-            assert target.exists(), link
-            assert not anchor or anchor in anchors(target), link
-
-
-def test_badges_are_true() -> None:
-    assert f"Licence: {PROJECT['license']}]" in README
-    versions = [name.rpartition(" :: ")[2] for name in PROJECT["classifiers"] if " :: 3." in name]
-    assert f"Python: {versions[0]} to {versions[-1]}]" in README
-    badges = re.findall(r"\[!\[(\w+): (.*?)\]\(https://img\.shields\.io/badge/(.*?)-blue\)\]", README)
-    assert len(badges) == 2
-    for subject, value, shown in badges:
-        assert unquote(shown).replace("--", "-") == f"{subject.lower()}-{value}"
-
-
-def test_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 200
-
-
 def test_cited_sources_are_on_the_page_of_references() -> None:
     page = (ROOT / "docs" / "references.md").read_text()
     cited = re.findall(r"^    url: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
@@ -175,21 +138,10 @@ def test_cited_sources_are_on_the_page_of_references() -> None:
     assert [url for url in cited if f"({url})" not in page] == []
 
 
-def test_named_files_exist() -> None:
-    named = re.findall(r"\b(?:vlmgym|assets|examples|docs|tests)/[\w/]+\.\w+", README)
-    assert len(named) > 5
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_documented_options_and_defaults_match() -> None:
-    fields = [*dataclasses.fields(EvalConfig), *dataclasses.fields(Budget)]
-    defaults = {field.name.replace("_", "-"): field.default for field in fields if field.name != "budget"}
-    table = re.findall(r"^\| (`--.*?) \| (.*?) \|", PAGES, re.MULTILINE)
-    documented: set[str] = set()
-    for names, default in table:
-        for option in re.findall(r"`--([a-z-]+)", names):
-            documented.add(option.removeprefix("no-"))
-            if default.isdecimal():
-                assert defaults[option] == int(default), option
-    options = {"config" if name == "overrides" else name for name in defaults}
-    assert documented == options
+def test_links_of_the_readme_exist() -> None:
+    """Sphinx checks the other pages."""
+    links = re.findall(r"\]\((?!http)([^)#\s]+)", README) + re.findall(
+        r"\b(?:assets|examples|vlmgym)/[\w/]+\.\w+", README
+    )
+    assert len(links) > 20
+    assert [link for link in map("".join, links) if not (ROOT / link).exists()] == []
