@@ -115,6 +115,7 @@ def test_tables_of_image_urls_and_places_need_no_mapping(tmp_path, kind):
         ("http://127.0.0.1:1/a.png", "cannot be loaded"),
         ("http://[broken/a.png", "cannot be loaded"),
         ("http://", "cannot be loaded"),
+        ("http://a.png::file:///etc/passwd", "contains '::'"),
     ],
 )
 def test_urls_that_cannot_be_loaded_are_bad_rows(tmp_path, url, why):

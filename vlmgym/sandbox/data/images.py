@@ -75,6 +75,8 @@ def image_bytes(value: Any, folder: Path | None, urls: bool = False) -> bytes:
         if parts.netloc.lower() not in ("", "localhost"):
             raise BadRow(f"{short_repr(value)} is not a file on this machine")
         return _from_file(unquote(parts.path), folder)
+    if "::" in value:  # fsspec would chain file systems, such as local files
+        raise BadRow(f"{short_repr(value)} contains '::'")
     content = read_url(value, MAX_URL_BYTES, URL_SECONDS)
     if len(content) > MAX_URL_BYTES:
         raise BadRow(f"{short_repr(value)} is larger than {MAX_URL_BYTES >> 20} MB")
@@ -148,7 +150,9 @@ def decode(encoded: bytes) -> Image.Image:
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise BadRow(f"the image has {width} x {height} pixels, more than {MAX_PIXELS}")
-        is_wide = image.mode[0] != "I" and any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+        is_wide = image.mode in ("RGB", "RGBA", "LA") and any(
+            ";16" in str(tile[3]) for tile in getattr(image, "tile", ())
+        )
         image.load()
         if is_wide:
             image = _decode_wide(image, encoded)

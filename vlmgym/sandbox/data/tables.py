@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -269,9 +269,9 @@ def _open_parquet(files: list[str], name: str, folder: Path | None) -> Table:
         from fsspec import open_files
 
         size = 0
-        for opened in open_files(files) if folder is None else map(Path.open, map(Path, files), repeat("rb")):
-            with opened as file:
-                metadata = pyarrow.parquet.read_metadata(file)
+        for file in open_files(files) if folder is None else files:
+            with open(file, "rb") if isinstance(file, str) else file as opened:
+                metadata = pyarrow.parquet.read_metadata(opened)
             size += sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
             unique_columns(metadata.schema.to_arrow_schema().names, name)
         if size > MAX_PARQUET_BYTES:
