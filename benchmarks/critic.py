@@ -27,14 +27,13 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.runs.record import TurnRecord
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
-from vlmgym.training.states import start_rollouts
+from vlmgym.training.states import EpisodeRollout, start_rollouts
 
 ARGS = (
     "--preset single_moves --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "

@@ -20,7 +20,7 @@ from benchmarks.markdown import table, wrapped
 from vlmgym.benchmark.leaderboard import LeaderboardEntry
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.evaluation.tables import format_estimate
 from vlmgym.pages.leaderboard import LeaderboardConfig, leaderboard
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import Estimate

@@ -9,7 +9,7 @@ import pytest
 
 from tests.training import ROOT, run_training
 from vlmgym.errors import UsageError
-from vlmgym.rollout.runner import evaluate
+from vlmgym.evaluation import evaluate
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ from vlmgym.rollout.runner import evaluate
 )
 def test_missing_cluster(address: str, message: str) -> None:
     program = (
-        "from vlmgym.rollout.runner import evaluate\n"
+        "from vlmgym.evaluation import evaluate\n"
         "from vlmgym.errors import UsageError\n"
         "try:\n    evaluate('2048', 'random', backend='ray')\n"
         "except UsageError as error:\n    print(error)"

@@ -9,7 +9,7 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunRecord, evaluate, open_run
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.evaluation.summary_table import PageTable
+from vlmgym.evaluation.tables import PageTable
 from vlmgym.pages import store
 from vlmgym.pages.episode import episode_images
 from vlmgym.pages.report import LabelledRun, write_page

@@ -18,7 +18,7 @@ from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, rea
 from vlmgym.benchmark.verify import verify_results
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.evaluation.tables import format_estimate
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap import Swap

@@ -16,7 +16,6 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, all_actions, sample_state, split_questions
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
@@ -31,7 +30,14 @@ from vlmgym.training.advantages import (
     informative_fraction,
     normalise_groups,
 )
-from vlmgym.training.states import MultiTurnConfig, blank, check_validation_size, expert_response, start_rollouts
+from vlmgym.training.states import (
+    EpisodeRollout,
+    MultiTurnConfig,
+    blank,
+    check_validation_size,
+    expert_response,
+    start_rollouts,
+)
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
 SIGN = RewardConfig(shaping="sign")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Without these settings, importing pygame prints a greeting and a deprecation warning from setuptools.
@@ -19,7 +20,10 @@ from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox import game_ids, make_game, register_game
 
 if TYPE_CHECKING:
-    from vlmgym.api import *
+    from vlmgym.rollout.dataset import Row, dataset_card, make_dataset, make_episodes, to_hf_dataset
+    from vlmgym.rollout.episode import Episode, reward_fn, score
+    from vlmgym.rollout.states import StateConfig
+    from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
     from vlmgym.sandbox.envs.vector import make_vec
 
 __all__ = [
@@ -45,14 +49,17 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    **dict.fromkeys(("Row", "dataset_card", "make_dataset", "make_episodes", "to_hf_dataset"), "rollout.dataset"),
+    **dict.fromkeys(("Episode", "reward_fn", "score"), "rollout.episode"),
+    "StateConfig": "rollout.states",
+    **dict.fromkeys(("Outcome", "RewardConfig", "Scored"), "sandbox.core.reward"),
+    "make_vec": "sandbox.envs.vector",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import other public names on first use: listing games needs neither pygame nor `vlmgym.api`."""
-    if name == "make_vec":
-        from vlmgym.sandbox.envs.vector import make_vec
-
-        return make_vec
-    if name in __all__:
-        from vlmgym import api
-
-        return getattr(api, name)
+    """Import other public names on first use: listing games needs neither pygame nor episodes."""
+    if name in _MODULES:
+        return getattr(import_module(f"vlmgym.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'vlmgym' has no attribute {name!r}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import action_rewards
+from vlmgym.training.states import EpisodeRollout
 
 
 def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
@@ -19,7 +19,7 @@ def without_looking(episodes: Sequence[EpisodeRollout]) -> tuple[float, float]:
     Raises:
         UsageError: The game's actions cannot be enumerated.
     """
-    game, reward = episodes[0].config.game, episodes[0].config.reward
+    game, reward = episodes[0].setup.game, episodes[0].setup.settings.reward
     states = [episode.episode.state for episode in episodes]
     earned = np.array([list(action_rewards(game, state, reward)) for state in states])
     return float(earned.mean()), float(earned.mean(axis=0).max())

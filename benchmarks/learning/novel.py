@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from vlmgym.errors import UsageError
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.training.config import read_config
-from vlmgym.training.states import SFT_STREAM
+from vlmgym.training.states import SFT_STREAM, EpisodeRollout
 
 
 def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: Sequence[str]) -> list[EpisodeRollout]:

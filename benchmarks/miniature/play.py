@@ -10,8 +10,9 @@ import numpy as np
 
 from vlmgym.evaluation import evaluate
 from vlmgym.policies.base import identity
+from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.rollout.turn import GameSetup, LiveEpisode
 from vlmgym.runs.record import TurnRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.config import TrainConfig
@@ -32,8 +33,9 @@ def play_games(actor: Actor, config: TrainConfig, turns: int, count: int, images
             game if all others have ended.
     """
     (game,) = config.make_curriculum().games
-    settings = EpisodeConfig(game, config.reward, turns, transform=blank if images == "blank" else identity)
-    games = [LiveEpisode(settings, FIRST_VALIDATION_SEED + number) for number in range(count)]
+    settings = EpisodeSettings(max_turns=turns, reward=config.reward)
+    setup = GameSetup(game, settings, blank if images == "blank" else identity)
+    games = [LiveEpisode(setup, FIRST_VALIDATION_SEED + number) for number in range(count)]
     played: list[list[TurnRecord]] = [[] for _ in games]
     latest = [live.observation.images for live in games]
     while running := [number for number, live in enumerate(games) if live.observation.end is None]:

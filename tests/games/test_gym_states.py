@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.games.probe import Probe, play
 from vlmgym import make_game
 from vlmgym.errors import GameError, StateError, UsageError
-from vlmgym.rollout.runner import evaluate
+from vlmgym.evaluation import evaluate
 from vlmgym.rollout.states import sample_state
 from vlmgym.runs.record import recorded_states
 from vlmgym.sandbox.core.episode import Episode

@@ -23,7 +23,6 @@ from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import all_actions
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.terminal import make_console
@@ -35,7 +34,7 @@ from vlmgym.training.evaluation import evaluate_model
 from vlmgym.training.loss import infer
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
-from vlmgym.training.states import SFT_STREAM, start_rollouts
+from vlmgym.training.states import SFT_STREAM, EpisodeRollout, start_rollouts
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import ValidationResult, check_gate, validation_episodes
 

@@ -19,7 +19,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from vlmgym.errors import StateError, UsageError, WorkerError
-from vlmgym.rollout.runner import Hooks, evaluate
+from vlmgym.evaluation import Hooks, evaluate
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.ray import RayPool

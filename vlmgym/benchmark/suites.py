@@ -22,7 +22,8 @@ from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, did_you_mean, short_repr
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode
+from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.turn import GameSetup, LiveEpisode
 from vlmgym.runs.record import (
     DifficultyRecord,
     Estimate,
@@ -35,8 +36,7 @@ from vlmgym.runs.record import (
 )
 from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import ObservationType, PromptConfig
-from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.registry import game_class, make_game
 
 if sys.version_info >= (3, 11):
@@ -146,9 +146,9 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
     """
     digest = hashlib.sha256(game.fingerprint.encode())
     described: ObservationType = "image" if game.no_text_observation else "text"
-    prompts = (PromptConfig(history=2), PromptConfig(chat=True), PromptConfig(observation=described))
-    for seed, longer in enumerate(prompts, first_seed):
-        live = LiveEpisode(EpisodeConfig(game, RewardConfig(), ORACLE_TURNS, transform=np.asarray), seed)
+    varied: tuple[dict[str, Any], ...] = ({"history": 2}, {"chat": True}, {"observation": described})
+    for seed, prompts in enumerate(varied, first_seed):
+        live = LiveEpisode(GameSetup(game, EpisodeSettings(max_turns=ORACLE_TURNS), np.asarray), seed)
         while not live.done:
             state = live.episode.state
             for part in (game.to_json(state), live.observation.prompt, str(game.legal_actions(state))):
@@ -158,7 +158,7 @@ def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:
             action = game.best_action(state)
             digest.update(repr(live.step("" if action is None else game.respond(state, action)).game).encode())
         digest.update(game.to_json(live.episode.state).encode())
-        live = LiveEpisode(EpisodeConfig(game, RewardConfig(), RANDOM_TURNS, longer), seed)
+        live = LiveEpisode(GameSetup(game, EpisodeSettings(max_turns=RANDOM_TURNS, **prompts)), seed)
         rng = np.random.default_rng(seed)
         while not live.done:
             scored = live.step(_any_response(game, live.episode.state, rng))

@@ -16,7 +16,7 @@ import tyro
 from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
 from vlmgym.errors import UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.config import SavedRunOptions
-from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.evaluation.tables import format_estimate
 from vlmgym.evaluation.verify import Verification, verify_run
 from vlmgym.runs.record import RunRecord, changes, version_changes
 from vlmgym.runs.store import StoredRun, open_run

@@ -7,7 +7,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
@@ -21,19 +21,18 @@ from vlmgym.benchmark.suites import read_suite, suite_summary
 from vlmgym.cli.games import list_fields
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
-from vlmgym.evaluation.artifacts import Session, copy_results, session_summary, write_curves, write_videos
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.run import make_run_record, play_run, resume_run
-from vlmgym.evaluation.summary_table import bias_note, suite_table, summary_table
+from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
+from vlmgym.evaluation.tables import bias_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
-from vlmgym.rollout.runner import Games, all_games, check_run, total_episodes
+from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import writing
 from vlmgym.runs.loggers import check_loggers
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
-from vlmgym.runs.store import StoredRun, game_name, open_run
+from vlmgym.runs.store import StoredRun, game_name
 from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
@@ -41,7 +40,6 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, parse_options, reporting_errors
-from vlmgym.workers.pool import ProcessPool, num_workers_for, open_pool
 
 REASONS = 3
 """Number of error messages to print, most frequent first."""
@@ -292,35 +290,25 @@ def run_evaluation(
         with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
             Episode(game, config.seed)
     folder = _folder(config, default_folder, games, policy)
-    record = make_run_record(config, played, policy, suite)
     console, progress_console = make_console(), make_console(stderr=True)
-    with folder.new_run(record) if config.resume is None else folder.reserved():
-        earlier = None if config.resume is None else resume_run(folder, record, progress_console)
-        before = earlier.summary if earlier is not None else None
-        episodes = total_episodes(played, config)
-        with ExitStack() as pools:
-            players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
-            session = play_run(folder, played, policy, config, earlier, players, progress_console)
-            workers = players
-            if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
-                workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
-            run = open_run(folder)
-            summary = session_summary(run, session, before)
-            summary = summary.model_copy(update={"suite": suite_summary(run.config, summary.games)})
+    with evaluate_run(folder, played, policy, config, progress_console, suite=suite) as done:
+        run, summary = done.run, done.summary
+        if (normalised := suite_summary(run.config, summary.games)) is not None:
+            summary = summary.model_copy(update={"suite": normalised})
             folder.write_summary(summary)
-            # Print scores first, since videos may take minutes.
-            console.print(summary_table(run.config, summary))
-            if note := bias_note(summary.games):
-                console.print(note)
-            if suite is not None and summary.suite is not None:
-                console.print(suite_table(suite, summary.suite).rich())
-            write_curves(run)
-            write_videos(run, config.videos, workers, progress_console)
-            if config.report:
-                write_report(run, summary, workers, progress_console)
-            copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []
+        # Print scores first, since videos may take minutes.
+        console.print(summary_table(run.config, summary))
+        if note := bias_note(summary.games):
+            console.print(note)
+        if suite is not None and summary.suite is not None:
+            console.print(suite_table(suite, summary.suite).rich())
+        write_curves(run)
+        write_videos(run, config.videos, done.workers, progress_console)
+        if config.report:
+            write_report(run, summary, done.workers, progress_console)
+        copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []
     _print_paths(console, run, config, copies)
-    _report_unfinished(folder, summary, session, progress_console)
+    _report_unfinished(folder, summary, done.session, progress_console)
     return summary
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vlmgym.evaluation.config import EvalConfig
-    from vlmgym.evaluation.to_folder import evaluate_to_folder
-    from vlmgym.rollout.limits import Budget
-    from vlmgym.rollout.runner import Hooks, evaluate
+    from vlmgym.evaluation.run import evaluate, evaluate_run, write_curves
+    from vlmgym.rollout.runner import Hooks
+    from vlmgym.rollout.settings import Budget
     from vlmgym.runs.record import EpisodeRecord, GameRunRecord, RunRecord, RunSummary, Summary, TurnRecord
     from vlmgym.runs.run import RunFolder
     from vlmgym.runs.store import Run, StoredEpisode, StoredRun, open_run, read_run
@@ -27,20 +27,21 @@ __all__ = [
     "Summary",
     "TurnRecord",
     "evaluate",
-    "evaluate_to_folder",
+    "evaluate_run",
     "open_run",
     "read_run",
+    "write_curves",
 ]
 
 _MODULES = {
     **dict.fromkeys(["EvalConfig"], "vlmgym.evaluation.config"),
-    **dict.fromkeys(["evaluate_to_folder"], "vlmgym.evaluation.to_folder"),
+    **dict.fromkeys(["evaluate", "evaluate_run", "write_curves"], "vlmgym.evaluation.run"),
     **dict.fromkeys(["EpisodeRecord", "TurnRecord"], "vlmgym.runs.record"),
     **dict.fromkeys(["GameRunRecord", "RunRecord", "RunSummary", "Summary"], "vlmgym.runs.record"),
     **dict.fromkeys(["RunFolder"], "vlmgym.runs.run"),
     **dict.fromkeys(["Run", "StoredEpisode", "StoredRun", "open_run", "read_run"], "vlmgym.runs.store"),
-    **dict.fromkeys(["Budget"], "vlmgym.rollout.limits"),
-    **dict.fromkeys(["Hooks", "evaluate"], "vlmgym.rollout.runner"),
+    **dict.fromkeys(["Budget"], "vlmgym.rollout.settings"),
+    **dict.fromkeys(["Hooks"], "vlmgym.rollout.runner"),
 }
 
 

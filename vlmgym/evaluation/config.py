@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.rollout.limits import PlaySettings
+from vlmgym.rollout.settings import RunSettings
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for
 
@@ -30,7 +30,7 @@ class SavedRunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig(PlaySettings, GameOptions):
+class EvalConfig(RunSettings, GameOptions):
     """Play games with a policy, and write records, curves, videos and a report page."""
 
     policy: str | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlmgym.errors import truncate
-from vlmgym.evaluation.summary_table import ALL_STAGES
+from vlmgym.evaluation.tables import ALL_STAGES
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.statistics import confidence_interval
 

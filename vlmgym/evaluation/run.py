@@ -1,24 +1,30 @@
-"""Play or resume a run, and write its records to the run folder."""
+"""Evaluate a policy: play episodes, and write them to a run folder with their summary, curves and videos."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.evaluation.artifacts import Session
+from vlmgym.errors import GameError, UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import open_live_log
-from vlmgym.evaluation.progress import LiveProgress
-from vlmgym.policies import Policy
+from vlmgym.evaluation.progress import LiveProgress, call_in_order
+from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.tables import difficulty, vlmgym_version
+from vlmgym.policies import Policy, PolicySpec, make_policy
 from vlmgym.rollout.event_loop import run_async
-from vlmgym.rollout.runner import Games, Hooks, all_games, play_episodes, total_episodes
-from vlmgym.runs.files import LineLog, json_bytes, replace_file, writing
+from vlmgym.rollout.runner import Games, Hooks, all_games, check_run, play_episodes, total_episodes
+from vlmgym.rollout.settings import RunSettings
+from vlmgym.runs.files import LineLog, OutputError, json_bytes, replace_file, writing
 from vlmgym.runs.record import (
     CurriculumRecord,
     DifficultyRecord,
@@ -29,19 +35,151 @@ from vlmgym.runs.record import (
     RunSummary,
     TurnRecord,
     differences,
+    game_run_document,
     now,
     version_changes,
     versions,
 )
-from vlmgym.runs.run import RunFolder
-from vlmgym.runs.store import StoredRun, drop_torn_line, open_run
-from vlmgym.workers.pool import WorkerPool
+from vlmgym.runs.run import RunFolder, ScriptFolder
+from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_name, open_run
+from vlmgym.sandbox.core.episode import game_errors
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.registry import make_games
+from vlmgym.workers.pool import Backend, ProcessPool, WorkerPool, check_num_workers, num_workers_for, open_pool
 
 MAX_CURRICULUM_EPISODES = 1_000_000
 """Maximum number of episodes in a curriculum run; every episode is assigned to a game before the run starts."""
 
 
-def make_run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None = None) -> RunRecord:
+def evaluate(
+    games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str] | Curriculum,
+    policy: PolicySpec,
+    episodes: int = 10,
+    *,
+    workers: int | WorkerPool | None = None,
+    backend: Backend = "process",
+    resume: Iterable[EpisodeRecord] = (),
+    hooks: Hooks = Hooks(),  # noqa: B008 - frozen
+    collect: bool = True,
+    **settings: Any,
+) -> list[EpisodeRecord]:
+    """Play episodes and return their records, ordered by game and seed, or by index for a curriculum.
+
+    Args:
+        games: A game or its id, several of them, or a curriculum.
+        policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
+        episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
+        workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
+            core and one per episode.
+        backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
+        resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;
+            others continue after their last turn.
+        hooks: Callbacks.
+        collect: Keep the records in memory and return them. If False, only `hooks` receive the records.
+        settings: Further fields of `RunSettings`: `max_turns`, `seed` (of the first episode), `concurrency`,
+            `observation`, `chat`, `history`, `history_images`, `reward` and `budget`. Tokens and costs in `resume`
+            count towards the budget.
+
+    Returns:
+        The latest record of each episode, including episodes of `resume`; empty if not `collect`. If the run stops
+        early (budget, model unreachable), episodes may be missing, and interrupted episodes have no score.
+
+    Raises:
+        UsageError: An argument is invalid.
+        PolicyError: The policy failed; `on_episode` has been called for all episodes that ended before that.
+        WorkerError: A worker process died.
+    """
+    check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
+    run_settings = RunSettings(episodes=episodes, **settings)
+    played: Games = games if isinstance(games, Curriculum) else make_games(games)
+    policy = make_policy(policy)
+    check_run(policy, played, run_settings)
+    total = total_episodes(played, run_settings)
+    with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
+        return play_episodes(played, policy, run_settings, pool, resume=resume, hooks=hooks, collect=collect)
+
+
+@dataclass
+class Session:
+    """One session of a run.
+
+    Attributes:
+        turns: Number of turns played.
+        seconds: Wall-clock time spent playing.
+        stop_reason: Why the session stopped early, or None.
+        errors: Number of failed episodes by error message.
+    """
+
+    turns: int = 0
+    seconds: float = 0.0
+    stop_reason: str | None = None
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of an evaluation, while its folder is still reserved.
+
+    Attributes:
+        run: The run as stored.
+        summary: Summary of the run, without normalised results.
+        session: This session of the run.
+        workers: Worker processes of this machine, for curves, videos and pages.
+    """
+
+    run: StoredRun
+    summary: RunSummary
+    session: Session
+    workers: ProcessPool
+
+
+@contextmanager
+def evaluate_run(
+    folder: RunFolder,
+    games: Games,
+    policy: Policy,
+    config: EvalConfig,
+    console: Console,
+    *,
+    suite: str | None = None,
+    standalone: bool = True,
+) -> Iterator[Evaluation]:
+    """Play a run, or resume it with `config.resume`, and write its records, as a context that yields the results.
+
+    If nothing is played, the folder stays as it was.
+
+    Args:
+        folder: Folder of the run.
+        games: Games or curriculum.
+        policy: The policy.
+        config: Settings of the run.
+        console: Console for progress and notes.
+        suite: Name of the suite, if any.
+        standalone: False inside of a program such as a trainer: a run in the folder is replaced, and errors do not
+            explain how to resume.
+
+    Raises:
+        UsageError: The options are invalid, or the folder has other files, or another run.
+        VlmgymError: The run failed; finished episodes are in the folder.
+    """
+    check_run(policy, games, config)
+    record = _run_record(config, games, policy, suite)
+    resumed = config.resume is not None
+    with folder.reserved() if resumed else folder.new_run(record, replace=not standalone), ExitStack() as pools:
+        earlier = _resume(folder, record, console) if resumed else None
+        episodes = total_episodes(games, config)
+        players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
+        session = _play(folder, games, policy, config, earlier, players, console, standalone=standalone)
+        workers = players
+        if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
+            workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
+        run = open_run(folder)
+        summary = _summarise(run, session, None if earlier is None else earlier.summary)
+        folder.write_summary(summary)
+        yield Evaluation(run, summary, session, workers)
+
+
+def _run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None) -> RunRecord:
     """Make the `run.json` of a run that starts now."""
     curriculum = difficulty = None
     if isinstance(games, Curriculum):
@@ -83,8 +221,8 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
     return CurriculumRecord(file=file, episodes=episodes)
 
 
-@dataclasses.dataclass(frozen=True)
-class EarlierSessions:
+@dataclass(frozen=True)
+class _EarlierSessions:
     """A run to resume.
 
     Attributes:
@@ -105,7 +243,7 @@ class EarlierSessions:
         replace_file(folder.run, json_bytes(self.config))
 
 
-def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> EarlierSessions:
+def _resume(folder: RunFolder, config: RunRecord, console: Console) -> _EarlierSessions:
     """Read the run to resume; raise `UsageError` if options that affect episodes differ from `config`.
 
     Changes no files, except that a torn last line is dropped from the records.
@@ -119,19 +257,19 @@ def resume_run(folder: RunFolder, config: RunRecord, console: Console) -> Earlie
     if changed := version_changes(run.config):
         console.print(f"{changed}; the record of each episode states the versions it was played with")
     config = config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
-    return EarlierSessions(dataclasses.replace(run, folder=folder), folder.read_summary(), config)
+    return _EarlierSessions(dataclasses.replace(run, folder=folder), folder.read_summary(), config)
 
 
-def play_run(
+def _play(
     folder: RunFolder,
     games: Games,
     policy: Policy,
     config: EvalConfig,
-    earlier: EarlierSessions | None,
+    earlier: _EarlierSessions | None,
     workers: WorkerPool,
     console: Console,
     *,
-    standalone: bool = True,
+    standalone: bool,
 ) -> Session:
     """Play the episodes of a run that have no result, and return the session.
 
@@ -201,3 +339,73 @@ def play_run(
             error.args = (message,)
             raise
     return session
+
+
+def _summarise(run: StoredRun, session: Session, before: RunSummary | None) -> RunSummary:
+    """Summarise a run after a session; `before` is the summary of the earlier ones, whose turns and seconds are added.
+
+    Results are not normalised.
+    """
+    turns, seconds = session.turns, session.seconds
+    if before is not None:
+        turns, seconds = turns + round(before.turns_per_second * before.seconds), seconds + before.seconds
+    rate = turns / seconds if seconds > 0 else 0.0
+    return RunSummary(games=summarise_run(run), stop_reason=session.stop_reason, seconds=seconds, turns_per_second=rate)
+
+
+def write_curves(run: StoredRun) -> None:
+    """Plot the curves of every game with a result."""
+    from vlmgym.evaluation.curves import draw_curves  # imports matplotlib
+
+    for game, results in _results(run).items():
+        subtitle = ", ".join(filter(None, [difficulty(run.config, game), vlmgym_version(run.config)]))
+        png = draw_curves((episode.read() for episode in results), subtitle)
+        replace_file(run.folder.curves(game_name(game)), png)
+
+
+def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Console) -> None:
+    """Encode the missing videos of the first `count` results of each game."""
+    wanted = [
+        (run.folder.video(game_name(game), episode.index), episode)
+        for game, results in _results(run).items()
+        for episode in results[:count]
+    ]
+    missing = [call for call in wanted if not call[0].exists()]
+    if not missing:
+        return
+    with writing(run.folder.videos):
+        run.folder.videos.mkdir(exist_ok=True)
+
+    def report(error: str | None) -> None:
+        if error is not None:
+            console.print(f"no video: {error}", soft_wrap=True)
+
+    call_in_order(workers, _write_video, missing, report, label="Encoding videos ...", console=console)
+
+
+def _write_video(path: Path, episode: StoredEpisode) -> str | None:
+    """Write a video; return the error of a game that cannot draw it."""
+    from vlmgym.evaluation.video import write_stored_video
+
+    try:
+        with game_errors(episode.game, episode.seed, None, UsageError, OutputError):
+            write_stored_video(path, episode)
+    except GameError as error:
+        return str(error)
+    return None
+
+
+def copy_results(run: StoredRun, script: ScriptFolder, summary: RunSummary) -> list[Path]:
+    """Copy the results of an evaluation script's game beside the script, and return their paths."""
+    (game,) = run.config.game_ids
+    document = game_run_document(summary.games[game], (episode.text() for episode in run.episodes))
+    return script.copy_results(document, run.folder.curves(game_name(game)), run.videos().values())
+
+
+def _results(run: StoredRun) -> dict[str, list[StoredEpisode]]:
+    """Return the episodes with a score, by game, ordered by seed."""
+    results: dict[str, list[StoredEpisode]] = {}
+    for episode in run.episodes:
+        if episode.score is not None:
+            results.setdefault(episode.game, []).append(episode)
+    return results

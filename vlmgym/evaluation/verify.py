@@ -17,7 +17,8 @@ from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
 from vlmgym.rollout.event_loop import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
-from vlmgym.rollout.turn import EpisodeConfig, LiveEpisode, episode_record
+from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.turn import GameSetup, LiveEpisode, episode_record
 from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes, check_data
 from vlmgym.runs.store import StoredEpisode, StoredRun
 from vlmgym.sandbox.core.game import Game
@@ -107,8 +108,9 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
         other.append("prompts")
     if other:
         return [f"{name} differs from run.json" for name in other]
-    config = EpisodeConfig(episode.game.game(), episode.reward, episode.max_turns, episode.prompts)
-    live = LiveEpisode(config, episode.seed)
+    settings = EpisodeSettings.from_parts(episode.prompts, episode.max_turns, episode.reward)
+    setup = GameSetup(episode.game.game(), settings)
+    live = LiveEpisode(setup, episode.seed)
     for turn in episode.turns:
         try:
             live.respond(recorded_reply(turn), turn.cost)
@@ -117,7 +119,7 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
     if episode.score is not None and not live.done:
         return [f"the record says {episode.status!r} after {len(live.turns)} turns, but the episode had not ended"]
     replayed = episode_record(
-        config,
+        setup,
         live.state(),
         live.turns,
         policy=episode.policy,
@@ -169,13 +171,15 @@ def _curriculum_problems(run: StoredRun) -> Iterator[str]:
     if config.curriculum is None:
         return
 
-    def configure(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, config.reward, config.max_turns, config.prompts)
+    settings = EpisodeSettings.from_parts(config.prompts, config.max_turns, config.reward)
+
+    def setup(game: Game[Any, Any]) -> GameSetup:
+        return GameSetup(game, settings)
 
     try:
         check_data(config.curriculum.file)
         file = CurriculumFile.model_validate_json(json.dumps(config.curriculum.file))
-        schedule = CurriculumSchedule(Curriculum.from_file(file), configure, config.seed, config.episodes)
+        schedule = CurriculumSchedule(Curriculum.from_file(file), setup, config.seed, config.episodes)
         for episode in run.read():
             schedule.resume(episode)
         missing = run_async(schedule.next())
@@ -185,7 +189,7 @@ def _curriculum_problems(run: StoredRun) -> Iterator[str]:
         yield f"the curriculum in run.json gives other episodes: {error}"
     else:
         if missing is not None:
-            yield f"episode {missing.index} of the curriculum, {missing.config.game.id}, has no result"
+            yield f"episode {missing.index} of the curriculum, {missing.setup.game.id}, has no result"
 
 
 def _summary_problems(run: StoredRun, games: Mapping[str, Summary]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.compare import ORDER, RATES, Comparison, GameComparison, check_comparable, compare_games
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.evaluation.summary_table import PageTable
+from vlmgym.evaluation.tables import PageTable
 from vlmgym.pages.report import LabelledRun, write_page
 from vlmgym.runs.files import check_output_folder, json_bytes, output_folder, replace_file
 from vlmgym.runs.store import StoredRun, open_run

@@ -20,7 +20,7 @@ from vlmgym.benchmark.verify import run_folder, verify_results
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
-from vlmgym.evaluation.summary_table import format_estimate
+from vlmgym.evaluation.tables import format_estimate
 from vlmgym.pages.document import asset, document
 from vlmgym.pages.report import write_report
 from vlmgym.runs.files import check_own_file, write_own_file

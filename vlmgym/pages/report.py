@@ -33,7 +33,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.summary_table import PageTable, bias_note, game_rows, run_title, suite_table
+from vlmgym.evaluation.tables import PageTable, bias_note, game_rows, run_title, suite_table
 from vlmgym.pages.document import asset, document, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.pages.store import EpisodeStore

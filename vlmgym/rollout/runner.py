@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
-from vlmgym.policies import ModelPolicy, Policy, PolicySpec, Prompt, StatePolicy, make_policy
+from vlmgym.policies import ModelPolicy, Policy, Prompt, StatePolicy
 from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
-from vlmgym.rollout.limits import Budget, PlaySettings, Usage
 from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job, Schedule
-from vlmgym.rollout.turn import EpisodeConfig, EpisodeState, episode_record, play_reply, play_turns, resume_episode
+from vlmgym.rollout.settings import Budget, RunSettings, Usage
+from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
-from vlmgym.sandbox.core.prompt import ObservationType
-from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.registry import make_games
-from vlmgym.workers.pool import Backend, WorkerPool, check_num_workers, open_pool
+from vlmgym.workers.pool import WorkerPool
 
 Games = Sequence[Game[Any, Any]] | Curriculum
 """The games of a run, or its curriculum."""
@@ -52,102 +48,27 @@ class Hooks:
     on_stop: Callable[[str], None] = lambda _: None
 
 
-def evaluate(
-    games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str] | Curriculum,
-    policy: PolicySpec,
-    episodes: int = 10,
-    *,
-    max_turns: int = 100,
-    seed: int = 0,
-    concurrency: int = 64,
-    workers: int | WorkerPool | None = None,
-    backend: Backend = "process",
-    observation: ObservationType = "image",
-    chat: bool = False,
-    history: int | None = None,
-    history_images: int | None = None,
-    reward: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
-    budget: Budget = Budget(),  # noqa: B008 - frozen
-    resume: Iterable[EpisodeRecord] = (),
-    hooks: Hooks = Hooks(),
-    collect: bool = True,
-) -> list[EpisodeRecord]:
-    """Play episodes and return their records, ordered by game and seed, or by index for a curriculum.
-
-    Args:
-        games: A game or its id, several of them, or a curriculum.
-        policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
-        episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
-        max_turns: Turn limit of an episode; illegal and unparsable responses count.
-        seed: Seed of the first episode.
-        concurrency: Maximum number of concurrent episodes.
-        workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
-            core and one per episode.
-        backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
-        observation: Show states as `image`, as `text` or as `both`.
-        chat: Play a conversation: the rules are the system prompt, and each turn is a user and an assistant message.
-        history: Number of earlier turns in each prompt. Default: `game.history`, or all with `chat`.
-        history_images: Number of earlier turns with their images (with `text`: descriptions). Default: `game.history`,
-            but at most `history`.
-        reward: Weights and shaping of the reward.
-        budget: Token prices and spending limits; the tokens and costs in `resume` count towards the limits.
-        resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;
-            others continue after their last turn.
-        hooks: Callbacks.
-        collect: Keep the records in memory and return them. If False, only `hooks` receive the records.
-
-    Returns:
-        The latest record of each episode, including episodes of `resume`; empty if not `collect`. If the run stops
-        early (budget, model unreachable), episodes may be missing, and interrupted episodes have no score.
-
-    Raises:
-        UsageError: An argument is invalid.
-        PolicyError: The policy failed; `on_episode` has been called for all episodes that ended before that.
-        WorkerError: A worker process died.
-    """
-    check_num_workers("workers", None if isinstance(workers, WorkerPool) else workers, backend)
-    settings = PlaySettings(
-        episodes=episodes,
-        max_turns=max_turns,
-        seed=seed,
-        concurrency=concurrency,
-        observation=observation,
-        chat=chat,
-        history=history,
-        history_images=history_images,
-        reward=reward,
-        budget=budget,
-    )
-    played: Games = games if isinstance(games, Curriculum) else make_games(games)
-    policy = make_policy(policy)
-    check_run(policy, played, settings)
-    total = total_episodes(played, settings)
-    with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
-        return play_episodes(played, policy, settings, pool, resume=resume, hooks=hooks, collect=collect)
-
-
 def play_episodes(
     games: Games,
     policy: Policy,
-    settings: PlaySettings,
+    settings: RunSettings,
     workers: WorkerPool,
     *,
     resume: Iterable[EpisodeRecord],
     hooks: Hooks,
     collect: bool,
 ) -> list[EpisodeRecord]:
-    """Play episodes with arguments that have been checked; see `evaluate`."""
+    """Play episodes with arguments that have been checked; see `vlmgym.evaluation.evaluate`."""
     transform = policy.transform if isinstance(policy, ModelPolicy) else None
-    prompts, seed, episodes = settings.prompts, settings.seed, settings.episodes
 
-    def configure(game: Game[Any, Any]) -> EpisodeConfig:
-        return EpisodeConfig(game, settings.reward, settings.max_turns, prompts, transform)
+    def setup(game: Game[Any, Any]) -> GameSetup:
+        return GameSetup(game, settings.episode, transform)
 
     schedule: Schedule
     if isinstance(games, Curriculum):
-        schedule = CurriculumSchedule(games, configure, seed, episodes)
+        schedule = CurriculumSchedule(games, setup, settings.seed, settings.episodes)
     else:
-        schedule = FixedSchedule([*map(configure, games)], seed, episodes)
+        schedule = FixedSchedule([*map(setup, games)], settings.seed, settings.episodes)
     usage = Usage(settings.budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
@@ -172,12 +93,12 @@ def all_games(games: Games) -> Sequence[Game[Any, Any]]:
     return games.games if isinstance(games, Curriculum) else games
 
 
-def total_episodes(games: Games, settings: PlaySettings) -> int:
+def total_episodes(games: Games, settings: RunSettings) -> int:
     """Return the total number of episodes of a run."""
     return settings.episodes * (1 if isinstance(games, Curriculum) else len(games))
 
 
-def check_run(policy: Policy, games: Games, settings: PlaySettings) -> None:
+def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
     """Raise `UsageError` unless policy and games support the settings, and all concurrent episodes fit in memory."""
     played = all_games(games)
     if not isinstance(games, Curriculum) and len({game.id for game in games}) < len(games):
@@ -245,7 +166,7 @@ class _Runner:
     async def _play(self, job: Job) -> None:
         running = _Running(job, [] if job.earlier is None else [*job.earlier.turns])
         try:
-            running.turns, state = await self.workers.call(resume_episode, job.config, job.seed, running.turns)
+            running.turns, state = await self.workers.call(resume_episode, job.setup, job.seed, running.turns)
             running.state, self.running[job.key] = state, running
             self._report_running()
             while state.observation.end is None:
@@ -259,20 +180,20 @@ class _Runner:
         return self._end(running)
 
     async def _advance(self, running: _Running, state: EpisodeState) -> EpisodeState:
-        config = running.job.config
+        setup = running.job.setup
         if isinstance(self.policy, StatePolicy):
-            turns, state = await self.workers.call(play_turns, config, state, self.policy, TURNS_PER_CALL)
+            turns, state = await self.workers.call(play_turns, setup, state, self.policy, TURNS_PER_CALL)
         elif isinstance(self.policy, ModelPolicy):
             snapshot, images = state.snapshot, state.observation.images
             messages = state.observation.messages
-            prompt = Prompt(messages[-1].text, config.game, snapshot.seed, snapshot.turn, snapshot, images, messages)
+            prompt = Prompt(messages[-1].text, setup.game, snapshot.seed, snapshot.turn, snapshot, images, messages)
             began = time.perf_counter()
             reply = await self.policy.reply(images, prompt)
             if reply.latency is None:
                 reply = replace(reply, latency=time.perf_counter() - began)
             self.consecutive_errors = 0
             cost = self.usage.price(reply, self.policy.name)
-            turns, state = await self.workers.call(play_reply, config, state.without_images(), reply, cost)
+            turns, state = await self.workers.call(play_reply, setup, state.without_images(), reply, cost)
             for turn in turns:
                 self.usage.add(turn)
         running.turns += turns
@@ -287,7 +208,7 @@ class _Runner:
             changed = {"attempt": job.earlier.attempt + 1, "status": status, "end_reason": reason}
             return self._report(job, job.earlier.model_copy(update=changed))
         record = episode_record(
-            job.config,
+            job.setup,
             running.state,
             running.turns,
             policy=PolicyRecord(name=self.policy.name, options=self.policy.options.without_operational()),

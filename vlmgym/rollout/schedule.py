@@ -13,7 +13,7 @@ from typing import Any
 
 from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import UsageError
-from vlmgym.rollout.turn import EpisodeConfig
+from vlmgym.rollout.turn import GameSetup
 from vlmgym.runs.record import EpisodeRecord, GameRecord, changes
 from vlmgym.sandbox.core.game import Game
 
@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.game import Game
 class Job:
     """An episode to play, and its unfinished record from an earlier session, if any."""
 
-    config: EpisodeConfig
+    setup: GameSetup
     seed: int
     index: int
     stage: str | None = None
@@ -32,7 +32,7 @@ class Job:
     @property
     def key(self) -> tuple[str, int]:
         """Game id and seed, unique within a run."""
-        return self.config.game.id, self.seed
+        return self.setup.game.id, self.seed
 
     def resume(self, earlier: EpisodeRecord) -> None:
         """Continue from an earlier record, or mark the episode as done if the record has a result.
@@ -40,12 +40,12 @@ class Job:
         Raises:
             UsageError: The record was played with other settings.
         """
-        config = self.config
+        setup = self.setup
         now = {
-            "game": GameRecord.of(config.game).model_dump(mode="json"),
-            "reward": config.reward.model_dump(mode="json"),
-            "prompts": asdict(config.prompts),
-            "max_turns": config.max_turns,
+            "game": GameRecord.of(setup.game).model_dump(mode="json"),
+            "reward": setup.settings.reward.model_dump(mode="json"),
+            "prompts": asdict(setup.prompts),
+            "max_turns": setup.settings.max_turns,
         }
         before = earlier.model_dump(mode="json", include=set(now))
         if different := [*map(str, changes(before, now))]:
@@ -109,21 +109,21 @@ class Schedule(ABC):
 class FixedSchedule(Schedule):
     """Episodes without a curriculum: the same seeds for every game."""
 
-    def __init__(self, configs: Sequence[EpisodeConfig], seed: int, episodes: int) -> None:
+    def __init__(self, setups: Sequence[GameSetup], seed: int, episodes: int) -> None:
         """Schedule `episodes` episodes per game; `seed` is the seed of the first."""
-        self._configs = {config.game.id: config for config in configs}
-        self._order = {game_id: number for number, game_id in enumerate(self._configs)}
+        self._setups = {setup.game.id: setup for setup in setups}
+        self._order = {game_id: number for number, game_id in enumerate(self._setups)}
         self._seed, self._episodes = seed, episodes
         self._resumed: dict[tuple[str, int], Job] = {}
-        self._jobs = (Job(config, seed + index, index) for config in configs for index in range(episodes))
-        self.total = len(configs) * episodes
+        self._jobs = (Job(setup, seed + index, index) for setup in setups for index in range(episodes))
+        self.total = len(setups) * episodes
 
     def resume(self, record: EpisodeRecord) -> bool:
         """Add a record; see `Schedule.resume`."""
-        config, index = self._configs.get(record.game.id), record.seed - self._seed
-        if config is None or not 0 <= index < self._episodes:
+        setup, index = self._setups.get(record.game.id), record.seed - self._seed
+        if setup is None or not 0 <= index < self._episodes:
             return False
-        job = self._resumed.setdefault(record.key, Job(config, record.seed, index))
+        job = self._resumed.setdefault(record.key, Job(setup, record.seed, index))
         if job.done:
             return False
         job.resume(record)
@@ -152,11 +152,11 @@ class CurriculumSchedule(Schedule):
     """
 
     def __init__(
-        self, curriculum: Curriculum, config: Callable[[Game[Any, Any]], EpisodeConfig], seed: int, episodes: int
+        self, curriculum: Curriculum, setup: Callable[[Game[Any, Any]], GameSetup], seed: int, episodes: int
     ) -> None:
         """Schedule `episodes` episodes in total; `seed` is the seed of the first episode and of the mixture."""
         self.total = episodes
-        self._curriculum, self._config, self._seed = curriculum, config, seed
+        self._curriculum, self._setup, self._seed = curriculum, setup, seed
         self._lag = curriculum.max_concurrency if curriculum.by_success else 1
         self._progress = curriculum.begin()
         self._counted = self._picked = 0
@@ -179,7 +179,7 @@ class CurriculumSchedule(Schedule):
             self._recorded[index] = record
             return True
         pick = self._pick_of(record)
-        Job(self._config(pick.game), record.seed, index, pick.stage).resume(record)
+        Job(self._setup(pick.game), record.seed, index, pick.stage).resume(record)
         self._add_success(record)
         self._results += 1
         self._recorded[index] = record.model_copy(update={"turns": ()})
@@ -205,7 +205,7 @@ class CurriculumSchedule(Schedule):
             progress = self._curriculum.at_step(self._progress, index)  # each episode counts as a step
             picks = self._curriculum.picks(progress, self._seed, range(self._counted, index + 1))
             pick = self._picks[index] = picks[index]
-            job = Job(self._config(pick.game), self._seed + index, index, pick.stage)
+            job = Job(self._setup(pick.game), self._seed + index, index, pick.stage)
             if (record := self._recorded.pop(index, None)) is not None:
                 job.resume(record)
             if not job.done:

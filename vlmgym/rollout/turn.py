@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
+from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.runs.record import (
     METRICS,
     EpisodeRecord,
@@ -21,7 +22,7 @@ from vlmgym.runs.record import (
 from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, turn_images, turn_messages
-from vlmgym.sandbox.core.reward import RewardConfig, Scored
+from vlmgym.sandbox.core.reward import Scored
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
 
@@ -29,25 +30,23 @@ Transform = Callable[[ImageArray], Any]
 
 
 @dataclass(frozen=True)
-class EpisodeConfig:
-    """Settings shared by all episodes of a game.
+class GameSetup:
+    """A game, and how its episodes are played.
 
     Attributes:
         game: The game.
-        reward: Weights and shaping.
-        max_turns: Turn limit.
-        prompts: Contents of prompts; unset fields default to what the game needs.
+        settings: Settings of its episodes.
         transform: Applied to each image before the policy gets it; if None, no images are drawn.
+        prompts: Contents of prompts; fields that `settings` leaves open are what the game needs.
     """
 
     game: Game[Any, Any]
-    reward: RewardConfig
-    max_turns: int
-    prompts: PromptConfig = PromptConfig()  # noqa: RUF009 - frozen
+    settings: EpisodeSettings = EpisodeSettings()  # noqa: RUF009 - frozen
     transform: Transform | None = None
+    prompts: PromptConfig = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompts", self.prompts.of(self.game.history))
+        object.__setattr__(self, "prompts", self.settings.of(self.game.history))
 
 
 class Observation(NamedTuple):
@@ -107,20 +106,20 @@ class LiveEpisode:
 
     def __init__(
         self,
-        config: EpisodeConfig,
+        setup: GameSetup,
         start: int | Snapshot | None,
         past: tuple[PastTurn[Any], ...] = (),
         observation: Observation | None = None,
     ) -> None:
         """Start an episode with a seed, random if None, or continue from a snapshot with its `past` turns."""
-        self.config, self.past = config, past
+        self.setup, self.past = setup, past
         self.episode: Episode[Any, Any] = (
-            Episode.restore(config.game, start, config.reward)
+            Episode.restore(setup.game, start, setup.settings.reward)
             if isinstance(start, Snapshot)
-            else Episode(config.game, start, config.reward)
+            else Episode(setup.game, start, setup.settings.reward)
         )
         self.turns: list[TurnRecord] = []
-        self.observation = self._observe(config.max_turns) if observation is None else observation
+        self.observation = self._observe(setup.settings.max_turns) if observation is None else observation
 
     @property
     def done(self) -> bool:
@@ -149,7 +148,7 @@ class LiveEpisode:
             perception = scored.perception
             turn = TurnRecord(
                 turn=self.episode.turn,
-                state=self.config.game.to_record(before),
+                state=self.setup.game.to_record(before),
                 system=observation.system,
                 prompt=observation.prompt,
                 response=reply.text,
@@ -185,34 +184,32 @@ class LiveEpisode:
         return scored
 
     def _advance(self, before: Any, response: str, scored: Scored[Any, Any]) -> None:
-        prompt = self.observation.prompt if self.config.prompts.chat else ""
+        prompt = self.observation.prompt if self.setup.prompts.chat else ""
         latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback, prompt)
-        self.past = tuple(self.config.prompts.window((*self.past, latest)))
-        self.observation = self._observe(self.config.max_turns)
+        self.past = tuple(self.setup.prompts.window((*self.past, latest)))
+        self.observation = self._observe(self.setup.settings.max_turns)
 
     def observation_after_limit(self) -> Observation:
         """Return the observation of one more turn, for an episode that the turn limit ended."""
-        return self._observe(self.config.max_turns + 1)
+        return self._observe(self.setup.settings.max_turns + 1)
 
     def _observe(self, max_turns: int) -> Observation:
-        config, episode = self.config, self.episode
+        setup, episode = self.setup, self.episode
         with episode.game_errors():
             if (end := episode.ended) is not None:
                 return Observation([], end=end, status="ended")
             if episode.turn >= max_turns:
                 return Observation([], end=TURN_LIMIT, status=TURN_LIMIT)
             messages = turn_messages(
-                config.game, episode.state, episode.turn + 1, episode.feedback, self.past, config.prompts
+                setup.game, episode.state, episode.turn + 1, episode.feedback, self.past, setup.prompts
             )
-            if config.transform is None:
+            if setup.transform is None:
                 return Observation([], messages)
-            images = turn_images(config.game, episode.state, self.past, config.prompts)
-            return Observation([*map(config.transform, images)], messages)
+            images = turn_images(setup.game, episode.state, self.past, setup.prompts)
+            return Observation([*map(setup.transform, images)], messages)
 
 
-def resume_episode(
-    config: EpisodeConfig, seed: int, turns: Sequence[TurnRecord]
-) -> tuple[list[TurnRecord], EpisodeState]:
+def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[TurnRecord], EpisodeState]:
     """Replay the turns of an unfinished episode; return the turns and the state after the last one.
 
     If the replay differs from the record (for instance in another version of the game), the episode starts over:
@@ -222,38 +219,38 @@ def resume_episode(
         GameError: The game cannot start with this seed, or fails in an earlier turn than before.
     """
     try:
-        live = LiveEpisode(replace(config, transform=None), seed)
+        live = LiveEpisode(replace(setup, transform=None), seed)
     except UsageError as error:  # for instance a bad row of the user's data
-        raise GameError(f"{config.game.id}, seed {seed}: {error}") from error
+        raise GameError(f"{setup.game.id}, seed {seed}: {error}") from error
     for turn in turns:
         replayed = live.respond(recorded_reply(turn), turn.cost)
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
-            return [], LiveEpisode(config, seed).state()
+            return [], LiveEpisode(setup, seed).state()
     try:
-        return live.turns, LiveEpisode(config, live.episode.snapshot(), live.past).state()
+        return live.turns, LiveEpisode(setup, live.episode.snapshot(), live.past).state()
     except GameError as error:
         return live.turns, live.state().failed(error)
 
 
 def play_reply(
-    config: EpisodeConfig, state: EpisodeState, reply: Reply, cost: float | None
+    setup: GameSetup, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Take a turn with a model's reply; return the turn's record, if the game took it, and the state after it."""
-    live = LiveEpisode(config, *state)
+    live = LiveEpisode(setup, *state)
     return _play(live, state, lambda: live.respond(reply, cost))
 
 
 def play_turns(
-    config: EpisodeConfig, state: EpisodeState, policy: StatePolicy, limit: int
+    setup: GameSetup, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Play up to `limit` turns with a state policy; return their records and the state after the last one."""
-    live = LiveEpisode(config, *state)
+    live = LiveEpisode(setup, *state)
     episode = live.episode
 
     def play() -> None:
         while not live.done and len(live.turns) < limit:
             with episode.game_errors(PolicyError):
-                text = policy.respond(config.game, episode.state, policy_rng(episode.seed, episode.turn))
+                text = policy.respond(setup.game, episode.state, policy_rng(episode.seed, episode.turn))
             live.respond(Reply(text))
 
     return _play(live, state, play)
@@ -269,7 +266,7 @@ def _play(live: LiveEpisode, state: EpisodeState, play: Callable[[], object]) ->
 
 
 def episode_record(
-    config: EpisodeConfig,
+    setup: GameSetup,
     state: EpisodeState | None,
     turns: Sequence[TurnRecord],
     *,
@@ -287,7 +284,7 @@ def episode_record(
         state: The episode after its last turn; None if it could not start.
         failed: Status and reason if the episode has no result.
     """
-    game, final, end, status = config.game, None, "", None
+    game, final, end, status = setup.game, None, "", None
     if state is not None:
         final, end, status = game.from_json(state.snapshot.state), state.observation.end or "", state.observation.status
     if failed is not None:
@@ -304,9 +301,9 @@ def episode_record(
         versions=versions(),
         game=GameRecord.of(game),
         policy=policy,
-        reward=config.reward,
-        prompts=config.prompts,
-        max_turns=config.max_turns,
+        reward=setup.settings.reward,
+        prompts=setup.prompts,
+        max_turns=setup.settings.max_turns,
         seed=seed,
         index=index,
         attempt=attempt,

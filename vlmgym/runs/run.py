@@ -60,8 +60,12 @@ class RunFolder:
             raise UsageError(f"{links[0]} is a link, but the files of a run must be in its folder")
 
     @contextmanager
-    def new_run(self, config: RunRecord) -> Iterator[None]:
+    def new_run(self, config: RunRecord, *, replace: bool = False) -> Iterator[None]:
         """Reserve the folder and begin a run; if the block records no episode, the folder stays as it was.
+
+        Args:
+            config: Contents of `run.json`.
+            replace: Replace an earlier run in the folder.
 
         Raises:
             UsageError: The folder has a run with episodes, or files that are not of a run.
@@ -69,21 +73,17 @@ class RunFolder:
         with self.reserved():
             if self.run.exists():
                 self.read_config()
-            if self._has_episodes():
+            if self._has_episodes() and not replace:
                 raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
-            self.begin(config)
+            with writing(self.folder):
+                self.summary.unlink(missing_ok=True)
+                self.episodes.unlink(missing_ok=True)
+            replace_file(self.run, json_bytes(config))
             try:
                 yield
             finally:
                 if not self._has_episodes():
                     self._discard()
-
-    def begin(self, config: RunRecord) -> None:
-        """Write `run.json`, and remove the episodes and the summary of an earlier run in this folder."""
-        with writing(self.folder):
-            self.summary.unlink(missing_ok=True)
-            self.episodes.unlink(missing_ok=True)
-        replace_file(self.run, json_bytes(config))
 
     def _has_episodes(self) -> bool:
         return self.episodes.exists() and self.episodes.stat().st_size > 0
@@ -137,7 +137,7 @@ class ScriptFolder(RunFolder):
         self._videos = self.folder.parent.parent / "videos"
 
     @contextmanager
-    def new_run(self, config: RunRecord) -> Iterator[None]:
+    def new_run(self, config: RunRecord, *, replace: bool = False) -> Iterator[None]:
         """Move the last run away and begin another; if that records no episode, the last run is moved back."""
         if not self.run.exists():
             for path in (self.document, self.image, *self._copies()):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, VlmgymError
-from vlmgym.evaluation import EvalConfig, evaluate, evaluate_to_folder, open_run
+from vlmgym.evaluation import EvalConfig, RunFolder, evaluate, evaluate_run, write_curves
 from vlmgym.pages.report import write_report
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply
 from vlmgym.policies.batching import BatchPolicy
@@ -25,7 +25,6 @@ from vlmgym.training.records import score_summary
 from vlmgym.training.states import blank, check_validation_size
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import validate, validation_episodes
-from vlmgym.workers.pool import ProcessPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +165,8 @@ def evaluate_episodes(trainer: Trainer, games: Sequence[Game[Any, Any]], folder:
         batch_size=config.rollout.batch_size,
         blank=config.blank,
     )
-    summary = evaluate_to_folder(folder, games, TrainedPolicy(trainer, options), eval_config, console)
-    with ProcessPool(0) as workers:
-        write_report(open_run(folder), summary, workers, console)
-    return summary
+    policy = TrainedPolicy(trainer, options)
+    with evaluate_run(RunFolder(folder), games, policy, eval_config, console, standalone=False) as done:
+        write_curves(done.run)
+        write_report(done.run, done.summary, done.workers, console)
+    return done.summary

@@ -17,7 +17,6 @@ from pydantic_core import to_jsonable_python
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import sample_state
 from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
 from vlmgym.runs.record import GameRecord, PolicyRecord, changes
@@ -25,7 +24,7 @@ from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.training.config import DEFAULT_GAMES, TrainConfig, drop_options, read_config
 from vlmgym.training.engine.checkpoint import STATE
 from vlmgym.training.records import RESULT, write_rollout_records
-from vlmgym.training.states import START_ERRORS, expert_response
+from vlmgym.training.states import START_ERRORS, EpisodeRollout, expert_response
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 TOKENIZER_STATES = 300

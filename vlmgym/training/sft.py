@@ -93,7 +93,7 @@ class Demonstrations:
         play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         args = (picks, seed, 1, play, config.states, config.reward)
         episode = next(start_rollouts(*args, transform=config.transform))
-        game, state, observation = episode.config.game, episode.episode.state, episode.observation
+        game, state, observation = episode.setup.game, episode.episode.state, episode.observation
         rng = np.random.default_rng([seed, index])
         rejected: Any = None
 

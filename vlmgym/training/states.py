@@ -12,9 +12,11 @@ from vlmgym.checks import check_int
 from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import EpisodeError, GenerationError, UsageError
 from vlmgym.policies.base import identity
-from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.states import StateConfig, action_rewards, all_actions, sample_state, split_questions
-from vlmgym.rollout.turn import EpisodeConfig, Transform
+from vlmgym.rollout.turn import GameSetup, LiveEpisode, Observation, Transform, episode_record
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
+from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -58,6 +60,51 @@ def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: 
             )
 
 
+class EpisodeRollout(LiveEpisode):
+    """An episode of a training run.
+
+    Attributes:
+        pick: Entry and stage of the episode in the curriculum.
+        prompt_id: Index of the initial state in the training run; all samples of a group share it.
+        sample_idx: Index of this sample within its group.
+    """
+
+    def __init__(
+        self,
+        pick: Pick,
+        prompt_id: int,
+        sample_idx: int,
+        setup: GameSetup,
+        start: int | Snapshot,
+        observation: Observation | None = None,
+    ) -> None:
+        super().__init__(setup, start, observation=observation)
+        self.pick, self.prompt_id, self.sample_idx = pick, prompt_id, sample_idx
+        self._started = now()
+
+    @property
+    def failed(self) -> bool:
+        """True if an error has ended the episode, which then has no score."""
+        return self.observation.status == "error"
+
+    def fail(self, error: EpisodeError) -> None:
+        """End the episode with an error."""
+        self.observation = Observation([], end=str(error), status="error")
+
+    def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
+        """Return the record of the episode in the evaluator's format."""
+        return episode_record(
+            self.setup,
+            self.state(),
+            self.turns,
+            policy=policy,
+            seed=seed,
+            index=index,
+            started=self._started,
+            stage=self.pick.stage,
+        )
+
+
 def start_rollouts(
     picks: Mapping[int, Pick],
     seed: int,
@@ -87,10 +134,10 @@ def start_rollouts(
             have no episodes. If None, the first error is raised.
     """
     for prompt_id, pick in picks.items():
-        config = EpisodeConfig(pick.game, reward, play.max_turns, play.prompts, transform)
+        setup = GameSetup(pick.game, EpisodeSettings.from_parts(play, play.max_turns, reward), transform)
         try:
             snapshot = sample_state(pick.game, seed, prompt_id, states, reward, validation=validation)
-            first = EpisodeRollout(pick, prompt_id, 0, config, snapshot)
+            first = EpisodeRollout(pick, prompt_id, 0, setup, snapshot)
         except START_ERRORS as error:
             if errors is None:
                 raise
@@ -98,7 +145,7 @@ def start_rollouts(
             continue
         yield first
         for sample_idx in range(1, group_size):
-            yield EpisodeRollout(pick, prompt_id, sample_idx, config, snapshot, first.observation)
+            yield EpisodeRollout(pick, prompt_id, sample_idx, setup, snapshot, first.observation)
 
 
 def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[int, Pick, float]]) -> Progress:

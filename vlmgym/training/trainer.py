@@ -17,7 +17,6 @@ from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord, TurnRecord
@@ -40,7 +39,7 @@ from vlmgym.training.loss import infer, update
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
-from vlmgym.training.states import advance, start_rollouts
+from vlmgym.training.states import EpisodeRollout, advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
 
 GATE_STATES = 64

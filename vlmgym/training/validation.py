@@ -14,7 +14,6 @@ import numpy as np
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.policies.base import identity
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.task import Task
@@ -22,7 +21,7 @@ from vlmgym.statistics import confidence_interval
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.processes import TrainingError
-from vlmgym.training.states import GATE_STREAM, blank, start_rollouts
+from vlmgym.training.states import GATE_STREAM, EpisodeRollout, blank, start_rollouts
 
 Images = Literal["true", "blank", "shuffled"]
 """Images shown to the model: the true ones, grey ones, or the images of another state."""
@@ -127,7 +126,7 @@ def _respond(
     rewards = [reward.total for reward in found]
     perception = [reward.perception for reward in found if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
-    proportions = config.reward.shaping == "sign" or all(isinstance(each.config.game, Task) for each in episodes)
+    proportions = config.reward.shaping == "sign" or all(isinstance(each.setup.game, Task) for each in episodes)
     return ValidationResult(
         responses=len(found),
         reward=float(np.mean(rewards)),

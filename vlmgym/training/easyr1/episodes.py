@@ -9,12 +9,12 @@ from typing import Any
 from vlmgym.curriculum import Curriculum, Pick, Progress
 from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply, identity
-from vlmgym.rollout.episode import EpisodeRollout
+from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
-from vlmgym.rollout.turn import EpisodeConfig, Observation
+from vlmgym.rollout.turn import GameSetup, Observation
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.training.easyr1.settings import Section
-from vlmgym.training.states import START_ERRORS, start_rollouts
+from vlmgym.training.states import START_ERRORS, EpisodeRollout, start_rollouts
 from vlmgym.workers.ray import RayWorker
 
 
@@ -130,11 +130,10 @@ class RolloutWorker:
         for prompt_id in prompt_ids:
             entry, number = divmod(prompt_id, section.validation.episodes)
             stage = self.curriculum.entries[entry].stages[-1]
-            max_turns, prompts = section.validation.max_turns, section.play.prompts
-            config = EpisodeConfig(stage.game, section.reward, max_turns, prompts, identity)
+            settings = EpisodeSettings.from_parts(section.play, section.validation.max_turns, section.reward)
             pick, seed = Pick(entry, stage.game, stage.name), FIRST_VALIDATION_SEED + number
             try:
-                episodes.append(EpisodeRollout(pick, prompt_id, 0, config, seed))
+                episodes.append(EpisodeRollout(pick, prompt_id, 0, GameSetup(stage.game, settings, identity), seed))
             except START_ERRORS as error:
                 print(f"left out a validation episode that cannot start: {error}")
         return self._start(episodes)

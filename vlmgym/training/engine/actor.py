@@ -22,11 +22,11 @@ from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.local_model import SeededSampler, image_token_ids
-from vlmgym.rollout.episode import EpisodeRollout
 from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
 from vlmgym.training.engine.decoding import Decoder
 from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
 from vlmgym.training.engine.weights import add_lora, load_adapters, save_merged, saving
+from vlmgym.training.states import EpisodeRollout
 
 MODEL, ADAPTER = "model", "adapter"
 """Subfolders for a full checkpoint and for adapters."""

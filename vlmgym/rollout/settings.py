@@ -1,10 +1,11 @@
-"""Settings and limits of a run: episodes, turns, tokens and cost."""
+"""Settings of episodes and runs, and limits of tokens and cost."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -43,28 +44,56 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaySettings(PromptConfig):
+class EpisodeSettings(PromptConfig):
+    """How an episode of any game is played: contents of the prompts, turn limit, and reward."""
+
+    max_turns: int = 100
+    """Turn limit of an episode; illegal and unparsable responses count."""
+    reward: Annotated[RewardConfig, tyro.conf.Suppress] = field(default_factory=RewardConfig)
+    """Weights and shaping of the reward; they do not affect the score. The command line has them in vlmgym rescore."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "max_turns", as_int(self.max_turns))
+        check_int("max_turns", self.max_turns, 1)
+        object.__setattr__(self, "reward", RewardConfig.model_validate(self.reward))  # accepts a mapping
+
+    @classmethod
+    def from_parts(cls, prompts: PromptConfig, max_turns: int, reward: RewardConfig) -> EpisodeSettings:
+        """Make settings from the parts that records store."""
+        return cls(**asdict(prompts.prompts), max_turns=max_turns, reward=reward)
+
+    @classmethod
+    def split(cls, options: Mapping[str, Any]) -> tuple[EpisodeSettings, dict[str, Any]]:
+        """Separate the settings among keyword arguments from the others, which are levels and fields of the game."""
+        names = {each.name for each in fields(cls)}
+        settings = cls(**{name: value for name, value in options.items() if name in names})
+        return settings, {name: value for name, value in options.items() if name not in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(EpisodeSettings):
     """Settings of the episodes of a run."""
 
     episodes: int = 10
     """Episodes per game, with seeds seed, seed + 1, ..."""
-    max_turns: int = 100
-    """Turn limit of an episode; illegal and unparsable responses count."""
     seed: int = 0
     """Seed of the first episode."""
     concurrency: int = 64
     """Maximum number of concurrent episodes."""
-    reward: Annotated[RewardConfig, tyro.conf.Suppress] = field(default_factory=RewardConfig)
-    """Weights and shaping of the reward; they do not affect the score. The command line has them in vlmgym rescore."""
     budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, minimum in (("episodes", 1), ("max_turns", 1), ("seed", 0), ("concurrency", 1)):
+        for name, minimum in (("episodes", 1), ("seed", 0), ("concurrency", 1)):
             object.__setattr__(self, name, as_int(getattr(self, name)))
             check_int(name, getattr(self, name), minimum)
-        check_instance("reward", self.reward, RewardConfig)
         check_instance("budget", self.budget, Budget)
+
+    @property
+    def episode(self) -> EpisodeSettings:
+        """The settings of each episode."""
+        return EpisodeSettings.from_parts(self.prompts, self.max_turns, self.reward)
 
 
 class Usage:
