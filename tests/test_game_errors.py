@@ -192,3 +192,11 @@ def test_a_run_with_a_failing_game_is_written_and_resumed(game, monkeypatch, tmp
     monkeypatch.delenv(FAULT)
     assert run("eval", *options, "--videos", "3", "--resume", out).code == 0
     assert len(list(out.glob("videos/*.mp4"))) == 3
+
+
+def test_a_run_whose_episodes_all_fail_to_start_leaves_nothing(game, monkeypatch, tmp_path, run):
+    monkeypatch.setenv(FAULT, "start")
+    out = tmp_path / "out"
+    done = run("eval", "fragile", "--seed", "1", "--episodes", "1", "--workers", "0", "--output-dir", out)
+    assert (done.code, "error: nothing was played; fragile-v0, seed 1: RuntimeError" in done.err) == (1, True), done
+    assert not out.exists()

@@ -22,6 +22,7 @@ from vlmgym.cli.games import list_fields
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
 from vlmgym.evaluation.tables import bias_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
@@ -29,7 +30,6 @@ from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, Pol
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import writing
-from vlmgym.runs.loggers import check_loggers
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name

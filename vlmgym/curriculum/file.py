@@ -236,7 +236,7 @@ def _builtin() -> Path:
 def _describe(error: ValidationError) -> str:
     """Describe the first unknown field, or else the first problem, and its location, numbering items from 1."""
     errors = error.errors(include_url=False)
-    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+    first = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
     model: type[BaseModel] = CurriculumFile
     words: list[str] = []
     for part in first["loc"]:

@@ -209,10 +209,10 @@ class Curriculum:
 
     def at(self, entry: int, stage: str | None) -> Pick:
         """Return the pick of a recorded episode; raise `UsageError` if the entry has no such stage."""
-        found = next((known for known in self.entries[entry].stages if known.name == stage), None)
-        if found is None:
+        match = next((known for known in self.entries[entry].stages if known.name == stage), None)
+        if match is None:
             raise UsageError(f"entry {entry + 1} of the curriculum has no stage {stage!r}")
-        return Pick(entry, found.game, stage)
+        return Pick(entry, match.game, stage)
 
     def entry_at(self, seed: int, index: int) -> int:
         """Draw the entry of an episode by weight, and return its index."""

@@ -41,7 +41,7 @@ class StageTime:
             return self.game, self.stage, first, "to the end", "to the end"
         least = "at least " if self.by_success else ""
         lasts = (self.steps, self.steps * self.per_step)
-        return self.game, self.stage, first, *(f"{least}{round(each, 1):,.10g}" for each in lasts)
+        return self.game, self.stage, first, *(f"{least}{round(last, 1):,.10g}" for last in lasts)
 
 
 def timetable(curriculum: Curriculum, batch_size: int) -> list[StageTime]:
@@ -70,13 +70,13 @@ def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int
     """Return the timetable and warnings of a training run as lines; empty if no game has several stages."""
     if not (times := timetable(curriculum, batch_size)):
         return []
-    found = list(warnings(times, steps))
+    notes = list(warnings(times, steps))
     for entry in curriculum.entries:
         game = entry.stages[0].game
         if max_turns == 1 and entry.begins is None and entry.measure == "score" and not isinstance(game, Task):
-            found.append(f"{game.name} advances by the score of a single response: raise max_turns for whole episodes")
+            notes.append(f"{game.name} advances by the score of a single response: raise max_turns for whole episodes")
     title, table = f"schedule of the curriculum with {batch_size:,} states per step:", [time.cells for time in times]
-    return [title, *_aligned([HEADER, *table]), *(f"warning: {each}" for each in found)]
+    return [title, *_aligned([HEADER, *table]), *(f"warning: {note}" for note in notes)]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -84,7 +84,7 @@ def export_episode(
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")
     game, prompts = record.game.game(), record.prompts
-    images, each = _Images(game, folder), len(game.image_shapes)
+    images, count = _Images(game, folder), len(game.image_shapes)
     rows, before = Rows(), tuple[Message, ...]()
     with stored.named():
         states = recorded_states(game, record)
@@ -96,8 +96,9 @@ def export_episode(
         if turn.system is not None and any(map(turns.reason_to_skip, past)):
             rows.left_out["follows a turn that is left out"] += 1
             continue
-        asked = prompts.messages(each, turn.system, [(one.prompt, one.response) for one in past], turn.prompt)
-        messages = (*asked, Message("assistant", turn.response))
+        earlier = [(past_turn.prompt, past_turn.response) for past_turn in past]
+        prompt = prompts.messages(count, turn.system, earlier, turn.prompt)
+        messages = (*prompt, Message("assistant", turn.response))
         shown = prompts.shown_states(prompts.window(states[:i]), states[i])
         names = [name for state in shown for name in images.of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
@@ -108,7 +109,9 @@ def export_episode(
 
 
 def _sharegpt(names: Sequence[str], messages: Sequence[Message]) -> dict[str, Any]:
-    written = [{"role": each.role, "content": PLACEHOLDERS[0] * each.images + each.text} for each in messages]
+    written = [
+        {"role": message.role, "content": PLACEHOLDERS[0] * message.images + message.text} for message in messages
+    ]
     return {"messages": written, "images": names}
 
 

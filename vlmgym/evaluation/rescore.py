@@ -66,8 +66,8 @@ def rescore(config: RescoreConfig) -> Path:
                 log.write(after.model_dump_json())
                 tally.add(after)
                 if before.score is not None:
-                    found = _Totals(len(before.turns), _total_reward(before), _total_reward(after))
-                    totals.setdefault(after.game.id, []).append(found)
+                    rewards = _Totals(len(before.turns), _total_reward(before), _total_reward(after))
+                    totals.setdefault(after.game.id, []).append(rewards)
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write_summary(summary)
         replace_file(folder.run, json_bytes(run.config.model_copy(update={"reward": config.reward})))
@@ -105,8 +105,8 @@ def _table(totals: Mapping[str, Sequence[_Totals]]) -> Table:
     for column in ("before", "after", "change"):
         table.add_column(column, justify="right")
     for game, episodes in totals.items():
-        turns = sum(one.turns for one in episodes)
-        before, after = math.fsum(one.before for one in episodes), math.fsum(one.after for one in episodes)
+        turns = sum(episode.turns for episode in episodes)
+        before, after = (math.fsum(getattr(episode, name) for episode in episodes) for name in ("before", "after"))
         for name, unit, count in ((game, "turn", turns), ("", "episode", len(episodes))):
             row = [name, f"per {unit}, over {count:,}"]
             if count:

@@ -90,9 +90,9 @@ class GameTally:
             getattr(self, name).extend(getattr(other, name))
         for metric, counts in other.words.items():
             self.words.setdefault(metric, Counter()).update(counts)
-        for own, others in ((self.numbers, other.numbers), (self.stages, other.stages)):
+        for totals, others in ((self.numbers, other.numbers), (self.stages, other.stages)):
             for key, values in others.items():
-                own.setdefault(key, array("d")).extend(values)
+                totals.setdefault(key, array("d")).extend(values)
 
     def _add_result(self, episode: EpisodeRecord, score: float) -> None:
         self.scores.append(score)

@@ -132,8 +132,8 @@ def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
     )
     before, after = (record.model_dump(mode="json", exclude={"versions"}) for record in (episode, replayed))
     # Other differences follow from those in the turns.
-    found = sorted(changes(before, after), key=lambda one: not one.path.startswith("turns"))
-    return [_in_words(one, "the replay gives") for one in found[:1]]
+    differences = sorted(changes(before, after), key=lambda change: not change.path.startswith("turns"))
+    return [_in_words(change, "the replay gives") for change in differences[:1]]
 
 
 def _config_problems(config: RunRecord) -> Iterator[str]:
@@ -160,7 +160,9 @@ def _episode_problems(run: StoredRun) -> Iterator[str]:
                 f"{config.episodes:,} episodes from seed {config.seed}"
             )
     for game in config.game_ids:
-        missing = config.episodes_of(game) - sum(one.game == game and one.score is not None for one in run.episodes)
+        missing = config.episodes_of(game) - sum(
+            episode.game == game and episode.score is not None for episode in run.episodes
+        )
         if missing > 0:
             yield f"{missing:,} of {config.episodes_of(game):,} episodes of {game} have no result"
 
@@ -198,8 +200,8 @@ def _summary_problems(run: StoredRun, games: Mapping[str, Summary]) -> Iterator[
     if written is None:
         yield f"{run.folder.summary} is missing or cannot be read"
         return
-    for one in changes(written.model_dump(mode="json"), updated_summary(run, games).model_dump(mode="json")):
-        yield f"{run.folder.summary}: {_in_words(one, 'the episodes give')}"
+    for change in changes(written.model_dump(mode="json"), updated_summary(run, games).model_dump(mode="json")):
+        yield f"{run.folder.summary}: {_in_words(change, 'the episodes give')}"
 
 
 def _in_words(change: Change, source: str) -> str:

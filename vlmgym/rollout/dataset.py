@@ -209,19 +209,19 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
     distribution = _state_config(states)
     settings: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
-    for split, own in rows.items():
-        _check(split, own, seed, distribution)
-        for row in own:
+    for split, split_rows in rows.items():
+        _check(split, split_rows, seed, distribution)
+        for row in split_rows:
             game, stored = Episode.restore(row["snapshot"]).game, json.loads(row["snapshot"])
             used = {name: stored[name] for name in ("game", "max_turns", "reward", "prompts")}
             settings.setdefault(json.dumps(used), used)
             if game.image_source is not None:
                 sources[game.id] = game.image_source
     games = ", ".join(dict.fromkeys(used["game"]["id"] for used in settings.values()))
-    has_images = any(row["images"] for own in rows.values() for row in own)
+    has_images = any(row["images"] for split_rows in rows.values() for row in split_rows)
     title, now = f"vlmgym: {games}", versions()
-    counts = {split: len(own) for split, own in rows.items()}
-    made = {
+    counts = {split: len(split_rows) for split, split_rows in rows.items()}
+    arguments = {
         "seed": seed,
         "splits": counts,
         "states": distribution and asdict(distribution),
@@ -232,7 +232,7 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         "pretty_name": title,
         "task_categories": ["image-text-to-text" if has_images else "text-generation"],
         "tags": ["vlmgym", "games", "reinforcement-learning"],
-        "vlmgym": {"versions": now, **made},
+        "vlmgym": {"versions": now, **arguments},
     }
     head = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())  # JSON is YAML
     listed = ", ".join(f"{split}: {count:,}" for split, count in counts.items())

@@ -43,7 +43,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines concurrently; if one fails, cancel the others, wait for them and raise its error."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:

@@ -114,8 +114,8 @@ def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
     if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
     concurrent = min(settings.concurrency, total_episodes(games, settings))
-    each = EPISODE_BYTES + max(map(frame_bytes, played))
-    check_memory(concurrent * each, f"{concurrent:,} concurrent episodes", "lower concurrency")
+    size = EPISODE_BYTES + max(map(frame_bytes, played))
+    check_memory(concurrent * size, f"{concurrent:,} concurrent episodes", "lower concurrency")
 
 
 @dataclass

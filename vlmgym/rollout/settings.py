@@ -66,7 +66,7 @@ class EpisodeSettings(PromptConfig):
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[EpisodeSettings, dict[str, Any]]:
         """Separate the settings among keyword arguments from the others, which are levels and fields of the game."""
-        names = {each.name for each in fields(cls)}
+        names = {field.name for field in fields(cls)}
         settings = cls(**{name: value for name, value in options.items() if name in names})
         return settings, {name: value for name, value in options.items() if name not in names}
 

@@ -131,15 +131,15 @@ def check_output_folder(folder: Path, *names: str) -> None:
     """Raise `UsageError` unless a folder is missing, empty, or has one of the files `names`."""
     with writing(folder):
         try:
-            found = {entry.name for entry in os.scandir(folder)} - {LOCK}
+            others = {entry.name for entry in os.scandir(folder)} - {LOCK}
         except FileNotFoundError:
             return
         except NotADirectoryError:
             if folder.is_file():
                 raise UsageError(f"{folder} is a file: choose a folder") from None
             raise
-    if found and not found.intersection(names):
-        some = ", ".join(map(repr, sorted(found)[:3])) + (", ..." if len(found) > 3 else "")
+    if others and not others.intersection(names):
+        some = ", ".join(map(repr, sorted(others)[:3])) + (", ..." if len(others) > 3 else "")
         what = f" but no {' or '.join(names)}" if names else ""
         raise UsageError(f"{folder} has files{what} ({some}): choose a new or empty folder")
 

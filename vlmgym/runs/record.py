@@ -198,9 +198,9 @@ class GameRecord(_Record):
 
 @lru_cache(maxsize=64)
 def _game(game_id: str, config: str) -> Game[Any, Any]:
-    found = game_class(game_id)
+    cls = game_class(game_id)
     try:
-        game = found(found.Config.model_validate_json(config))
+        game = cls(cls.Config.model_validate_json(config))
     except ValidationError as error:
         raise UsageError(f"invalid configuration of {game_id}: {describe_validation_error(error)}") from None
     if game.id != game_id:
@@ -613,15 +613,15 @@ def differences(before: RunRecord, after: RunRecord) -> Sequence[str]:
     if (before.curriculum is None) != (after.curriculum is None):
         return ["it had no curriculum" if before.curriculum is None else "it had a curriculum"]
     if before.curriculum is not None and after.curriculum is not None:
-        found = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
-        if found:  # differences in the games follow from these
-            return found
+        different = [*map(str, changes(before.curriculum.file, after.curriculum.file, "curriculum"))]
+        if different:  # differences in the games follow from these
+            return different
     fields = {"suite", "games", "policy", "reward", "prompts", "max_turns", "seed"}
     old, new = (run.model_dump(mode="json", include=fields) for run in (before, after))
-    found = [*map(str, changes(old, new))]
+    different = [*map(str, changes(old, new))]
     if after.episodes < before.episodes:
-        found.append(f"episodes was {before.episodes} and is {after.episodes}")
-    return found
+        different.append(f"episodes was {before.episodes} and is {after.episodes}")
+    return different
 
 
 class Change(NamedTuple):

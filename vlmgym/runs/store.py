@@ -98,7 +98,7 @@ class Run(Generic[EpisodeT]):
 
     def videos(self: StoredRun) -> dict[tuple[str, int], Path]:
         """Return the existing videos, by game id and seed."""
-        paths = {one.key: self.folder.video(game_name(one.game), one.index) for one in self.episodes}
+        paths = {episode.key: self.folder.video(game_name(episode.game), episode.index) for episode in self.episodes}
         return {key: path for key, path in paths.items() if path.exists()}
 
     def last_summary(self) -> RunSummary:
@@ -126,13 +126,13 @@ def open_run(folder: Path | RunFolder, data: Iterable[str] = ()) -> StoredRun:
     config = run_folder.read_config()
     order = {game: i for i, game in enumerate(config.game_ids)}
     allowed = tuple(source for game in config.games for source in recorded_data(game.config) if is_allowed(source))
-    found, torn = find_episodes(run_folder.episodes, allowed)
+    stored, torn = find_episodes(run_folder.episodes, allowed)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
-        found += find_episodes(step, allowed)[0]
+        stored += find_episodes(step, allowed)[0]
     # A resumed run appends new records for episodes that had no result: an episode's last record counts.
-    latest = {episode.key: episode for episode in found}
+    latest = {episode.key: episode for episode in stored}
     ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
-    replaced = tuple(episode for episode in found if latest[episode.key] is not episode)
+    replaced = tuple(episode for episode in stored if latest[episode.key] is not episode)
     return StoredRun(run_folder, config, tuple(ordered), torn, replaced)
 
 

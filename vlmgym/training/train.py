@@ -20,9 +20,9 @@ from rich.console import Console
 
 from vlmgym.curriculum.timetable import describe
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.live_log import begin_wandb, check_loggers
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
-from vlmgym.runs.loggers import begin_wandb, check_loggers
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import Curves, SftProgress, StepProgress
