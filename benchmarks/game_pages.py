@@ -49,21 +49,21 @@ def names() -> list[str]:
 
 def page(name: str) -> str:
     """Return the page of a game as Markdown."""
-    found = game_class(name)
+    cls = game_class(name)
     game = make_game(name)
     state = Episode(game, game.shown_seed).state
     best = game.best_action(state)
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [
-        f"# {title_of(found)}",
+        f"# {title_of(cls)}",
         f"![Levels of {name}]({name}.png)",
         f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",
-        *documentation(found.__doc__ or ""),
+        *documentation(cls.__doc__ or ""),
         _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
         f"    .venv/bin/vlmgym play {name}\n    .venv/bin/vlmgym eval {name} --policy random-legal",
         "## Config fields",
-        _fields(found.Config),
+        _fields(cls.Config),
         "## Prompt",
         _code(game.instructions(state)),
         *response,
@@ -112,8 +112,8 @@ def _history(turns: int) -> str:
 def _fields(config: type[GameConfig]) -> str:
     """Format config fields as a table."""
     rows = (
-        (f"`{one.name}`", one.kind, one.default, " ".join(one.levels), one.accepted, one.description)
-        for one in options_of(config)
+        (f"`{field.name}`", field.kind, field.default, " ".join(field.levels), field.accepted, field.description)
+        for field in options_of(config)
     )
     return table(["config field", "kind", "default", "levels 1 to 5", "accepts", "description"], rows)
 

@@ -105,7 +105,7 @@ def mean_score(
     """Play episodes of a game with a policy and return the mean score."""
     game = make_game(game_id, perception, reasoning)
     records = evaluate(game, policy, episodes, max_turns=max_turns, seed=seed, workers=0)
-    return math.fsum(one.score or 0.0 for one in records) / len(records)
+    return math.fsum(episode.score or 0.0 for episode in records) / len(records)
 
 
 def refreeze(config: RefreezeConfig) -> None:

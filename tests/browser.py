@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import axe_playwright_python
 import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
@@ -23,6 +24,7 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 WAIT = 30_000
 """Time limit for loading a page, in milliseconds."""
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script></script><!-- \u2028"
@@ -73,6 +75,13 @@ class Watched:
         """Check that there were no errors, and no requests except for files on disk and data URLs."""
         assert self.troubles == []
         assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def check_accessible(page, width):
+    """Check that a page breaks no rule of axe and fits into a window of this width."""
+    violations = page.evaluate("axe.run().then(({ violations }) => violations)")
+    assert [(rule["id"], [node["target"] for node in rule["nodes"]]) for rule in violations] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def shows(page, selector, text):

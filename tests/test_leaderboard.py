@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-import axe_playwright_python
 import pytest
 
 from benchmarks.leaderboard import Config, write
 from benchmarks.suites import FreezeConfig, freeze
-from tests.browser import EVIL, Watched, chromium
+from tests.browser import AXE, EVIL, Watched, check_accessible, chromium
 from vlmgym.benchmark.suites import mean_with_error, read_suite
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
 from vlmgym.runs.record import SuiteSummary
 
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 PRICES = ("--price-in", "1000", "--price-out", "2000")
 
 
@@ -116,9 +114,7 @@ def test_the_page_is_accessible_and_fits_the_window(runs: Path, watched: Watched
     with browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         page.goto((runs / "leaderboard.html").as_uri())
         page.evaluate(AXE)
-        violations = page.evaluate("axe.run().then(({ violations }) => violations)")
-        assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in violations] == []
-        assert page.evaluate("document.documentElement.scrollWidth") == width
+        check_accessible(page, width)
 
 
 def test_columns_sort_both_ways(watched: Watched) -> None:

@@ -3,18 +3,16 @@
 import re
 from pathlib import Path
 
-import axe_playwright_python
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser import Watched
+from tests.browser import AXE, Watched, check_accessible
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, read_run
 from vlmgym.evaluation.compare import Comparison
 
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 VIEWS = ("", "#curves", "#2048-v0/0/2", "#swap-v0/1/1", "#videos")
 ADDRESSES = {"random/report.html": VIEWS, "compare/compare.html": VIEWS, "gallery.html": ("",)}
 
@@ -43,9 +41,7 @@ def test_pages_are_accessible_and_fit_the_window(folder, browser, name, scheme, 
             if "/" in address:
                 expect(opened.locator(".what")).to_contain_text(address[1:].partition("/")[0])
             opened.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-            violations = opened.evaluate("axe.run().then(({ violations }) => violations)")
-            assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in violations] == []
-            assert opened.evaluate("document.documentElement.scrollWidth") == width
+            check_accessible(opened, width)
         paper = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (int(re.findall(r"\d+", paper)[0]) < 128) is (scheme == "dark")
         watched.check()

@@ -53,14 +53,14 @@ def write_eval_results(folder: Path, run: StoredRun, dataset: str, source: str |
         raise UsageError(f"{run.folder.folder} differs from its suite: {differences[0]}")
     scores = {} if suite.score is None else {config.suite: suite.score}
     scores |= {game: result.normalised for game, result in suite.games.items()}
-    seen = config.prompts.observation
+    observation = f"observation {config.prompts.observation}"
     entries: list[dict[str, Any]] = [
         {
             "dataset": {"id": dataset, "task_id": task},
             "value": round(value, 6),
             "date": config.started[:10],
             **({} if source is None else {"source": {"url": source, "name": "vlmgym"}}),
-            "notes": f"{'' if error is None else f'standard error {error:.2g}, '}observation {seen}",
+            "notes": observation if error is None else f"standard error {error:.2g}, {observation}",
         }
         for task, (value, error) in scores.items()
     ]
@@ -123,7 +123,7 @@ def _header(game: str, run_summary: RunSummary, run: StoredRun) -> dict[str, Any
     score = {"name": SCORER, "scorer": SCORER, "scored_samples": summary.episodes, "metrics": metrics}
     names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens"}
     names |= {"sample_seed": "seed", "stop": "stop_seqs"}
-    generation = {theirs: sampling[own] for own, theirs in names.items() if sampling.get(own) not in (None, [])}
+    generation = {names[name]: value for name, value in sampling.items() if name in names and value not in (None, [])}
     usage = _usage(summary.prompt_tokens, summary.completion_tokens, summary.cost)
     return {
         "version": 2,

@@ -75,12 +75,12 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
     curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
     if curricula[0] != curricula[1]:
         raise UsageError(f"cannot compare the runs: {labels[0]} and {labels[1]} have different curricula")
-    games, others = ({game.id: game for game in run.games} for run in (first, second))
-    common = [game for game in games if game in others]
+    games = [{game.id: game.config for game in run.games} for run in (first, second)]
+    common = [game for game in games[0] if game in games[1]]
     if not common:
-        raise UsageError(f"the runs have no game in common: {', '.join(games)} and {', '.join(others)}")
+        raise UsageError(f"the runs have no game in common: {' and '.join(map(', '.join, games))}")
     for game in common:
-        if different := _differences(games[game].config, others[game].config, labels):
+        if different := _differences(games[0][game], games[1][game], labels):
             raise UsageError(f"cannot compare the runs: {game} has different configurations ({different})")
     if first.max_turns != second.max_turns:
         raise UsageError(
@@ -88,20 +88,20 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             f"{labels[1]}"
         )
     notes = []
-    for label, own, other in ((labels[0], games, others), (labels[1], others, games)):
-        if alone := [game for game in own if game not in other]:
+    for label, configs in zip(labels, games):
+        if alone := [game for game in configs if game not in common]:
             notes.append(f"{', '.join(alone)} is left out: only in {label}")
     if different := _differences(first.reward.model_dump(), second.reward.model_dump(), labels):
         notes.append(
             f"reward settings differ ({different}), so total rewards are not compared; vlmgym rescore can apply the "
             "same settings"
         )
-    changed = [*changes(asdict(first.prompts), asdict(second.prompts))]
-    for name, *values in changed:
+    prompts = [*changes(asdict(first.prompts), asdict(second.prompts))]
+    for name, *values in prompts:
         before, after = ("each game's default" if value is None else value for value in values)
         notes.append(f"{name} is {before} in {labels[0]} and {after} in {labels[1]}")
-    seen = [{before, after} for name, before, after in changed if name == "observation"]
-    if seen == [{"image", "text"}] and len(changed) == 1 and first.policy == second.policy:
+    observations = [{before, after} for name, before, after in prompts if name == "observation"]
+    if observations == [{"image", "text"}] and len(prompts) == 1 and first.policy == second.policy:
         notes.append("the policy is the same, so the difference in score is the perception gap")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
@@ -114,90 +114,91 @@ def compare_games(
     """Compare every game with a result in both runs for the same seed and stage; keep no records in memory."""
     a, b = _read(first), _read(second)
     same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
-    both = [key for key in a if key in b]
-    moved = {key for key in both if a[key].stage != b[key].stage}
-    compared = {}
+    common = [key for key in a if key in b]
+    moved = {key for key in common if a[key].stage != b[key].stage}
+    comparisons = {}
     for game in dict.fromkeys(game for game, _ in a):
-        pairs = [(a[key].facts, b[key].facts) for key in both if key[0] == game and key not in moved]
-        results = [(one, other) for one, other in pairs if one is not None and other is not None]
+        pairs = [(a[key].metrics, b[key].metrics) for key in common if key[0] == game and key not in moved]
+        results = [(x, y) for x, y in pairs if x is not None and y is not None]
         if results:
             left_out = {
                 f"only in {labels[0]}": sum(key[0] == game for key in a.keys() - b.keys()),
                 f"only in {labels[1]}": sum(key[0] == game for key in b.keys() - a.keys()),
                 "at different stages": sum(key[0] == game for key in moved),
-                f"without a result in {labels[0]}": sum(one is None for one, _ in pairs),
-                f"without a result in {labels[1]}": sum(other is None for _, other in pairs),
+                f"without a result in {labels[0]}": sum(x is None for x, _ in pairs),
+                f"without a result in {labels[1]}": sum(y is None for _, y in pairs),
             }
-            left_out = {why: count for why, count in left_out.items() if count}
-            compared[game] = _compare(results, left_out, same_reward)
-    return compared
+            left_out = {reason: count for reason, count in left_out.items() if count}
+            comparisons[game] = _compare(results, left_out, same_reward)
+    return comparisons
 
 
 def _compare(
-    facts: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], left_out: dict[str, int], same_reward: bool
+    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], left_out: dict[str, int], same_reward: bool
 ) -> GameComparison:
-    names = dict.fromkeys(name for both in facts for one in both for name in one)
+    names = dict.fromkeys(name for pair in pairs for metrics in pair for name in metrics)
     if not same_reward:
         del names["reward"]
     metrics = {}
     for name in names:
-        values = [(a[name], b[name]) for a, b in facts if name in a and name in b]
+        values = [(a[name], b[name]) for a, b in pairs if name in a and name in b]
         if values:
             metrics[name] = paired_difference(*map(list, zip(*values)))
-    differences = [a["score"] - b["score"] for a, b in facts]
+    signs = [(a["score"] > b["score"]) - (a["score"] < b["score"]) for a, b in pairs]
+    wins, ties, losses = (share(signs.count(sign), len(pairs)) for sign in (1, 0, -1))
     return GameComparison(
-        pairs=len(facts),
+        pairs=len(pairs),
         left_out=left_out,
-        wins=share(sum(one > 0 for one in differences), len(facts)),
-        ties=share(sum(one == 0 for one in differences), len(facts)),
-        losses=share(sum(one < 0 for one in differences), len(facts)),
+        wins=wins,
+        ties=ties,
+        losses=losses,
         metrics=metrics,
     )
 
 
-class _Episode(NamedTuple):
-    """An episode in a comparison; `facts` are its metrics by name, or None if it has no result."""
+class _Metrics(NamedTuple):
+    """Metrics of an episode by name, or None if it has no result, and what must be equal in both runs."""
 
     reward: RewardConfig
     stage: str | None
-    facts: dict[str, float] | None
+    metrics: dict[str, float] | None
 
 
-def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Episode]:
+def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Metrics]:
     """Read the episodes of a run, by game and seed.
 
     Games without a `<perception>` in any response get no perception metrics.
     """
-    found = {}
+    metrics = {}
     stated: set[str] = set()
     for episode in episodes:
         if any(states_perception(turn.response) for turn in episode.turns):
             stated.add(episode.game.id)
-        facts = None if episode.score is None else _facts(episode, episode.score)
-        found[episode.key] = _Episode(episode.reward, episode.stage, facts)
-    for (game, _), one in found.items():
-        if one.facts is not None and game not in stated:
+        values = None if episode.score is None else _metrics(episode, episode.score)
+        metrics[episode.key] = _Metrics(episode.reward, episode.stage, values)
+    for (game, _), result in metrics.items():
+        if result.metrics is not None and game not in stated:
             for name in PERCEPTION:
-                one.facts.pop(name, None)
-    return found
+                result.metrics.pop(name, None)
+    return metrics
 
 
-def _facts(episode: EpisodeRecord, score: float) -> dict[str, float]:
+def _metrics(episode: EpisodeRecord, score: float) -> dict[str, float]:
     """Compute the metrics of an episode; rates are fractions of its turns."""
     turns = episode.turns
-    facts = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
-    facts["score"] = score
-    facts["turns"] = float(len(turns))
-    facts["reward"] = math.fsum(turn.reward.total for turn in turns)
+    metrics = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
+    metrics["score"] = score
+    metrics["turns"] = float(len(turns))
+    metrics["reward"] = math.fsum(turn.reward.total for turn in turns)
     if turns:
         for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
-            facts[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
-        facts["format"] = math.fsum(turn.reward.format for turn in turns) / len(turns)
+            metrics[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
+        metrics["format"] = math.fsum(turn.reward.format for turn in turns) / len(turns)
     for name, part in (("perception", "perception"), ("perception exact", "perception_exact")):
-        seen = [value for turn in turns if (value := getattr(turn.reward, part)) is not None]
-        if seen:
-            facts[name] = math.fsum(seen) / len(seen)
-    return facts
+        values = [value for turn in turns if (value := getattr(turn.reward, part)) is not None]
+        if values:
+            metrics[name] = math.fsum(values) / len(values)
+    return metrics
 
 
 ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", "perception", "perception exact")

@@ -64,13 +64,13 @@ def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
 def _row(episode: EpisodeRecord) -> dict[str, Any]:
     outcomes = [turn.outcome for turn in episode.turns]
     stated = any(states_perception(turn.response) for turn in episode.turns)
-    seen = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
+    accuracies = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
     return {
         "score": episode.score,
         "turns": len(episode.turns),
         "illegal": outcomes.count(Outcome.ILLEGAL),
         "unparsable": outcomes.count(Outcome.UNPARSABLE),
-        "perception": sum(seen) / len(seen) if seen else None,
+        "perception": sum(accuracies) / len(accuracies) if accuracies else None,
         "status": episode.status,
         "end": shown(episode.end_reason),
         "stage": None if episode.stage is None else shown(episode.stage),
@@ -151,8 +151,8 @@ def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | 
     perception = parse_response(response).perception
     if perception is None:
         return None
-    seen = read_grid(perception[:LONGEST_PERCEPTION])
-    return {"seen": [row[:LARGEST_GRID] for row in seen[:LARGEST_GRID]], "truth": read_grid(truth)}
+    cells = read_grid(perception[:LONGEST_PERCEPTION])
+    return {"seen": [row[:LARGEST_GRID] for row in cells[:LARGEST_GRID]], "truth": read_grid(truth)}
 
 
 def _facts(episode: EpisodeRecord) -> list[tuple[str, Any]]:

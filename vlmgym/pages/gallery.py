@@ -199,8 +199,8 @@ def examples(game: AnyGame, state: Any) -> list[Example]:
     def score(title: str, response: str) -> Example:
         return Example(title, response, score_response(game, state, response, np.random.default_rng(game.shown_seed)))
 
-    others = [middle_state(game, 1 + i) for i in range(OTHER_STATES)]
-    blind = (score("correct for another image", _best(game, other)) for other in others)
+    states = [middle_state(game, 1 + i) for i in range(OTHER_STATES)]
+    blind = (score("correct for another image", _best(game, state)) for state in states)
     return [
         score("from the oracle", _best(game, state)),
         min(blind, key=_rank),

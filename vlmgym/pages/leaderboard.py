@@ -56,8 +56,8 @@ def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
     check_own_file(config.output)
     with ExitStack() as folders:
         runs = [open_run(folders.enter_context(run_folder(path)), config.data) for path in config.run]
-        name, *others = dict.fromkeys(run.config.suite for run in runs)
-        if name is None or others:
+        name = runs[0].config.suite
+        if name is None or any(run.config.suite != name for run in runs):
             suites = (f"{path} is of {run.config.suite or 'no suite'}" for path, run in zip(config.run, runs))
             raise UsageError(f"all runs must be of the same suite: {', '.join(suites)}")
         entries = ranked([_entry(run, number, config) for number, run in enumerate(runs)])

@@ -86,11 +86,11 @@ def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
 
 def _items(game: str) -> list[GalleryItem]:
     """Make the items of a game from its class: one with its defaults, and one per variant."""
-    found = game_class(game)
-    name, title, text = found.name, title_of(found), about(found)
+    cls = game_class(game)
+    name, title, text = cls.name, title_of(cls), about(cls)
     variants = (
         GalleryItem(f"{name}_{variant}", f"{title} with {variant}", game, text, overrides)
-        for variant, overrides in found.variants.items()
+        for variant, overrides in cls.variants.items()
     )
     return [GalleryItem(name, title, game, text), *variants]
 

@@ -219,18 +219,18 @@ def _page_data(
     path: Path,
     title: str,
     runs: Sequence[LabelledRun],
-    made: Sequence[tuple[_Job, EpisodePage]],
+    episodes: Sequence[tuple[_Job, EpisodePage]],
     images: int | None,
     tables: Sequence[PageTable],
     skills: Skills | None,
     store: EpisodeStore,
 ) -> dict[str, Any]:
-    found = [game for run in runs for game in run.run.config.game_ids] + [job.source.game for job, _ in made]
-    games = list(dict.fromkeys(found))
+    planned = [game for run in runs for game in run.run.config.game_ids]
+    games = list(dict.fromkeys([*planned, *(job.source.game for job, _ in episodes)]))
     videos = [run.run.videos() for run in runs]
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
-    for job, page in made:
+    for job, page in episodes:
         game, seed = job.source.key
         cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
         video = videos[job.run].get(job.source.key)
