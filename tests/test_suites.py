@@ -26,9 +26,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "39d0e5959d0c800b181546087c89e2cc767a7ad939553fc3e9fcb1fa21a55b30",
-    "vlmgym-2026.1-full": "3c51dca2782b28627153377ea59b390ebb8d9d61064242ec4934680b22983173",
-    "vlmgym-2026.1-lite": "44b76e306e39619fecb79ac97749924f32c4d0105e1b85bd24e6ce5854633843",
+    "vlmgym-2026.1-core": "5090be5176f043d0ba5af2d7d3b987d56dbfcb26c1d3e0c20403fdcb781a2730",
+    "vlmgym-2026.1-full": "aaa45a5902be704de1129d6c954b585cf719ebb247af886c08dd5369fa5b08a2",
+    "vlmgym-2026.1-lite": "f8253d6ecda5bebf13662d93ab2e692cd384fd866d3267cf5fe7499c3a964168",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
