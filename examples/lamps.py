@@ -1,6 +1,6 @@
 """A complete small game; docs/adding_a_game.md explains its parts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from vlmgym import errors, register_game
@@ -20,6 +20,7 @@ class LampsConfig(BoardConfig):
 @dataclass(frozen=True)
 class LampsState:
     lit: tuple[tuple[int, int], ...]
+    variation_seed: int = 0
 
 
 @register_game
@@ -29,7 +30,7 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
     name, Config, State, answer = "lamps", LampsConfig, LampsState, Cells(1)
     prompt_template = PROMPT
 
-    def start(self, rng):
+    def deal(self, rng):
         lamps = list(product(range(self.config.rows), range(self.config.columns)))
         return LampsState(tuple(lamp for lamp in lamps if rng.random() < 0.5) or (lamps[0],))
 
@@ -39,8 +40,8 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
     def step(self, state, action, rng):
         if action not in state.lit:
             raise errors.IllegalAction(f"the lamp at {self.answer.format(action)} is not on")
-        after = LampsState(tuple(lamp for lamp in state.lit if lamp != action))
-        return Step(after, 1.0, self.ended(after) is not None)
+        after = replace(state, lit=tuple(lamp for lamp in state.lit if lamp != action))
+        return Step(after, 1.0)
 
     def ended(self, state):
         return None if state.lit else "all lamps are off"

@@ -69,7 +69,7 @@ class Fragile(Game[FragileState, int]):
         reward = 1.0
         if state == FragileState(1, 2):
             reward = REWARDS.get(os.environ.get(FAULT), reward)
-        return Step(replace(state, turn=state.turn + 1), reward, False)
+        return Step(replace(state, turn=state.turn + 1), reward)
 
     def ended(self, state):
         self._fail("ended", state)
@@ -127,12 +127,13 @@ def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     first, failed, last = play(game)
     assert [without_times(first), without_times(last)] == [without_times(whole[0]), without_times(whole[2])]
     assert (failed.status, failed.score) == ("error", None)
-    turn = "" if fault in ("start", "metrics", "metric") else ", turn 3"
+    turns = {"start": 0, "metrics": 5, "metric": 5, "ended": 1}.get(fault, 2)
+    turn = "" if fault in ("start", "metrics", "metric") else f", turn {turns + 1}"
     assert failed.end_reason.startswith(f"fragile-v0, seed 1{turn}: ")
     if fault in METHODS:
         assert f"RuntimeError: broken {fault} ({__file__}, line " in failed.end_reason
     assert "\n" not in failed.end_reason
-    assert len(failed.turns) == {"start": 0, "metrics": 5, "metric": 5}.get(fault, 2)
+    assert len(failed.turns) == turns
     again = play(game, resume=[first, failed, last])[1]
     assert (again.status, again.end_reason, again.attempt) == ("error", failed.end_reason, 2)
     monkeypatch.delenv(FAULT)

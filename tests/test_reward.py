@@ -44,7 +44,7 @@ def test_a_legal_action_is_played(game: Game2048) -> None:
     assert scored.outcome is Outcome.PLAYED
     assert (scored.action, scored.game, scored.format, scored.perception) == (3, 4.0, 1.0, (1.0, 1.0))
     assert scored.total == 2.0 * 4.0 + 0.5 + 0.25
-    assert (scored.next_state, scored.terminated, scored.feedback) == (step.state, step.terminated, "")
+    assert (scored.next_state, scored.terminated, scored.feedback) == (step.state, False, "")
     assert rng.bit_generator.state != np.random.default_rng(0).bit_generator.state
 
 

@@ -135,7 +135,7 @@ def test_any_change_of_a_game_changes_its_hash():
     class OtherReward(Swap):
         def step(self, state, action, rng):
             step = super().step(state, action, rng)
-            return type(step)(step.state, step.reward * 2, step.terminated, step.info)
+            return type(step)(step.state, step.reward * 2, step.info)
 
     class OtherImage(Swap):
         def draw(self, state):

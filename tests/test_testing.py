@@ -53,9 +53,6 @@ class EqualConfig(Config2048):
 class HashSeed(Game2048):
     """Uses the hash of a string, which differs between processes."""
 
-    def variation_seed(self, state):
-        return hash("a string")
-
     def describe(self, state):
         return f"{super().describe(state)}\n{hash('a string')}"
 
@@ -83,7 +80,7 @@ def change_step(**changes):
 
     def step(self, state, action, rng):
         made = Game2048.step(self, state, action, rng)
-        kept = {"state": made.state, "reward": made.reward, "terminated": made.terminated}
+        kept = {"state": made.state, "reward": made.reward}
         return Step(**{**kept, **changes})
 
     return step
@@ -92,27 +89,12 @@ def change_step(**changes):
 def reward_of_calls(self, state, action, rng):
     step = Game2048.step(self, state, action, rng)
     self.steps = getattr(self, "steps", 0) + 1
-    return Step(step.state, float(self.steps), step.terminated)
+    return Step(step.state, float(self.steps))
 
 
 def draw_before_checking(self, state, action, rng):
     rng.random()
     return Game2048.step(self, state, action, rng)
-
-
-class PlaysOn(Game2048):
-    """Ends, but accepts further actions."""
-
-    def ended(self, state):
-        won = max(map(max, state.board)) >= 8
-        return "won" if won else None if super().legal_actions(state) else "no move is left"
-
-    def legal_actions(self, state):
-        return () if self.ended(state) else super().legal_actions(state)
-
-    def step(self, state, action, rng):
-        after = super().step(state, action, rng).state
-        return Step(after, 0.0, self.ended(after) is not None)
 
 
 class AlternatingOracle(Game2048):
@@ -197,9 +179,8 @@ FAULTS = [
     fault("types", "step returns '1', expected float", "TextReward", step=change_step(reward="1")),
     fault("legal_actions", "step rejects .* in legal_actions", "AllLegal", legal_actions=lambda self, state: range(4)),
     fault("illegal_actions", "used the generator", "DrawsFirst", step=draw_before_checking),
-    fault("steps", "terminated=True, but ended returns None", "AlwaysTerminated", step=change_step(terminated=True)),
+    fault("steps", "an info that JSON changes", "TupleInfo", step=change_step(info={"cells": (0, 1)})),
     fault("end", "ended returns 'over'", "EndsAtStart", ended=lambda self, state: "over"),
-    fault("end", "in the final state", "PlaysOn", PlaysOn),
     fault(
         "metrics",
         "expected a number or a string",

@@ -54,7 +54,7 @@ def dealt_boards(game: AnyGame, rng: np.random.Generator) -> Crops:
     """Crop the cells of a random initial board."""
     assert isinstance(game, BoardGame)
     state = game.start(rng)
-    return _cells(game, game.cells(state), game.variation_seed(state))
+    return _cells(game, game.cells(state), state.variation_seed)
 
 
 @lru_cache

@@ -12,9 +12,10 @@ import pytest
 import vlmgym
 from tests.games.probe import TOY_TEXT, play
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, ParseError, UsageError
+from vlmgym.errors import EpisodeEnded, ParseError, UsageError
 from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.reward import score_action
 from vlmgym.sandbox.games.gym.envs import Words
 from vlmgym.testing import GAME_CHECKS, check_name, run_check
 
@@ -52,8 +53,8 @@ def test_time_limits_truncate() -> None:
     game = make_game("gym:ShortProbe-v3", size=64)
     assert [end for _, _, end in play(game, 0, [0] * 5)] == [None] * 4 + ["truncated"]
     end = game.from_json('{"seed": 0, "actions": "00000", "end": "truncated"}')
-    with pytest.raises(IllegalAction, match="truncated the episode"):
-        game.step(end, 0, np.random.default_rng(0))
+    with pytest.raises(EpisodeEnded, match="truncated"):
+        score_action(game, end, 0, np.random.default_rng(0))
 
 
 def test_box_and_multidiscrete_actions() -> None:

@@ -43,4 +43,4 @@ def test_the_score_is_the_share_of_presses_and_never_negative() -> None:
         step = game.step(state, press, RNG)
         state, score = step.state, score + step.reward
         assert score == pytest.approx(expected)
-    assert step.terminated
+    assert game.ended(state) == "all lamps are off"

@@ -42,7 +42,7 @@ def test_walls_block_moves() -> None:
     for action, side in ((0, "above"), (2, "below")):
         with pytest.raises(IllegalAction, match=f"there is a wall {side} the player"):
             game.step(state, action, RNG)
-    assert game.step(state, 1, RNG).terminated
+    assert game.ended(game.step(state, 1, RNG).state) == "the exit is reached"
 
 
 def test_fog_hides_cells_and_the_exit() -> None:

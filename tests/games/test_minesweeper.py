@@ -48,9 +48,13 @@ def test_opening_shows_the_numbers_that_the_rules_give(mines: frozenset[int], da
     expected = [str(number(mines, each)) if each in found else "." for each in range(CELLS)]
     assert "".join(step.state.board) == "".join(expected)
     assert step.reward == pytest.approx(len(found) / len(safe))
-    assert step.terminated == (len(found) == len(safe))
+    assert (game.ended(step.state) is not None) == (len(found) == len(safe))
     lost = game.step(state, divmod(min(mines), COLUMNS), np.random.default_rng(0))
-    assert (lost.reward, lost.terminated, game.metrics(lost.state, [])["solved"]) == (0.0, True, 0.0)
+    assert (lost.reward, game.ended(lost.state), game.metrics(lost.state, [])["solved"]) == (
+        0.0,
+        "a mine was opened",
+        0.0,
+    )
 
 
 @settings(max_examples=40)

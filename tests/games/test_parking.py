@@ -39,7 +39,7 @@ def test_the_red_car_waits_until_its_way_is_free() -> None:
         GAME.step(blocked, (1, 2), RNG)
     state = GAME.step(GAME.step(state, (1, 2), RNG).state, (1, 2), RNG).state
     last = GAME.step(state, (0, 1), RNG)
-    assert (last.reward, last.terminated) == (1.0, True)
+    assert (last.reward, GAME.ended(last.state)) == (1.0, "the red car is at the exit")
     assert GAME.legal_actions(last.state) == ()
 
 

@@ -27,11 +27,11 @@ STATE = SnakeState(((1, 2), (1, 1), (1, 0)), (1, 4))
 def test_the_body_follows_the_head_until_it_crashes(body: Body, action: int, after: Body | None) -> None:
     state = SnakeState(body, STATE.food)
     step = GAME.step(state, action, np.random.default_rng(0))
-    assert (step.state.body, step.state.crashed, step.terminated) == (after or body, not after, not after)
+    assert (step.state.body, step.state.crashed) == (after or body, not after)
     assert step.reward == pytest.approx((len(step.state.body) - len(body)) / 6)
     assert (step.state.food == STATE.food) is (len(step.state.body) == len(body))
     assert step.state.food not in step.state.body
-    assert GAME.legal_actions(step.state) == () if step.terminated else GAME.legal_actions(state)
+    assert GAME.legal_actions(step.state) == () if step.state.crashed else GAME.legal_actions(state)
     assert "head" in GAME.describe(step.state)
     assert "crashed" not in GAME.describe(step.state)  # the prompt does not use this word
 

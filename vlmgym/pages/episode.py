@@ -212,7 +212,7 @@ class TileSheet:
         """
         border = [None] * (game.config.columns + 2)
         rows: list[Sequence[Hashable]] = [border, *([None, *row, None] for row in game.cells(state)), border]
-        seed = game.variation_seed(state)
+        seed = state.variation_seed
         keys = [(seed, i, j, cell) for i, row in enumerate(rows) for j, cell in enumerate(row)]
         if not self._cells.keys() >= set(keys):
             for key, tile in zip(keys, cuts.tiles(game.draw(state)), strict=True):

@@ -144,7 +144,7 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
             step = game.step(state, action, episode.rng)
         except IllegalAction as error:
             raise UsageError(f"the mover {mover} of {game.name} chose an illegal action: {error}") from None
-        if step.terminated:
+        if game.ended(step.state) is not None:
             return
         episode.state = step.state
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, UsageError, short_repr
+from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr, truncate
 from vlmgym.sandbox.answers.base import Answer, is_int
 from vlmgym.sandbox.answers.markup import unreadable, word_answer
 
@@ -46,7 +46,7 @@ class Choice(Answer[int]):
         word = word_answer(text, self.verbs)
         word = self.others.get(word, word)
         if word not in self.names:
-            raise unreadable(text, f"one of {', '.join(self.names)}")
+            raise ParseError(f"the answer must be {self.form}, got {truncate(word, 40)!r}")
         return self.names.index(word)
 
     def format(self, action: int) -> str:
@@ -138,7 +138,7 @@ class Number(Answer[int]):
         word = word_answer(text, self.verbs)
         if word.isascii() and word.isdigit() and len(word) <= 4:
             return int(word) - self.origin
-        raise unreadable(word, f"a number like {self.format(self.ranges[0][0])}")
+        raise unreadable(word, f"{self.form} like {self.format(self.ranges[0][0])}" if self.from_origin else "a number")
 
     def format(self, action: int) -> str:
         return str(action + self.origin)

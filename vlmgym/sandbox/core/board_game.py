@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field
@@ -47,7 +48,11 @@ class BoardConfig(GameConfig):
 
 
 class BoardGame(Game[StateT, ActionT]):
-    """A game whose image is a grid of cells; image and description are both derived from `cells`."""
+    """A game whose image is a grid of cells; image and description are both derived from `cells`.
+
+    States have a field `variation_seed: int = 0`, the seed of the rotation, noise and clutter of tiles. It is constant
+    within an episode, so that the image changes only where the state changes.
+    """
 
     joined: ClassVar[bool] = False
     """True to draw cells without gaps, for walls and other things that span several cells."""
@@ -61,6 +66,14 @@ class BoardGame(Game[StateT, ActionT]):
                 f"size={c.size} leaves {cell} pixels per cell of a {c.rows} x {c.columns} board, "
                 f"but at least {SMALLEST_CELL} are needed"
             )
+
+    def start(self, rng: np.random.Generator) -> StateT:
+        """Deal a board, and sample the seed of its variations."""
+        return replace(self.deal(rng), variation_seed=int(rng.integers(2**32)))  # type: ignore[type-var]
+
+    @abstractmethod
+    def deal(self, rng: np.random.Generator) -> StateT:
+        """Sample an initial state, without its `variation_seed`."""
 
     def cells(self, state: StateT) -> Grid:
         """Contents of all cells, rows x columns; by default `state.board`.
@@ -93,11 +106,6 @@ class BoardGame(Game[StateT, ActionT]):
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
 
-    def check_running(self, state: StateT) -> None:
-        """Raise `IllegalAction` if the episode has ended; for use in `step`."""
-        if (reason := self.ended(state)) is not None:
-            raise IllegalAction(f"the game is over: {reason}")
-
     def inside(self, cell: Cell) -> bool:
         """Return True if a cell is on the board."""
         return 0 <= cell[0] < self.config.rows and bool(0 <= cell[1] < self.config.columns)
@@ -122,21 +130,14 @@ class BoardGame(Game[StateT, ActionT]):
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"the board is not {c.rows} x {c.columns}")
 
-    def variation_seed(self, state: StateT) -> int:
-        """Seed for rotation, noise and clutter: `state.variation_seed`, or 0 if states have no such field.
-
-        Must be constant within an episode, so that the image changes only where the state changes.
-        """
-        return getattr(state, "variation_seed", 0)
-
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """Render the board as uint8 RGB of shape (size, size, 3)."""
-        return self.painter.paint(self.cells(state), self.variation_seed(state))
+        return self.painter.paint(self.cells(state), _variation_seed(state))
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
         """Redraw only the cells that differ from `shown`."""
-        variation_seed = self.variation_seed(state)
-        before = self.cells(shown) if shown is not None and self.variation_seed(shown) == variation_seed else None
+        variation_seed = _variation_seed(state)
+        before = self.cells(shown) if shown is not None and _variation_seed(shown) == variation_seed else None
         self.painter.paint(self.cells(state), variation_seed, out[0], before)
 
     def describe(self, state: StateT) -> str:
@@ -156,6 +157,11 @@ class BoardGame(Game[StateT, ActionT]):
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
         return BoardPainter(self.config, self.paint_cell, self.joined)
+
+
+def _variation_seed(state: Any) -> int:
+    seed: int = state.variation_seed
+    return seed
 
 
 def find_cells(board: Iterable[Iterable[Any]], wanted: Container[Any]) -> list[Cell]:

@@ -36,14 +36,10 @@ OWN_DATA = "data of the author, under its own licence"
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """Result of a turn: the next state, the game's own reward before shaping, and JSON-serialisable facts in `info`.
-
-    `terminated` must equal `game.ended(state) is not None`.
-    """
+    """Result of a turn: the next state, the game's own reward before shaping, and JSON-serialisable facts in `info`."""
 
     state: StateT
     reward: float
-    terminated: bool
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -115,7 +111,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def on_invalid(self, state: StateT, rng: np.random.Generator) -> Step[StateT]:
         """Effect of an illegal or unparsable turn: by default, the state stays unchanged. One-turn tasks terminate."""
-        return Step(state, self.illegal_reward, False)
+        return Step(state, self.illegal_reward)
 
     @abstractmethod
     def legal_actions(self, state: StateT) -> Sequence[ActionT] | None:
@@ -126,7 +122,11 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @abstractmethod
     def step(self, state: StateT, action: ActionT, rng: np.random.Generator) -> Step[StateT]:
-        """Apply an action; raise `IllegalAction`, saying why, if it is out of range or breaks the rules."""
+        """Apply an action in a state that has not ended.
+
+        Raises:
+            IllegalAction: The action is out of range or breaks the rules; the message says why.
+        """
 
     @abstractmethod
     def ended(self, state: StateT) -> str | None:
@@ -279,7 +279,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the game, its version and its config."""
-        identity = json.dumps([self.id, self.config.model_dump(mode="json")], sort_keys=True)
+        config = {"strict": False, **self.config.model_dump(mode="json")}  # a former field, part of published hashes
+        identity = json.dumps([self.id, config], sort_keys=True)
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @cached_property

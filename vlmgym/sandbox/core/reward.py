@@ -113,6 +113,7 @@ def score_response(
     Raises:
         EpisodeEnded: The state is terminal.
     """
+    _check_running(game, state)
     parsed = parse_response(response)
     form = parsed.format_reward(game.answer.longest)
     seen = game.perceive(state, parsed.perception or "")
@@ -120,7 +121,7 @@ def score_response(
         action = parsed.action(game.answer)
     except ParseError as error:
         return _not_played(game, state, rng, Outcome.UNPARSABLE, None, str(error), form, seen, config)
-    return score_action(game, state, action, rng, config, form, seen)
+    return _play(game, state, action, rng, config, form, seen)
 
 
 def score_action(
@@ -129,16 +130,37 @@ def score_action(
     action: ActionT,
     rng: np.random.Generator,
     config: RewardConfig = RewardConfig(),  # noqa: B008 - frozen
-    form: float = 0.0,
-    seen: Perception | None = None,
 ) -> Scored[StateT, ActionT]:
-    """Play and score a native action; `form` and `seen` are format and perception scores of its response, if any."""
+    """Play and score a native action.
+
+    Raises:
+        EpisodeEnded: The state is terminal.
+    """
+    _check_running(game, state)
+    return _play(game, state, action, rng, config, 0.0, None)
+
+
+def _check_running(game: Game[StateT, Any], state: StateT) -> None:
+    if (reason := game.ended(state)) is not None:
+        raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
+
+
+def _play(
+    game: Game[StateT, ActionT],
+    state: StateT,
+    action: ActionT,
+    rng: np.random.Generator,
+    config: RewardConfig,
+    form: float,
+    seen: Perception | None,
+) -> Scored[StateT, ActionT]:
     try:
         step = game.step(state, action, rng)
     except IllegalAction as error:
         return _not_played(game, state, rng, Outcome.ILLEGAL, action, str(error), form, seen, config)
     total = _total(config, Outcome.PLAYED, step.reward, form, seen)
-    return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, step.terminated, "", step.info)
+    ended = game.ended(step.state) is not None
+    return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, ended, "", step.info)
 
 
 def _total(config: RewardConfig, outcome: Outcome, reward: object, form: float, seen: Perception | None) -> float:
@@ -181,8 +203,7 @@ def _not_played(
     seen: Perception | None,
     config: RewardConfig,
 ) -> Scored[StateT, ActionT]:
-    if (reason := game.ended(state)) is not None:
-        raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
     step = game.on_invalid(state, rng)
     total = _total(config, outcome, step.reward, form, seen)
-    return Scored(total, step.reward, form, seen, outcome, action, step.state, step.terminated, feedback, step.info)
+    ended = step.state is not state and game.ended(step.state) is not None
+    return Scored(total, step.reward, form, seen, outcome, action, step.state, ended, feedback, step.info)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from pydantic import model_validator
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.config import DegradedConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
@@ -105,14 +105,12 @@ class Task(Game[TaskStateT, ActionT]):
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
         """Score the answer and end the episode."""
-        if state.answered:
-            raise IllegalAction("the question has been answered")
         reward, info = self.score(state, action)
-        return Step(replace(state, answered=True), reward, True, info)
+        return Step(replace(state, answered=True), reward, info)
 
     def on_invalid(self, state: TaskStateT, rng: np.random.Generator) -> Step[TaskStateT]:
         """End the episode, regardless of the response."""
-        return Step(replace(state, answered=True), self.illegal_reward, True)
+        return Step(replace(state, answered=True), self.illegal_reward)
 
     def ended(self, state: TaskStateT) -> str | None:
         """Return `ANSWERED` after the only turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -63,7 +63,6 @@ class FallingBlocksState:
     Attributes:
         well: Rows from top to bottom, as strings: a digit for the colour of a block, `.` for a free cell.
         piece: Index of the next piece.
-        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     well: Well
@@ -133,9 +132,9 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     State = FallingBlocksState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> FallingBlocksState:
+    def deal(self, rng: np.random.Generator) -> FallingBlocksState:
         well = (FREE * self.config.columns,) * (self.config.rows - self.above)
-        return FallingBlocksState(well, int(rng.integers(len(self.pieces))), int(rng.integers(2**32)))
+        return FallingBlocksState(well, int(rng.integers(len(self.pieces))))
 
     def legal_actions(self, state: FallingBlocksState) -> tuple[Placement, ...]:
         return tuple(placements(state.well, self.pieces[state.piece]))
@@ -145,8 +144,8 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         landing = land(state.well, shape, action[0], self._mark(state.piece))
         if landing is None:
             raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
-        after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
-        return Step(after, float(landing.cleared), self.ended(after) is not None, {"cleared": landing.cleared})
+        after = replace(state, well=landing.well, piece=int(rng.integers(len(self.pieces))))
+        return Step(after, float(landing.cleared), {"cleared": landing.cleared})
 
     def ended(self, state: FallingBlocksState) -> str | None:
         fits = next(placements(state.well, self.pieces[state.piece]), None)

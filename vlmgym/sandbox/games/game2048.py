@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -105,9 +105,12 @@ class Game2048(BoardGame[State2048, int]):
     answer = Directions(("move", "slide", "swipe", "go"))
 
     def start(self, rng: np.random.Generator) -> State2048:
+        variation_seed = int(rng.integers(2**32))  # before the tiles, unlike in other games
+        return replace(self.deal(rng), variation_seed=variation_seed)
+
+    def deal(self, rng: np.random.Generator) -> State2048:
         empty: Board = ((0,) * self.config.columns,) * self.config.rows
-        variation_seed = int(rng.integers(2**32))
-        return State2048(self._spawn(self._spawn(empty, rng), rng), variation_seed)
+        return State2048(self._spawn(self._spawn(empty, rng), rng))
 
     def legal_actions(self, state: State2048) -> tuple[int, ...]:
         if self._reached_goal(state.board):
@@ -116,13 +119,11 @@ class Game2048(BoardGame[State2048, int]):
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
         self.answer.check(action)
-        if self._reached_goal(state.board):
-            raise IllegalAction(f"the game is over: the goal {self.config.goal} is reached")
         board, reward = slide(state.board, action)
         if board == state.board:
             raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
-        after = State2048(self._spawn(board, rng), state.variation_seed)
-        return Step(after, float(reward), self.ended(after) is not None)
+        after = replace(state, board=self._spawn(board, rng))
+        return Step(after, float(reward))
 
     def ended(self, state: State2048) -> str | None:
         if self._reached_goal(state.board):

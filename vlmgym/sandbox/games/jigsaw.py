@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -75,13 +75,13 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     State = JigsawState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> JigsawState:
+    def deal(self, rng: np.random.Generator) -> JigsawState:
         """Choose a picture, and shuffle its patches until none is in the right place."""
         picture, count = int(rng.integers(PICTURES)), self._count
         patches = rng.permutation(count)
         while (patches == np.arange(count)).any():
             patches = rng.permutation(count)
-        return JigsawState(self.in_rows(tuple(patches.tolist())), picture, int(rng.integers(2**32)))
+        return JigsawState(self.in_rows(tuple(patches.tolist())), picture)
 
     def legal_actions(self, state: JigsawState) -> tuple[Pair, ...]:
         if self.ended(state):
@@ -93,13 +93,12 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         (row1, column1), (row2, column2) = self.answer.cells(action)
         if (row1, column1) == (row2, column2):
             raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different patches")
-        self.check_running(state)
         patches = _flat(state)
         one, other = self.index_of((row1, column1)), self.index_of((row2, column2))
         before = _in_place(patches)
         patches[one], patches[other] = patches[other], patches[one]
-        after = JigsawState(self.in_rows(tuple(patches)), state.picture, state.variation_seed)
-        return Step(after, (_in_place(patches) - before) / self._count, self.ended(after) is not None)
+        after = replace(state, board=self.in_rows(tuple(patches)))
+        return Step(after, (_in_place(patches) - before) / self._count)
 
     def ended(self, state: JigsawState) -> str | None:
         return "the picture is whole" if _in_place(_flat(state)) == self._count else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -87,24 +87,23 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     State = LightsOutState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> LightsOutState:
+    def deal(self, rng: np.random.Generator) -> LightsOutState:
         c = self.config
         lit = 0
         while not lit:
             lit = 0
             for cell in rng.permutation(c.rows * c.columns)[: c.presses].tolist():
                 lit ^= self._effects[cell]
-        return LightsOutState(lit, self._presses(lit).bit_count(), int(rng.integers(2**32)))
+        return LightsOutState(lit, self._presses(lit).bit_count())
 
     def legal_actions(self, state: LightsOutState) -> tuple[Cell, ...]:
         return tuple(product(range(self.config.rows), range(self.config.columns))) if state.lit else ()
 
     def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
         (cell,) = self.answer.cells(action)
-        self.check_running(state)
         lit = state.lit ^ self._effects[self.index_of(cell)]
-        after = LightsOutState(lit, state.par, state.variation_seed)
-        return Step(after, self._score(after) - self._score(state), not lit)
+        after = replace(state, lit=lit)
+        return Step(after, self._score(after) - self._score(state))
 
     def ended(self, state: LightsOutState) -> str | None:
         return None if state.lit else "all lamps are off"

@@ -61,8 +61,12 @@ class LineDuel(BoardGame[LineState, ActionT]):
         """Return the free cell where an action places a piece; raise `IllegalAction` without one."""
 
     def start(self, rng: np.random.Generator) -> LineState:
+        variation_seed = int(rng.integers(2**32))  # before the first move, unlike in other games
+        return replace(self.deal(rng), variation_seed=variation_seed)
+
+    def deal(self, rng: np.random.Generator) -> LineState:
         """Make an empty board; with probability 0.5, the opponent plays first."""
-        state = LineState((FREE * self.config.columns,) * self.config.rows, int(rng.integers(2**32)))
+        state = LineState((FREE * self.config.columns,) * self.config.rows)
         return self._reply(state, rng) if rng.random() < 0.5 else state
 
     def legal_actions(self, state: LineState) -> tuple[ActionT, ...]:
@@ -74,12 +78,10 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def step(self, state: LineState, action: ActionT, rng: np.random.Generator) -> Step[LineState]:
         cell = self.cell_of(state, action)
-        self.check_running(state)
         after = replace(state, board=with_cell(state.board, cell, OWN))
         if self.ended(after) is None:
             after = self._reply(after, rng)
-        result = self.ended(after)
-        return Step(after, REWARDS.get(result, 0.0), result is not None)
+        return Step(after, REWARDS.get(self.ended(after), 0.0))
 
     def ended(self, state: LineState) -> str | None:
         own, other = self._pieces(state)

@@ -102,12 +102,12 @@ class Maze(BoardGame[MazeState, int]):
         self.partially_observable = self.config.fog > 0
         self.history = HISTORY if self.partially_observable else 0
 
-    def start(self, rng: np.random.Generator) -> MazeState:
+    def deal(self, rng: np.random.Generator) -> MazeState:
         c = self.config
         openings = carve(c.rows, c.columns, rng)
         goal = int(rng.integers(c.rows)), int(rng.integers(c.columns))
         steps = distances(openings, goal)
-        return MazeState(openings, max(steps, key=steps.__getitem__), goal, int(rng.integers(2**32)))
+        return MazeState(openings, max(steps, key=steps.__getitem__), goal)
 
     def legal_actions(self, state: MazeState) -> tuple[int, ...]:
         if state.player == state.exit:
@@ -117,13 +117,12 @@ class Maze(BoardGame[MazeState, int]):
 
     def step(self, state: MazeState, action: int, rng: np.random.Generator) -> Step[MazeState]:
         self.answer.check(action)
-        self.check_running(state)
         if not state.openings[state.player[0]][state.player[1]] >> action & 1:
             raise IllegalAction(f"there is a wall {_side(action)} the player")
         after = replace(state, player=neighbour(state.player, action))
         steps = distances(state.openings, state.exit)
         reward = (steps[state.player] - steps[after.player]) / max(steps.values())
-        return Step(after, reward, after.player == after.exit)
+        return Step(after, reward)
 
     def ended(self, state: MazeState) -> str | None:
         return "the exit is reached" if state.player == state.exit else None

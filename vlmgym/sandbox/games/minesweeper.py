@@ -81,7 +81,6 @@ class MinesweeperState:
         board: Cells as shown: `.` for a hidden cell, a digit for an open cell, `*` for an opened mine.
         mines: Cells of the mines as row * columns + column, sorted; not shown.
         hidden: Number of cells without a mine that were hidden at the start.
-        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     board: tuple[str, ...]
@@ -123,12 +122,12 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     prompt_template = PROMPT_V1
     partially_observable = True
 
-    def start(self, rng: np.random.Generator) -> MinesweeperState:
+    def deal(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config
         mines, opened = deal(c.rows, c.columns, c.mines, c.compared, int(rng.integers(2**32)))
         hidden = c.rows * c.columns - (mines | opened).bit_count()
         blank = (HIDDEN * c.columns,) * c.rows
-        state = MinesweeperState(blank, tuple(cells_of(mines)), hidden, int(rng.integers(2**32)))
+        state = MinesweeperState(blank, tuple(cells_of(mines)), hidden)
         return self._with_open(state, opened)
 
     def legal_actions(self, state: MinesweeperState) -> tuple[Cell, ...]:
@@ -136,18 +135,17 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
 
     def step(self, state: MinesweeperState, action: Cell, rng: np.random.Generator) -> Step[MinesweeperState]:
         ((row, column),) = self.answer.cells(action)
-        self.check_running(state)
         if state.board[row][column] != HIDDEN:
             raise IllegalAction(f"the cell {self.where(action)} is already open")
         cell = self.index_of(action)
         if cell in state.mines:
-            return Step(replace(state, board=with_cell(state.board, action, MINE)), 0.0, True, {"opened": 0})
+            return Step(replace(state, board=with_cell(state.board, action, MINE)), 0.0, {"opened": 0})
         mines = sum(1 << mine for mine in state.mines)
         before = sum(1 << cell for cell in self._numbers(state))
         opened = opened_by(self._near, mines, cell, before)
         after = self._with_open(state, opened & ~before)
         count = opened.bit_count() - before.bit_count()
-        return Step(after, count / state.hidden, self.ended(after) is not None, {"opened": count})
+        return Step(after, count / state.hidden, {"opened": count})
 
     def ended(self, state: MinesweeperState) -> str | None:
         text = "".join(state.board)

@@ -59,7 +59,6 @@ class PairsState:
         cards: Kinds of all cards, colour * 8 + shape.
         sides: A character for each card: `.` never seen, `?` face down but seen, `!` face up, `=` found.
         turns: Number of cards turned over so far.
-        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     cards: tuple[tuple[int, ...], ...]
@@ -106,18 +105,17 @@ class Pairs(BoardGame[PairsState, Cell]):
         super().__init__(config)
         self.history = self.config.rows * self.config.columns
 
-    def start(self, rng: np.random.Generator) -> PairsState:
+    def deal(self, rng: np.random.Generator) -> PairsState:
         c = self.config
         kinds = rng.choice(len(COLOUR_NAMES) * len(SHAPE_NAMES), c.rows * c.columns // 2, replace=False)
         cards = rng.permutation(np.repeat(kinds, 2)).reshape(c.rows, c.columns).tolist()
-        return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows, 0, int(rng.integers(2**32)))
+        return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows)
 
     def legal_actions(self, state: PairsState) -> tuple[Cell, ...]:
         return () if self.ended(state) is not None else tuple(find_cells(state.sides, NEW + KNOWN))
 
     def step(self, state: PairsState, action: Cell, rng: np.random.Generator) -> Step[PairsState]:
         ((row, column),) = self.answer.cells(action)
-        self.check_running(state)
         if state.sides[row][column] not in NEW + KNOWN:
             raise IllegalAction(f"the card at {self.where(action)} is already face up")
         sides, shown = state.sides, find_cells(state.sides, SHOWN)
@@ -128,7 +126,7 @@ class Pairs(BoardGame[PairsState, Cell]):
             sides = with_cell(sides, cell, FOUND if pair else SHOWN)
         after = replace(state, sides=sides, turns=state.turns + 1)
         reward = 2 / (self.config.rows * self.config.columns) if pair else 0.0
-        return Step(after, reward, self.ended(after) is not None, {"pair": pair})
+        return Step(after, reward, {"pair": pair})
 
     def ended(self, state: PairsState) -> str | None:
         if all(set(line) == {FOUND} for line in state.sides):

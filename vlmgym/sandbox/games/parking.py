@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
@@ -144,10 +144,10 @@ class Parking(BoardGame[ParkingState, Move]):
     State = ParkingState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> ParkingState:
+    def deal(self, rng: np.random.Generator) -> ParkingState:
         c = self.config
         lot, offsets = make_lot(c.rows, c.columns, c.vehicles, c.lots, rng)
-        return ParkingState(lot.vehicles, offsets, int(rng.integers(2**32)))
+        return ParkingState(lot.vehicles, offsets)
 
     def legal_actions(self, state: ParkingState) -> tuple[Move, ...]:
         lot = self._lot(state)
@@ -156,13 +156,10 @@ class Parking(BoardGame[ParkingState, Move]):
     def step(self, state: ParkingState, action: Move, rng: np.random.Generator) -> Step[ParkingState]:
         self.answer.check(action)
         lot = self._lot(state)
-        self.check_running(state)
         offsets = dict(lot.moves(state.offsets)).get(action)
         if offsets is None:
             raise IllegalAction(f"vehicle {self._why_not(state, action)}")
-        after = ParkingState(state.vehicles, offsets, state.variation_seed)
-        solved = lot.solved(offsets)
-        return Step(after, float(solved), solved)
+        return Step(replace(state, offsets=offsets), float(lot.solved(offsets)))
 
     def ended(self, state: ParkingState) -> str | None:
         return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None

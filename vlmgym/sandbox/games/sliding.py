@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -86,7 +86,7 @@ class Sliding(BoardGame[SlidingState, int]):
     State = SlidingState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SlidingState:
+    def deal(self, rng: np.random.Generator) -> SlidingState:
         c = self.config
         tiles, last = self._goal, -1
         drawn = rng.random(c.shuffle).tolist()
@@ -97,7 +97,7 @@ class Sliding(BoardGame[SlidingState, int]):
                 tiles = _slid(tiles, source)
             # One more move if these moves lead back to the goal.
             drawn = rng.random(int(tiles == self._goal)).tolist()
-        return SlidingState(tiles, distance(tiles, c.columns), int(rng.integers(2**32)))
+        return SlidingState(tiles, distance(tiles, c.columns))
 
     def legal_actions(self, state: SlidingState) -> tuple[int, ...]:
         if state.tiles == self._goal:
@@ -106,12 +106,11 @@ class Sliding(BoardGame[SlidingState, int]):
 
     def step(self, state: SlidingState, action: int, rng: np.random.Generator) -> Step[SlidingState]:
         self.answer.check(action)
-        self.check_running(state)
         source = dict(self._moves[state.tiles.index(0)]).get(action)
         if source is None:
             raise IllegalAction(f"no tile can slide {DIRECTIONS[action]}")
-        after = SlidingState(_slid(state.tiles, source), state.par, state.variation_seed)
-        return Step(after, self._score(after) - self._score(state), after.tiles == self._goal)
+        after = replace(state, tiles=_slid(state.tiles, source))
+        return Step(after, self._score(after) - self._score(state))
 
     def ended(self, state: SlidingState) -> str | None:
         return "the tiles are in order" if state.tiles == self._goal else None

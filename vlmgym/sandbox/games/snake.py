@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -89,11 +89,11 @@ class Snake(BoardGame[SnakeState, int]):
     State = SnakeState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SnakeState:
+    def deal(self, rng: np.random.Generator) -> SnakeState:
         c = self.config
         row, column = int(rng.integers(c.rows)), int(rng.integers(LENGTH - 1, c.columns))
         body = tuple((row, column - i) for i in range(LENGTH))
-        return SnakeState(body, self._new_food(body, rng), False, int(rng.integers(2**32)))
+        return SnakeState(body, self._new_food(body, rng))
 
     def legal_actions(self, state: SnakeState) -> tuple[int, ...]:
         if self.ended(state) is not None:
@@ -102,19 +102,16 @@ class Snake(BoardGame[SnakeState, int]):
 
     def step(self, state: SnakeState, action: int, rng: np.random.Generator) -> Step[SnakeState]:
         self.answer.check(action)
-        self.check_running(state)
         head = neighbour(state.body[0], action)
         if head == state.body[1]:
             raise IllegalAction(f"the snake cannot turn back {DIRECTIONS[action]} onto its neck")
         eats = head == state.food
         if not self.inside(head) or head in (state.body if eats else state.body[:-1]):
-            after = SnakeState(state.body, state.food, True, state.variation_seed)
-            return Step(after, 0.0, True, {"ate": False})
+            return Step(replace(state, crashed=True), 0.0, {"ate": False})
         body = moved(state.body, action, state.food)
         won = eats and len(body) - LENGTH == self.config.food
         food = self._new_food(body, rng) if eats and not won else state.food
-        after = SnakeState(body, food, False, state.variation_seed)
-        return Step(after, eats / self.config.food, won, {"ate": eats})
+        return Step(replace(state, body=body, food=food), eats / self.config.food, {"ate": eats})
 
     def ended(self, state: SnakeState) -> str | None:
         if state.crashed:

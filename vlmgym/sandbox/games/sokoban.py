@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -110,11 +110,11 @@ class Sokoban(BoardGame[SokobanState, int]):
     State = SokobanState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SokobanState:
+    def deal(self, rng: np.random.Generator) -> SokobanState:
         c = self.config
         room = make_room(c.rows, c.columns, c.boxes, rng)
         symbols = "".join(self._symbol(room, cell) for cell in range(c.rows * c.columns))
-        return SokobanState(self.in_rows(symbols), int(rng.integers(2**32)))
+        return SokobanState(self.in_rows(symbols))
 
     def legal_actions(self, state: SokobanState) -> tuple[int, ...]:
         if self.ended(state) is not None:
@@ -124,7 +124,6 @@ class Sokoban(BoardGame[SokobanState, int]):
 
     def step(self, state: SokobanState, action: int, rng: np.random.Generator) -> Step[SokobanState]:
         self.answer.check(action)
-        self.check_running(state)
         player = _player(state.board)
         if (reason := _blocked(state.board, player, action)) is not None:
             raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
@@ -139,8 +138,8 @@ class Sokoban(BoardGame[SokobanState, int]):
             gained = (beyond == TARGET) - (to == STORED)
             to = LEFT_BEHIND[to]
         board = with_cell(with_cell(board, one, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
-        after = SokobanState(board, state.variation_seed)
-        return Step(after, gained / self.config.boxes, self.ended(after) is not None, {"pushed": pushed})
+        after = replace(state, board=board)
+        return Step(after, gained / self.config.boxes, {"pushed": pushed})
 
     def ended(self, state: SokobanState) -> str | None:
         return None if any(BOX in line for line in state.board) else "all boxes are on targets"

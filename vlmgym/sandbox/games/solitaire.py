@@ -64,7 +64,6 @@ class SolitaireState:
     Attributes:
         base: The base card.
         board: The rows below the base card, from top to bottom; an empty string where a card has been played.
-        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     base: str
@@ -104,7 +103,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     State = SolitaireState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SolitaireState:
+    def deal(self, rng: np.random.Generator) -> SolitaireState:
         """Deal the cards of a random solution to random columns, from the lowest row upwards."""
         rows, columns = self.config.rows - 1, self.config.columns
         base, *cards = self._solution(rng)
@@ -114,7 +113,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         for card, column in zip(cards, places):
             heights[column] -= 1
             board[heights[column]][column] = card
-        return SolitaireState(base, tuple(map(tuple, board)), int(rng.integers(2**32)))
+        return SolitaireState(base, tuple(map(tuple, board)))
 
     def legal_actions(self, state: SolitaireState) -> tuple[Cell, ...]:
         base = rank_of(state.base)
@@ -131,7 +130,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         if not fits(rank_of(card), rank_of(state.base)):
             raise IllegalAction(f"the {card_words(card)} is not one rank above or below the {card_words(state.base)}")
         after = replace(state, base=card, board=with_cell(state.board, (row - 1, column), (EMPTY,)))
-        return Step(after, 1 / self.config.cards, self.ended(after) is not None)
+        return Step(after, 1 / self.config.cards)
 
     def ended(self, state: SolitaireState) -> str | None:
         if self.legal_actions(state):

@@ -83,7 +83,6 @@ class SudokuState:
         clues: Numbers given at the start.
         solution: The only solution; not shown.
         mistakes: Number of mistakes made.
-        variation_seed: Seed of the rotation, noise and clutter of tiles.
     """
 
     board: tuple[str, ...]
@@ -155,11 +154,11 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     State = SudokuState
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SudokuState:
+    def deal(self, rng: np.random.Generator) -> SudokuState:
         c = self.config
         dealt = deal(c.rows, c.clues, c.search, int(rng.integers(2**32)))
         board, solution = (self.in_rows("".join(map(str, numbers))) for numbers in dealt)
-        return SudokuState(board, board, solution, 0, int(rng.integers(2**32)))
+        return SudokuState(board, board, solution)
 
     def legal_actions(self, state: SudokuState) -> tuple[Entry, ...]:
         if self.ended(state) is not None:
@@ -169,13 +168,12 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         return tuple([(*self.cell_at(cell), number) for cell in empty for number in puzzle.options(cell)])
 
     def step(self, state: SudokuState, action: Entry, rng: np.random.Generator) -> Step[SudokuState]:
-        self.check_running(state)
         row, column, number = self._checked(state, action)
         if state.solution[row][column] != str(number):
             after = replace(state, mistakes=state.mistakes + 1)
-            return Step(after, 0.0, self.ended(after) is not None, {"correct": False})
+            return Step(after, 0.0, {"correct": False})
         after = replace(state, board=with_cell(state.board, (row, column), str(number)))
-        return Step(after, 1 / "".join(state.clues).count("0"), self.ended(after) is not None, {"correct": True})
+        return Step(after, 1 / "".join(state.clues).count("0"), {"correct": True})
 
     def ended(self, state: SudokuState) -> str | None:
         if state.mistakes >= self.config.mistakes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count, groupby
 from typing import Any, NamedTuple
@@ -123,9 +123,9 @@ class Swap(BoardGame[SwapState, Pair]):
     illegal_reward = -1.0
     prompt_template = PROMPT_V1
 
-    def start(self, rng: np.random.Generator) -> SwapState:
+    def deal(self, rng: np.random.Generator) -> SwapState:
         """Deal a board without runs and with a legal move."""
-        return SwapState(self.in_rows(tuple(self._deal(rng))), int(rng.integers(2**32)))
+        return SwapState(self.in_rows(tuple(self._deal(rng))))
 
     def legal_actions(self, state: SwapState) -> tuple[Pair, ...]:
         actions = self.rules.actions
@@ -148,7 +148,7 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), 1.0, False, info)
+        return Step(replace(state, board=self.in_rows(tuple(tiles))), 1.0, info)
 
     def ended(self, state: SwapState) -> str | None:
         return None

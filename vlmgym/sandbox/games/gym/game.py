@@ -116,13 +116,11 @@ class GymGame(Game[GymState, Action]):
         return () if state.end else self.answer.all
 
     def step(self, state: GymState, action: Action, rng: np.random.Generator) -> Step[GymState]:
-        if state.end:
-            raise IllegalAction(f"the environment has {state.end} the episode")
         if not isinstance(action, int | tuple) or isinstance(action, bool) or action not in self.answer.codes:
             raise IllegalAction(f"{action!r} is not an action of {self.answer.space}")
         result = self._live.step(state, action)
         info = {name: plain for name, value in result.info.items() if (plain := _plain(value)) is not None}
-        return Step(result.state, result.reward, result.state.end is not None, {**info, "reward": result.reward})
+        return Step(result.state, result.reward, {**info, "reward": result.reward})
 
     def ended(self, state: GymState) -> str | None:
         return state.end

@@ -204,14 +204,17 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     prompt_template = PROMPT_V1
 
     def start(self, rng: np.random.Generator) -> ShisenShoState:
+        """Deal a board and, if tiles show images, choose the images."""
+        state, c = super().start(rng), self.config
+        if c.tiles == "shapes":
+            return state
+        return replace(state, images=self.tile_images.deal(state.board, c.variety, self._side, rng, c.bad_rows))
+
+    def deal(self, rng: np.random.Generator) -> ShisenShoState:
         c, names = self.config, self.kinds
         chosen = [names[i] for i in rng.permutation(len(names))[: c.kinds]]
         tiles = [chosen[i // c.copies % len(chosen)] for i in range(c.rows * c.columns)]
-        board = deal(self._finder, tiles, c.solvable, rng)
-        state = ShisenShoState(board, int(rng.integers(2**32)))
-        if c.tiles == "shapes":
-            return state
-        return replace(state, images=self.tile_images.deal(board, c.variety, self._side, rng, c.bad_rows))
+        return ShisenShoState(deal(self._finder, tiles, c.solvable, rng))
 
     def legal_actions(self, state: ShisenShoState) -> tuple[Pair, ...]:
         return legal_actions(state.board, self.config.turns)
@@ -221,7 +224,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         board = with_cell(with_cell(state.board, path[0], (EMPTY,)), path[-1], (EMPTY,))
         after = replace(state, board=board)
         info = {"tile": state.board[action[0]][action[1]], "path": [list(cell) for cell in path]}
-        return Step(after, 1.0, self.ended(after) is not None, info)
+        return Step(after, 1.0, info)
 
     def ended(self, state: ShisenShoState) -> str | None:
         return end_reason(state.board, self.config.turns)
