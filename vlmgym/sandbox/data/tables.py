@@ -14,11 +14,10 @@ from codecs import BOM_UTF8
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -426,8 +425,7 @@ def _parse_json(content: bytes, name: str) -> Table:
 # Rows as a task reads them --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """Fields and decoded RGB images of a row, and a hash of its fields and encoded images. A missing field is None."""
 
     fields: DataRow

@@ -10,8 +10,6 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from vlmgym.errors import InfrastructureError, UsageError, importing, one_line, short_repr, truncate
 from vlmgym.sandbox.data.rows import BadRow, DataRow, text_of
 from vlmgym.sandbox.data.tables import HUB_ID, Table, open_table
@@ -126,11 +124,7 @@ def _write_table(table: Path, images: Path, out: Path) -> Path:
     Tables are read into memory, so it has only the columns that geospot reads.
     """
     shards = sorted(path for path in images.iterdir() if path.name.isdecimal())
-    shard_ids = [np.array(sorted(_ids(shard)), np.int64) for shard in shards]
-    ids = np.concatenate(shard_ids)
-    shard_of_id = np.repeat(np.arange(len(shards)), [part.size for part in shard_ids])
-    order = np.argsort(ids, kind="stable")
-    ids, shard_of_id = ids[order], shard_of_id[order]
+    paths = {name: shard / name for shard in shards for name in os.listdir(shard)}
     written = out / f"osv5m-{table.name}"
     unfinished = written.with_suffix(".unfinished")
     copied = rows = 0
@@ -138,26 +132,15 @@ def _write_table(table: Path, images: Path, out: Path) -> Path:
         table.open(encoding="utf-8-sig", newline="") as source,
         unfinished.open("w", encoding="utf-8", newline="") as target,
     ):
-        reader = csv.reader(source)
-        writer = csv.writer(target, lineterminator="\n")
-        columns = next(reader)
-        id_column = columns.index("id")
-        kept = [index for index, column in enumerate(columns) if column in KEPT]
-        writer.writerow([*(columns[index] for index in kept), "image"])
+        reader = csv.DictReader(source)
+        columns = [column for column in reader.fieldnames or () if column in KEPT]
+        writer = csv.DictWriter(target, [*columns, "image"], extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
         for row in reader:
             rows += 1
-            name = row[id_column] if len(row) > id_column else ""
-            number = int(name) if name.isdecimal() and len(name) < 19 else -1
-            index = int(np.searchsorted(ids, number))
-            if index < ids.size and ids[index] == number:
-                shard = shards[shard_of_id[index]]
-                writer.writerow([*(row[index] for index in kept), f"{(shard / name).relative_to(out)}.jpg"])
+            if (path := paths.get(f"{row['id']}.jpg")) is not None:
+                writer.writerow({**row, "image": path.relative_to(out)})
                 copied += 1
     os.replace(unfinished, written)
-    print(f"{copied} of {rows} rows have an image; {ids.size} images are present")
+    print(f"{copied} of {rows} rows have an image; {len(paths)} images are present")
     return written
-
-
-def _ids(shard: Path) -> list[int]:
-    names = (name.removesuffix(".jpg") for name in os.listdir(shard) if name.endswith(".jpg"))
-    return [int(name) for name in names if name.isdecimal() and len(name) < 19]
