@@ -1,8 +1,8 @@
 """Degrade images with OpenCV: crop, clutter, contrast, scale, blur and noise.
 
-The same image and seed give the same pixels whatever the processor supports: randomness comes from NumPy's generator,
-and kernels are whole numbers, whose sums OpenCV's vectorised float arithmetic represents exactly. OpenCV is imported on
-use. `canvas.py` draws with pygame instead, because OpenCV's circles are lumpy.
+The same image and seed give the same pixels, whichever vector instructions the processor has: randomness comes from
+NumPy's generator, and blurring sums whole numbers, which floats represent exactly. OpenCV is imported on use.
+`canvas.py` draws with pygame instead, because OpenCV's circles are lumpy.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ def add_noise(image: Pixels, noise: float, rng: np.random.Generator) -> Pixels:
         return image
     import cv2
 
-    return np.asarray(
-        cv2.add(image, rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16), dtype=cv2.CV_8U), np.uint8
-    )
+    offsets = rng.integers(-amplitude, amplitude + 1, image.shape, dtype=np.int16)
+    return np.asarray(cv2.add(image, offsets, dtype=cv2.CV_8U), np.uint8)
 
 
 def crop_margin(length: int, crop: float) -> int:
@@ -100,8 +99,8 @@ def _blur(image: Pixels, radius: int) -> Pixels:
 
     kernel = (radius + 1 - np.abs(np.arange(-radius, radius + 1))).astype(np.float32)
     weight = (radius + 1) ** 4
-    exact = cv2.CV_32F if 255 * weight < 2**24 else cv2.CV_64F
-    total = cv2.sepFilter2D(image, exact, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
+    depth = cv2.CV_32F if 255 * weight < 2**24 else cv2.CV_64F  # exact for the largest sum
+    total = cv2.sepFilter2D(image, depth, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
     return np.asarray(cv2.convertScaleAbs(total, alpha=1 / weight), np.uint8)
 
 
@@ -119,6 +118,7 @@ def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
 
     height, width, _ = image.shape
     image, colours = image.copy(), list(COLOURS.values())
+    thickness = max(1, min(height, width) // 220)  # anti-aliasing adds more than a pixel
     for _ in range(strokes):
         x0, y0, x1, y1 = (int(v) for v in rng.integers(0, 1001, 4))
         start, end = (
@@ -126,5 +126,5 @@ def _scribble(image: Pixels, strokes: int, rng: np.random.Generator) -> Pixels:
             for x, y in ((x0, y0), (x1, y1))
         )
         tint = blend(colours[int(rng.integers(len(colours)))], THEMES["light"].empty, 0.35)
-        cv2.line(image, start, end, tint, max(1, min(height, width) // 220), cv2.LINE_AA, FRACTION_BITS)
+        cv2.line(image, start, end, tint, thickness, cv2.LINE_AA, FRACTION_BITS)
     return image
