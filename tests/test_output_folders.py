@@ -122,6 +122,8 @@ def test_a_start_that_played_nothing_leaves_nothing(
     out = tmp_path / "out"
     if exists:
         out.mkdir()
+    else:
+        assert run("eval", "2048", *DOWN, *NOWHERE).code == 1  # the default is a new folder in logs
     done = run("eval", "2048", *DOWN, *NOWHERE, "--output-dir", out)
     assert done.code == 1
     assert "--resume" not in done.err

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -102,7 +103,7 @@ def output_folder(folder: Path, *names: str) -> Iterator[Path]:
     folder = folder.absolute()
     check_output_folder(folder, *names)
     with writing(folder):
-        new = not folder.exists()
+        new = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
         folder.mkdir(parents=True, exist_ok=True)
     lock = folder / LOCK
     with writing(folder):
@@ -120,9 +121,9 @@ def output_folder(folder: Path, *names: str) -> Iterator[Path]:
         finally:
             with writing(folder):
                 lock.unlink(missing_ok=True)
-            if new:
+            for path in new:
                 with suppress(OSError):  # it is not empty
-                    folder.rmdir()
+                    path.rmdir()
     finally:
         os.close(file)
 
