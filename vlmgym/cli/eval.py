@@ -8,11 +8,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -40,6 +41,8 @@ from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 
+ConfigT = TypeVar("ConfigT", bound=EvalConfig)
+
 REASONS = 3
 """Number of error messages to print, most frequent first."""
 UNFINISHED = 1
@@ -61,6 +64,12 @@ FIXED_BY_SUITE = frozenset(
     )
 )
 """Options that cannot be combined with `--suite NAME`."""
+GROUPS = {
+    "prompt": ("observation", "chat", "history", "history_images"),
+    "output": ("output_dir", "resume", "videos", "report", "tensorboard", "wandb"),
+    "limit": ("concurrency", "workers", "backend", "budget"),
+}
+"""Groups of options in the help; all others are in the group `play`."""
 MODEL_FOLDERS = ("", "model")
 """Folders that may contain the model, relative to a checkpoint."""
 
@@ -85,27 +94,19 @@ class EvalCommand(EvalConfig):
     The vllm and transformers policies load the checkpoint itself, unless --model is given."""
 
 
-def eval_options(args: Sequence[str]) -> tuple[list[str], Any]:
-    """Return the arguments, with the options of `--as-trained` inserted, and the type that parses them.
-
-    The type depends on the policy, which adds its own options.
-    """
+def run_eval(args: Sequence[str], about: str) -> None:
+    """Run `vlmgym eval` with the options of a command line; `about` describes it in the help."""
     words = list(args)
     _reject_settings_of_suite(words)
     if checkpoint := _option_value("--as-trained", words):
         words = [*_trained_options(words, Path(checkpoint)), *words]
-    return words, _with_options(EvalCommand, _policy_options(words))
-
-
-def run_eval(chosen: Any) -> None:
-    """Run `vlmgym eval`; `chosen` has the type that `eval_options` returns."""
-    config: EvalCommand = chosen.config
+    config, options = _parse(EvalCommand, _policy_options(words), words, "vlmgym eval", about)
     games, played = (*config.game, *chain.from_iterable(config.games)), None
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
         if config.suite != "all":
-            run_evaluation((), config, chosen.options, suite=config.suite)
+            run_evaluation((), config, options, suite=config.suite)
             return
         games = tuple(game_ids())
     if config.as_trained is not None:
@@ -115,7 +116,7 @@ def run_eval(chosen: Any) -> None:
         played, config = trained_games(trained, config), dataclasses.replace(config, reward=trained.reward)
     elif not games and config.curriculum is None:
         raise UsageError(f"name a game: vlmgym eval {'|'.join(game.name for game in load_games()[0].values())}")
-    run_evaluation(games, config, chosen.options, curriculum=config.curriculum, played=played)
+    run_evaluation(games, config, options, curriculum=config.curriculum, played=played)
 
 
 def evaluate_script(
@@ -135,12 +136,12 @@ def evaluate_script(
         preset: Config fields set by the script, such as {"tiles": "digits"}; `--config` overrides them.
     """
     with reporting_errors():
-        config = _with_options(EvalConfig, _policy_options(args, custom_policy))
         script_game = game_class(game)
-        fields = f"The config fields of {script_game.name} for --config are {list_fields(script_game.Config)}."
-        parsed = parse_options(config, args, Path(file).name, f"{EvalConfig.__doc__} {fields}")
+        about = f"{EvalConfig.__doc__} The config fields of {script_game.name} for --config are "
+        about += f"{list_fields(script_game.Config)}."
+        config, options = _parse(EvalConfig, _policy_options(args, custom_policy), args, Path(file).name, about)
         default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
-        run_evaluation([game], parsed.config, parsed.options, default, custom_policy, preset)
+        run_evaluation([game], config, options, default, custom_policy, preset)
 
 
 def _policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
@@ -190,11 +191,29 @@ def _names(options: type[Any]) -> list[str]:
     return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
 
 
-def _with_options(config: type[EvalConfig], options: type[PolicyOptions]) -> Any:
-    """Combine two option types into one with fields `config` and `options`, without prefixes on the command line."""
-    flat = tyro.conf.arg(name="")
-    fields = [("config", Annotated[config, flat]), ("options", Annotated[options, flat])]
-    return dataclasses.make_dataclass(config.__name__, fields, frozen=True)
+def _parse(
+    config: type[ConfigT], options: type[PolicyOptions], args: Sequence[str] | None, prog: str, about: str
+) -> tuple[ConfigT, PolicyOptions]:
+    """Parse the options of an evaluation and of its policy, in the groups of `GROUPS`."""
+    grouped = set(chain.from_iterable(GROUPS.values()))
+    others = [field.name for field in dataclasses.fields(config) if field.name not in grouped]
+    groups = {"play": others, **GROUPS}
+    parts = [(group, Annotated[_part(config, names), tyro.conf.OmitArgPrefixes]) for group, names in groups.items()]
+    parts.append(("policy", Annotated[options, tyro.conf.OmitArgPrefixes]))
+    parsed: Any = parse_options(dataclasses.make_dataclass("Options", parts), args, prog, about)
+    values = {name: getattr(getattr(parsed, group), name) for group, names in groups.items() for name in names}
+    return config(**values), parsed.policy
+
+
+def _part(config: type[ConfigT], names: Sequence[str]) -> type[ConfigT]:
+    """Make a subclass in which only these options can be set on the command line."""
+    hints = get_type_hints(config, include_extras=True)
+    fixed = [
+        (field.name, Annotated[hints[field.name], tyro.conf.Fixed, tyro.conf.Suppress], copy(field))
+        for field in dataclasses.fields(config)
+        if field.name not in names
+    ]
+    return dataclasses.make_dataclass(config.__name__, fixed, bases=(config,), frozen=True)
 
 
 def _trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:

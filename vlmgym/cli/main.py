@@ -18,108 +18,60 @@ from vlmgym.terminal import parse_options, reporting_errors
 class Command(NamedTuple):
     """A subcommand, whose module is imported on demand.
 
+    The command `a-b` is the function `a_b` of the module, and its options are the class `ABConfig`. The options of
+    `eval` and `train` depend on others; their functions `run_eval` and `run_train` parse the command line themselves.
+
     Attributes:
         module: Name of the module.
-        options: Name of the command's options type (`eval` adds the options of a policy).
-        action: Name of the function that runs the command with its options.
         summary: What the command does, for its help and the list of commands.
     """
 
     module: str
-    options: str
-    action: str
     summary: str
 
 
 COMMANDS = {
     "eval": Command(
-        "vlmgym.cli.eval",
-        "EvalCommand",
-        "run_eval",
-        "Evaluate a policy: play episodes and write records, curves, videos and a report.",
+        "vlmgym.cli.eval", "Evaluate a policy: play episodes and write records, curves, videos and a report."
     ),
-    "train": Command(
-        "vlmgym.cli.train",
-        "TrainConfig",
-        "train",
-        "Train a Qwen-VL on games by GRPO or PPO, on one machine.",
-    ),
-    "play": Command(
-        "vlmgym.cli.play",
-        "PlayConfig",
-        "play",
-        "Play a game in a window and see the prompts a model would get.",
-    ),
+    "train": Command("vlmgym.cli.train", "Train a Qwen-VL on games by GRPO or PPO, on one machine."),
+    "play": Command("vlmgym.cli.play", "Play a game in a window and see the prompts a model would get."),
     "bench": Command(
         "vlmgym.cli.bench",
-        "BenchConfig",
-        "bench",
         "Measure throughput for about half a minute and recommend a number of workers and environments.",
     ),
     "bench-model": Command(
         "vlmgym.cli.bench_model",
-        "BenchModelConfig",
-        "bench_model",
         "Measure a model server with game images or a prompt: time to first token, tokens and requests/s.",
     ),
-    "report": Command(
-        "vlmgym.pages.report",
-        "ReportConfig",
-        "report",
-        "Write report.html of a saved run: scores, curves and an episode viewer.",
-    ),
+    "report": Command("vlmgym.pages.report", "Write report.html of a saved run: scores, curves and an episode viewer."),
     "rescore": Command(
-        "vlmgym.evaluation.rescore",
-        "RescoreConfig",
-        "rescore",
-        "Apply other reward settings to a saved run without playing; scores stay the same.",
+        "vlmgym.evaluation.rescore", "Apply other reward settings to a saved run without playing; scores stay the same."
     ),
     "compare": Command(
         "vlmgym.pages.compare",
-        "CompareConfig",
-        "compare",
         "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
     ),
     "export": Command(
-        "vlmgym.cli.export",
-        "ExportConfig",
-        "export",
-        "Export turns of a run as SFT data, or its results for the Hugging Face Hub or Inspect.",
+        "vlmgym.cli.export", "Export turns of a run as SFT data, or its results for the Hugging Face Hub or Inspect."
     ),
     "verify": Command(
         "vlmgym.benchmark.verify",
-        "VerifyConfig",
-        "verify",
         "Replay the responses of a saved run without its model, and check scores, states, metrics and summary.",
     ),
     "leaderboard": Command(
-        "vlmgym.pages.leaderboard",
-        "LeaderboardConfig",
-        "leaderboard",
-        "Rank runs of a suite on one page, with profiles, after verifying their scores.",
+        "vlmgym.pages.leaderboard", "Rank runs of a suite on one page, with profiles, after verifying their scores."
     ),
     "gallery": Command(
-        "vlmgym.pages.gallery",
-        "GalleryConfig",
-        "gallery",
-        "Render every game at every level into one page, with prompts and scored responses.",
+        "vlmgym.pages.gallery", "Render every game at every level into one page, with prompts and scored responses."
     ),
-    "data": Command(
-        "vlmgym.cli.data",
-        "DataConfig",
-        "data",
-        "Check the data of a task for bad rows, or download a dataset.",
-    ),
+    "data": Command("vlmgym.cli.data", "Check the data of a task for bad rows, or download a dataset."),
     "games": Command(
         "vlmgym.cli.games",
-        "GamesConfig",
-        "games",
         "List the installed games and published settings, or show the rules and config fields of some.",
     ),
     "doctor": Command(
         "vlmgym.cli.doctor",
-        "DoctorConfig",
-        "doctor",
         "Print the versions that results depend on, the machine, and the extras with their missing packages.",
     ),
 }
@@ -148,11 +100,12 @@ def _run(name: str, *args: str) -> None:
         meant = did_you_mean(name, COMMANDS)
         raise UsageError(f"unknown command {name!r}{meant}; the commands are {', '.join(COMMANDS)}")
     command = COMMANDS[name]
-    module = import_module(command.module)
-    if name == "train":  # reads the preset before the options
-        module.train(args)
-        return
-    words, options = list(args), getattr(module, command.options)
+    module, function = import_module(command.module), name.replace("-", "_")
     if name == "eval":
-        words, options = module.eval_options(words)
-    getattr(module, command.action)(parse_options(options, words, f"vlmgym {name}", command.summary))
+        module.run_eval(args, command.summary)
+        return
+    if name == "train":
+        module.run_train(args)
+        return
+    options = getattr(module, f"{function.title().replace('_', '')}Config")
+    getattr(module, function)(parse_options(options, args, f"vlmgym {name}", command.summary))

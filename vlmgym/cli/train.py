@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vlmgym.errors import importing
-from vlmgym.training.config import TrainConfig, read_config
-
-__all__ = ["TrainConfig", "train"]
+from vlmgym.training.config import read_config
 
 
-def train(args: Sequence[str]) -> None:
+def run_train(args: Sequence[str]) -> None:
     """Train with the options of a command line."""
     config = read_config(args)
     with importing("vlmgym train", "train"):
