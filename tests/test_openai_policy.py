@@ -62,7 +62,6 @@ def test_sampling_options_and_extra_body_are_sent():
         top_p=0.9,
         top_k=20,
         max_tokens=50,
-        stop=("###", "END"),
         extra_body='{"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": false}}',
     )
     sent = {name: value for name, value in server.requests[0].body.items() if name != "messages"}
@@ -72,7 +71,6 @@ def test_sampling_options_and_extra_body_are_sent():
         "top_p": 0.9,
         "top_k": 20,
         "max_tokens": 50,
-        "stop": ["###", "END"],
         "min_p": 0.1,
         "chat_template_kwargs": {"enable_thinking": False},
     }
@@ -228,7 +226,6 @@ def test_invalid_token_counts():
     [
         ({"temperature": float("nan")}, "temperature must be at least 0, got nan"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
-        ({"stop": ("",)}, "stop must be a list"),
         ({"timeout": 0.0}, "timeout must be a positive number"),
         ({"image_format": "gif"}, "image_format must be one of png, jpeg, got 'gif'"),
         ({"base_url": "localhost:8000/v1"}, "base_url must be a URL"),

@@ -81,12 +81,7 @@ def test_each_response_may_fill_the_context(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_stop_sequences(facts: dict[str, Any]) -> None:
-    stop, (text, _, tokens, reason) = facts["stop"]
-    whole = facts["greedy"][0][0]
-    assert text == whole[: whole.index(stop)]
-    assert reason == "stop"
-    assert tokens < 16
+def test_prompts_need_no_image(facts: dict[str, Any]) -> None:
     assert facts["without image"][0][2] == 16
 
 

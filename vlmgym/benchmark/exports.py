@@ -122,8 +122,8 @@ def _header(game: str, run_summary: RunSummary, run: StoredRun) -> dict[str, Any
     metrics = {name: {"name": name, "value": value} for name, value in means.items() if value is not None}
     score = {"name": SCORER, "scorer": SCORER, "scored_samples": summary.episodes, "metrics": metrics}
     names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens"}
-    names |= {"sample_seed": "seed", "stop": "stop_seqs"}
-    generation = {names[name]: value for name, value in sampling.items() if name in names and value not in (None, [])}
+    names |= {"sample_seed": "seed"}
+    generation = {names[name]: value for name, value in sampling.items() if name in names and value is not None}
     usage = _usage(summary.prompt_tokens, summary.completion_tokens, summary.cost)
     return {
         "version": 2,

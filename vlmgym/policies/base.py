@@ -204,9 +204,6 @@ class SamplingOptions(PolicyOptions):
     sample_seed: int | None = None
     """Seed for reproducible sampling, where the model supports it.
     Each request gets its own seed, derived from this number, the game, the episode's seed and the turn."""
-    stop: tuple[str, ...] = ()
-    """Stop sequences.
-    Most servers omit them from the response, so </answer> would leave every answer unclosed and unparsable."""
 
     def __post_init__(self) -> None:
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
@@ -215,12 +212,6 @@ class SamplingOptions(PolicyOptions):
             raise UsageError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
         for name, least in (("top_k", 1), ("max_tokens", 1), ("sample_seed", 0)):
             check_int(name, getattr(self, name), least, optional=True)
-        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
-            raise UsageError(f"stop must be a list of non-empty strings, got {self.stop!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all options as JSON-serialisable values."""
-        return super().to_dict() | {"stop": list(self.stop)}
 
     def sampling(self, prompt: Prompt | None = None) -> dict[str, Any]:
         """Return the options that are set, named as in the OpenAI API and vLLM; without a prompt, there is no seed."""
@@ -230,7 +221,6 @@ class SamplingOptions(PolicyOptions):
             "top_k": self.top_k,
             "max_tokens": self.max_tokens,
             "seed": None if prompt is None else self.request_seed(prompt),
-            "stop": list(self.stop) or None,
         }
         return {name: value for name, value in options.items() if value is not None}
 

@@ -98,7 +98,6 @@ class LocalModel:
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
-        stop: Sequence[str] = (),
         ignore_eos: bool = False,
         on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
@@ -108,8 +107,8 @@ class LocalModel:
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
 
-        Stop sequences are omitted from the response. For benchmarks, `ignore_eos` generates `max_tokens` tokens per
-        prompt, or as many as the context length allows, and `on_token` is called after each token of the batch.
+        For benchmarks, `ignore_eos` generates `max_tokens` tokens per prompt, or as many as the context length allows,
+        and `on_token` is called after each token of the batch.
 
         Raises:
             PolicyError: Out of memory, or the model failed.
@@ -131,7 +130,7 @@ class LocalModel:
                     batch = self._tokenize([requests[i] for i in fitting])
                 rows: list[list[int]] = []
                 if fitting:
-                    config = self._config(min(max_tokens, self.context - min(lengths.values())), list(stop), ignore_eos)
+                    config = self._config(min(max_tokens, self.context - min(lengths.values())), ignore_eos)
                     sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
                     rows = self._generate_tokens(batch, config, sampler, on_token)
         except (RuntimeError, MemoryError) as error:
@@ -142,7 +141,7 @@ class LocalModel:
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         for i, row in zip(fitting, rows, strict=True):
-            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i], stop, ignore_eos)
+            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i], ignore_eos)
         for i in lengths.keys() - replies.keys():
             replies[i] = InfrastructureError(
                 f"the prompt has {lengths[i]:,} tokens, which leaves no room for a response in the context length "
@@ -184,7 +183,7 @@ class LocalModel:
             warpers.append(MinPLogitsWarper(values["min_p"]))
         return [*warpers, SeededSampler(seeds)]
 
-    def _config(self, max_tokens: int, stop: list[str], ignore_eos: bool) -> Any:
+    def _config(self, max_tokens: int, ignore_eos: bool) -> Any:
         config = copy.deepcopy(self.model.generation_config)
         config.do_sample = False  # `SeededSampler` samples
         for name in SAMPLING:
@@ -195,8 +194,6 @@ class LocalModel:
         config.suppress_tokens = self._image_tokens or None
         if ignore_eos:
             config.min_new_tokens = max_tokens
-        if stop:
-            config.stop_strings = stop
         return config
 
     def _generate_tokens(
@@ -212,17 +209,16 @@ class LocalModel:
         rows: list[list[int]] = sequences[:, batch["input_ids"].shape[1] :].tolist()
         return rows
 
-    def _reply(self, row: list[int], prompt_tokens: int, stop: Sequence[str], ignore_eos: bool) -> Reply:
+    def _reply(self, row: list[int], prompt_tokens: int, ignore_eos: bool) -> Reply:
         end = None if ignore_eos else next((i for i, token in enumerate(row) if token in self._eos), None)
         if end is not None:
             row = row[: end + 1]
         text = self.processor.tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        stops = [index for index in map(text.find, stop) if index >= 0]
         return Reply(
-            text[: min(stops)] if stops else text,
+            text,
             prompt_tokens=prompt_tokens,
             completion_tokens=len(row),
-            finish_reason="stop" if end is not None or stops else "length",
+            finish_reason="stop" if end is not None else "length",
         )
 
 

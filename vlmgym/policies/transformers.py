@@ -92,7 +92,6 @@ class TransformersPolicy(BatchPolicy):
             temperature=options.temperature,
             top_p=options.top_p,
             top_k=options.top_k,
-            stop=options.stop,
         )
 
 

@@ -21,9 +21,7 @@ Detail = Literal["auto", "low", "high"]
 OPENAI = "https://api.openai.com/v1"
 URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables with the server and the key, as in the package `openai`."""
-RESERVED_FIELDS = frozenset(
-    {"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop"}
-)
+RESERVED_FIELDS = frozenset({"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed"})
 """Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
 
 
@@ -67,8 +65,8 @@ class OpenAIOptions(SamplingOptions):
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise UsageError("api_key_env must be the name of an environment variable, not the key itself")
         self._check_url()
-        if any(storable(text) != text for text in (self.model, *self.stop)):
-            raise UsageError("model and stop must be valid UTF-8")
+        if storable(self.model) != self.model:
+            raise UsageError("model must be valid UTF-8")
         if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
 
