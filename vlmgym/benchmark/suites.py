@@ -238,14 +238,15 @@ def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
     candidates = []
     for name in suite_names() if run.suite is None else [run.suite]:
         suite = read_suite(name)
-        levels = suite.perception, suite.reasoning
-        same = {
+        if suite.max_turns != run.max_turns:
+            continue
+        games = {
             game.id: suite.games[game.id]
             for game in run.games
-            if game.id in suite.games and game.game().fingerprint == make_game(game.id, *levels).fingerprint
+            if game.id in suite.games and game == GameRecord.of(make_game(game.id, suite.perception, suite.reasoning))
         }
-        if same and suite.max_turns == run.max_turns:
-            candidates.append((name, suite.model_copy(update={"games": same})))
+        if games:
+            candidates.append((name, suite.model_copy(update={"games": games})))
     return max(candidates, key=lambda candidate: len(candidate[1].games), default=None)
 
 

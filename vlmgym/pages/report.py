@@ -164,7 +164,11 @@ def write_page(
     """
     path = path.absolute()
     store = EpisodeStore(path)
-    jobs = [_Job(i, number, source) for i, run in enumerate(runs) for number, source in enumerate(run.run.episodes)]
+    jobs, counts = list[_Job](), Counter[tuple[int, str]]()
+    for i, run in enumerate(runs):
+        for number, source in enumerate(run.run.episodes):
+            counts[i, source.game] += 1
+            jobs.append(_Job(i, number, source, images is None or counts[i, source.game] <= images))
     pages: list[EpisodePage] = []
 
     def take(page: EpisodePage) -> None:
@@ -172,7 +176,7 @@ def write_page(
         pages.append(replace(page, data=""))
 
     try:
-        calls = [(job.source, drawn) for job, drawn in zip(jobs, _with_images(jobs, images))]
+        calls = [(job.source, job.with_images) for job in jobs]
         call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
         data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
         blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(store.inline.items())}}
@@ -193,26 +197,17 @@ class _Job:
         run: Index of the run.
         number: Index of the episode within the run.
         source: The stored episode.
+        with_images: Whether the page shows its images.
     """
 
     run: int
     number: int
     source: StoredEpisode
+    with_images: bool
 
     @property
     def name(self) -> str:
         return f"{self.run}-{self.number}"
-
-
-def _with_images(jobs: Sequence[_Job], images: int | None) -> list[bool]:
-    """Return whether each episode gets images: the first `images` episodes of each game in each run do."""
-    seen: Counter[tuple[int, str]] = Counter()
-    chosen = []
-    for job in jobs:
-        key = job.run, job.source.game
-        chosen.append(images is None or seen[key] < images)
-        seen[key] += 1
-    return chosen
 
 
 def _page_data(
