@@ -1,13 +1,32 @@
-"""A small game, and a policy that stands in for a model."""
+"""A small game, a small suite, and a policy that stands in for a model."""
 
 import asyncio
+from contextlib import contextmanager
+
+import pytest
 
 import vlmgym
+from benchmarks.suites import FreezeConfig, freeze
+from vlmgym.benchmark.suites import read_suite
 from vlmgym.errors import InfrastructureError
 from vlmgym.evaluation.summary import GameTally
 from vlmgym.policies import ModelPolicy, Reply, random_response
 
 GAME = vlmgym.make_game("2048", size=64)
+
+
+@contextmanager
+def small_suite(folder, *games, **settings):
+    """Use only the suites in a folder, after freezing one of these games in it; yield its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("vlmgym.benchmark.suites", "benchmarks.suites"):
+            patch.setattr(f"{module}.FOLDER", folder)
+        patch.setattr("benchmarks.suites.BUILT_IN", games)
+        if not any(folder.glob("*.toml")):
+            freeze(FreezeConfig(name="small-1", description="Small & fast.", baseline_episodes=20, **settings))
+        read_suite.cache_clear()
+        yield "small-1"
+    read_suite.cache_clear()
 
 
 def summarise(episodes, planned=None):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.leaderboard import Config, write
-from benchmarks.suites import FreezeConfig, freeze
 from tests.browser import AXE, EVIL, Watched, check_accessible, chromium
-from vlmgym.benchmark.suites import mean_with_error, read_suite
+from tests.playing import small_suite
+from vlmgym.benchmark.suites import mean_with_error
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
 from vlmgym.runs.record import SuiteSummary
@@ -32,13 +32,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    answers = [f'<answer>{word}</answer>' for word in words]\n"
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.benchmark.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.BUILT_IN", ["2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0"])
-        small: Any = {"description": "Small & fast.", "episodes": 3, "max_turns": 25}
-        freeze(FreezeConfig(name="small-1", baseline_episodes=6, **small))
-        read_suite.cache_clear()
+    games = ("2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0")
+    with small_suite(root, *games, episodes=3, max_turns=25):
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
             ("random", "random", ("--no-report",)),

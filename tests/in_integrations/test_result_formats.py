@@ -8,7 +8,6 @@ from base64 import b64decode
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +16,8 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 from inspect_ai.log import list_eval_logs, read_eval_log
 from PIL import Image
 
-from benchmarks.suites import FreezeConfig, freeze
+from tests.playing import small_suite
 from vlmgym import make_game
-from vlmgym.benchmark.suites import read_suite
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
 
@@ -37,13 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a run of a small suite, and its exports."""
     root = tmp_path_factory.mktemp("suite")
     (root / "policy.py").write_text(POLICY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmgym.benchmark.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.FOLDER", root)
-        patch.setattr("benchmarks.suites.BUILT_IN", ["nlvr2-v0", "rotation-v0", "swap-v0"])
-        small: Any = {"description": "Small.", "episodes": 2, "max_turns": 3, "baseline_episodes": 20}
-        freeze(FreezeConfig(name="small-1", **small))
-        read_suite.cache_clear()
+    with small_suite(root, "nlvr2-v0", "rotation-v0", "swap-v0", episodes=2, max_turns=3):
         options = ["--videos", "0", "--no-report", "--workers", "0", "--price-in", "1", "--price-out", "2"]
         run = ["--policy", f"{root / 'policy.py'}:right", "--output-dir", str(root / "run")]
         main(["eval", "--suite", "small-1", *run, *options])
@@ -53,7 +45,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         export(root, "run", "eval-results", "--dataset", "org/games", "--source-url", "https://example.org/run")
         export(root, "run", "inspect")
         yield root
-    read_suite.cache_clear()
 
 
 def export(root: Path, run: str, name: str, *options: str) -> None:
