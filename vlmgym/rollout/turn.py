@@ -143,11 +143,12 @@ class LiveEpisode:
             GameError: The game failed. If it only failed to show the next state, `turns` includes this turn.
         """
         before, observation = self.episode.state, self.observation
-        with self.episode.game_errors():
+        number = self.episode.turn + 1
+        try:
             scored = self.episode.respond(reply.text)
             perception = scored.perception
             turn = TurnRecord(
-                turn=self.episode.turn,
+                turn=number,
                 state=self.setup.game.to_record(before),
                 system=observation.system,
                 prompt=observation.prompt,
@@ -172,6 +173,9 @@ class LiveEpisode:
                 requests=reply.requests,
                 model=reply.model,
             )
+        except Exception:  # a context manager would cost more in every turn
+            with game_errors(self.setup.game.id, self.episode.seed, number):
+                raise
         self.turns.append(turn)
         self._advance(before, reply.text, scored)
         return turn
@@ -195,7 +199,7 @@ class LiveEpisode:
 
     def _observe(self, max_turns: int) -> Observation:
         setup, episode = self.setup, self.episode
-        with episode.game_errors():
+        try:
             if (end := episode.ended) is not None:
                 return Observation([], end=end, status="ended")
             if episode.turn >= max_turns:
@@ -207,6 +211,9 @@ class LiveEpisode:
                 return Observation([], messages)
             images = turn_images(setup.game, episode.state, self.past, setup.prompts)
             return Observation([*map(setup.transform, images)], messages)
+        except Exception:
+            with episode.game_errors():
+                raise
 
 
 def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[TurnRecord], EpisodeState]:
@@ -248,10 +255,13 @@ def play_turns(
     episode = live.episode
 
     def play() -> None:
-        while not live.done and len(live.turns) < limit:
-            with episode.game_errors(PolicyError):
+        try:
+            while not live.done and len(live.turns) < limit:
                 text = policy.respond(setup.game, episode.state, policy_rng(episode.seed, episode.turn))
-            live.respond(Reply(text))
+                live.respond(Reply(text))
+        except Exception:
+            with episode.game_errors(PolicyError):
+                raise
 
     return _play(live, state, play)
 
