@@ -127,7 +127,7 @@ def _bootstrap(
     for method in methods:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where BCa is undefined, the interval is NaN
-            found = bootstrap(
+            interval = bootstrap(
                 (differences,),
                 np.mean,
                 n_resamples=RESAMPLES,
@@ -136,7 +136,7 @@ def _bootstrap(
                 method=method,
                 random_state=np.random.default_rng(SEED),
             ).confidence_interval
-        if math.isfinite(found.low) and math.isfinite(found.high):
+        if math.isfinite(interval.low) and math.isfinite(interval.high):
             break
-    low, high = sorted((float(found.low), float(found.high)))  # rounding may swap the bounds of equal values
+    low, high = sorted((float(interval.low), float(interval.high)))  # rounding may swap the bounds of equal values
     return (low, high), method

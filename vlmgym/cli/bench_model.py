@@ -106,7 +106,7 @@ class BenchModelConfig(GameOptions):
 
     def server(self) -> OpenAIOptions:
         """Return the server options: greedy decoding, and the highest concurrency level as the request limit."""
-        asked = OpenAIOptions(
+        options = OpenAIOptions(
             base_url=self.base_url,
             model=self.model,
             api_key_env=self.api_key_env,
@@ -117,8 +117,8 @@ class BenchModelConfig(GameOptions):
             max_requests=max(self.concurrency),
         )
         if not self.ignore_eos:
-            return asked
-        return replace(asked, extra_body=json.dumps({**asked.extra_fields, "ignore_eos": True}))
+            return options
+        return replace(options, extra_body=json.dumps({**options.extra_fields, "ignore_eos": True}))
 
     @property
     def levels(self) -> list[int]:
@@ -178,26 +178,29 @@ class Speed:
     completion_tokens: float
 
     @classmethod
-    def of(cls, concurrency: int, timed: Sequence[StreamTiming], begin: float, end: float) -> Speed:
+    def of(cls, concurrency: int, timings: Sequence[StreamTiming], begin: float, end: float) -> Speed:
         """Summarise requests.
 
         The rates of all requests together are computed from `begin` to `end`; if a request ends later, only the part
         before `end` counts.
         """
-        tokens = sum(one.completion_tokens * _share(one.first, one.ended, begin, end) for one in timed)
-        steady = all(one.completion_tokens > 1 and one.ended > one.first for one in timed)
-        rates = [(one.completion_tokens - 1) / (one.ended - one.first) for one in timed] if steady else []
+        tokens = sum(timing.completion_tokens * _share(timing.first, timing.ended, begin, end) for timing in timings)
+        steady = all(timing.completion_tokens > 1 and timing.ended > timing.first for timing in timings)
+        rates = [(timing.completion_tokens - 1) / (timing.ended - timing.first) for timing in timings] if steady else []
         return cls(
             concurrency=concurrency,
-            requests=len(timed),
-            first_token=Statistic.of([one.first - one.sent for one in timed]),
-            latency=Statistic.of([one.ended - one.sent for one in timed]),
-            request_tokens_per_second=Statistic.of([one.completion_tokens / (one.ended - one.sent) for one in timed]),
+            requests=len(timings),
+            first_token=Statistic.of([timing.first - timing.sent for timing in timings]),
+            latency=Statistic.of([timing.ended - timing.sent for timing in timings]),
+            request_tokens_per_second=Statistic.of(
+                [timing.completion_tokens / (timing.ended - timing.sent) for timing in timings]
+            ),
             steady_tokens_per_second=Statistic.of(rates) if steady else None,
             tokens_per_second=tokens / (end - begin),
-            requests_per_second=sum(_share(one.sent, one.ended, begin, end) for one in timed) / (end - begin),
-            prompt_tokens=statistics.fmean(one.prompt_tokens for one in timed),
-            completion_tokens=statistics.fmean(one.completion_tokens for one in timed),
+            requests_per_second=sum(_share(timing.sent, timing.ended, begin, end) for timing in timings)
+            / (end - begin),
+            prompt_tokens=statistics.fmean(timing.prompt_tokens for timing in timings),
+            completion_tokens=statistics.fmean(timing.completion_tokens for timing in timings),
         )
 
 
@@ -229,11 +232,11 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
         check_own_file(config.output)
         if not config.output.absolute().parent.is_dir():
             raise UsageError(f"cannot write {config.output}: the folder {config.output.parent} does not exist")
-    asked: dict[str, Any] = {"prompt": config.prompt, "runs": config.runs}
+    source: dict[str, Any] = {"prompt": config.prompt, "runs": config.runs}
     questions: Iterator[Question] = itertools.repeat(lambda: ([], config.prompt or ""))
     if config.prompt is None:
         game = config.make_game(config.game)
-        asked = {"game": GameRecord.of(game).model_dump(mode="json"), "seconds": config.seconds}
+        source = {"game": GameRecord.of(game).model_dump(mode="json"), "seconds": config.seconds}
         questions = (partial(_draw, game, seed) for seed in itertools.count())
     model = load() if load else None
     server: list[Speed] = []
@@ -247,14 +250,14 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
     _print(speeds, config)
     if config.output is not None:
         options = config.server()
-        found = {
+        measurement = {
             "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "server": {"base_url": options.address, "model": options.model, "extra_body": options.extra_fields},
             "max_tokens": config.max_tokens,
             "ignore_eos": config.ignore_eos,
             "against": config.against,
         }
-        write_own_json(config.output, found | asked | {"speeds": asdict(speeds)})
+        write_own_json(config.output, measurement | source | {"speeds": asdict(speeds)})
     return speeds
 
 
@@ -280,11 +283,11 @@ async def _measure_server(
         return [image_url("png", image) for image in images], prompt
 
     async def send(begun: float | None) -> list[StreamTiming]:
-        timed: list[StreamTiming] = []
-        while not timed or (begun is not None and config.more(len(timed), begun)):
+        timings: list[StreamTiming] = []
+        while not timings or (begun is not None and config.more(len(timings), begun)):
             images, prompt = await asyncio.to_thread(encoded, next(questions))
-            timed.append(await policy.stream(images, prompt))
-        return timed
+            timings.append(await policy.stream(images, prompt))
+        return timings
 
     await policy.begin_run()
     try:
@@ -293,7 +296,7 @@ async def _measure_server(
         streams = await run_all(send(begun) for _ in range(concurrency))
     finally:
         await policy.end_run()
-    end = min(timed[-1].ended for timed in streams)  # full concurrency until here
+    end = min(timings[-1].ended for timings in streams)  # full concurrency until here
     return Speed.of(concurrency, list(itertools.chain(*streams)), begun, end)
 
 
@@ -302,11 +305,11 @@ def _measure_local(
 ) -> Speed:
     """Measure batches of `concurrency` prompts with transformers, after a warm-up batch."""
     _generate(model, config, [next(questions) for _ in range(concurrency)])
-    timed: list[StreamTiming] = []
+    timings: list[StreamTiming] = []
     begun = time.perf_counter()
-    while config.more(len(timed) // concurrency, begun):
-        timed += _generate(model, config, [next(questions) for _ in range(concurrency)])
-    return Speed.of(concurrency, timed, begun, timed[-1].ended)
+    while config.more(len(timings) // concurrency, begun):
+        timings += _generate(model, config, [next(questions) for _ in range(concurrency)])
+    return Speed.of(concurrency, timings, begun, timings[-1].ended)
 
 
 def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Question]) -> list[StreamTiming]:
@@ -324,12 +327,14 @@ def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Quest
         ignore_eos=config.ignore_eos,
         on_token=lambda: tokens.append(time.perf_counter()),
     )
-    timed = []
+    timings = []
     for reply in replies:
         if isinstance(reply, InfrastructureError):
             raise reply
-        timed.append(StreamTiming(sent, tokens[0], tokens[-1], reply.prompt_tokens or 0, reply.completion_tokens or 0))
-    return timed
+        timings.append(
+            StreamTiming(sent, tokens[0], tokens[-1], reply.prompt_tokens or 0, reply.completion_tokens or 0)
+        )
+    return timings
 
 
 def _print(speeds: ModelSpeeds, config: BenchModelConfig) -> None:
@@ -362,5 +367,5 @@ def _cell(value: Statistic | float | None, form: str, config: BenchModelConfig) 
 
 
 def _ratio(*values: Statistic | float | None) -> str:
-    one, two = (value.mean if isinstance(value, Statistic) else value for value in values)
-    return "-" if one is None or two is None else f"{one / two:.2f}"
+    first, second = (value.mean if isinstance(value, Statistic) else value for value in values)
+    return "-" if first is None or second is None else f"{first / second:.2f}"

@@ -50,8 +50,8 @@ def doctor(config: DoctorConfig) -> None:
     console.print(f"{platform.platform()}, {os.cpu_count()} cores, {_gpus()}", soft_wrap=True)
     table = Table("extra", "adds", "state")
     for extra, adds in EXTRAS.items():
-        lacking = missing(extra)
-        table.add_row(extra, adds, f"missing: {', '.join(lacking)}" if lacking else "installed")
+        packages = missing(extra)
+        table.add_row(extra, adds, f"missing: {', '.join(packages)}" if packages else "installed")
     console.print(table)
     console.print(f"Install an extra with {pip_install('vlmgym[NAME]')}", soft_wrap=True)
 
@@ -60,28 +60,28 @@ def missing(extra: str) -> list[str]:
     """Return the requirements of an extra that are missing, or installed in a version that does not meet them."""
     if extra not in (metadata("vlmgym").get_all("Provides-Extra") or ()):
         return [f"the extra {extra} itself: reinstall vlmgym"]
-    return [str(needed) for needed in _requirements(extra) if not _is_installed(needed)]
+    return [str(requirement) for requirement in _requirements(extra) if not _is_installed(requirement)]
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
     """Yield the packages of an extra, and of the extras that it includes."""
     for text in requires("vlmgym") or ():
-        needed = Requirement(text)
-        if needed.marker is None or not needed.marker.evaluate({"extra": extra}):
+        requirement = Requirement(text)
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
-        if needed.marker.evaluate({"extra": ""}):  # required without the extra, too
+        if requirement.marker.evaluate({"extra": ""}):  # required without the extra, too
             continue
-        if needed.name == "vlmgym":
-            for other in needed.extras:
+        if requirement.name == "vlmgym":
+            for other in requirement.extras:
                 yield from _requirements(other)
         else:
-            needed.marker = None
-            yield needed
+            requirement.marker = None
+            yield requirement
 
 
-def _is_installed(needed: Requirement) -> bool:
+def _is_installed(requirement: Requirement) -> bool:
     try:
-        return needed.specifier.contains(version(needed.name), prereleases=True)
+        return requirement.specifier.contains(version(requirement.name), prereleases=True)
     except PackageNotFoundError:
         return False
 
@@ -90,5 +90,5 @@ def _gpus() -> str:
     if (tool := shutil.which("nvidia-smi")) is None:
         return "no NVIDIA GPU"
     query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    found = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
-    return "; ".join(found) or "no NVIDIA GPU"
+    gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    return "; ".join(gpus) or "no NVIDIA GPU"

@@ -29,7 +29,7 @@ class GamesConfig:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A config field, described for users; `levels` has the value at each level; empty if no level sets one."""
+    """A config field, described for users; `levels` has the value at each level; empty if no level sets option."""
 
     name: str
     kind: str
@@ -42,15 +42,15 @@ class Option:
 def options_of(config: type[GameConfig]) -> list[Option]:
     """List all config fields: perceptual, then reasoning, then settings."""
     difficulty_of, declared = config.field_difficulties(), config.model_json_schema()["properties"]
-    found = []
+    options = []
     for difficulty in (*DIFFICULTIES, None):
         levels = {} if difficulty is None else config.level_values(difficulty)
         for name, schema in declared.items():
             if difficulty_of.get(name) != difficulty:
                 continue
             default, values = format_value(schema["default"]), tuple(map(format_value, levels.get(name, ())))
-            found.append(Option(name, KINDS[difficulty], default, values, _accepted(schema), schema["description"]))
-    return found
+            options.append(Option(name, KINDS[difficulty], default, values, _accepted(schema), schema["description"]))
+    return options
 
 
 def list_fields(config: type[GameConfig]) -> str:
@@ -74,15 +74,17 @@ def print_games(names: Sequence[str]) -> None:
     console = make_console()
     settings = [PRESETS.get(name) for name in names]
     pages = [game_class(name if preset is None else preset.game) for name, preset in zip(names, settings)]
-    for name, preset, found in zip(names, settings, pages):
+    for name, preset, game in zip(names, settings, pages):
         if preset is not None:
             console.print(f"{name}\n{preset.describe()}\n", soft_wrap=True)
-        console.print(inspect.cleandoc(found.__doc__ or ""), soft_wrap=True)
+        console.print(inspect.cleandoc(game.__doc__ or ""), soft_wrap=True)
         for kind in KINDS.values():
             fields = Table("", "default", "levels 1 to 5", "accepts", "", box=SIMPLE, title=kind, title_justify="left")
-            for one in options_of(found.Config):
-                if one.kind == kind:
-                    fields.add_row(one.name, one.default, " ".join(one.levels), one.accepted, one.description)
+            for option in options_of(game.Config):
+                if option.kind == kind:
+                    fields.add_row(
+                        option.name, option.default, " ".join(option.levels), option.accepted, option.description
+                    )
             console.print(fields)
 
 
@@ -92,7 +94,7 @@ def games(config: GamesConfig) -> None:
         print_games(config.game)
         return
     loaded, failed = load_games()
-    summaries = {game_id: about(found) for game_id, found in loaded.items()}
+    summaries = {game_id: about(game) for game_id, game in loaded.items()}
     for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
         print(f"{game_id:<16} {summary}")
     print("\nPublished settings:")

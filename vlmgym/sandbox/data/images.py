@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -38,7 +37,6 @@ MARGIN = (128, 128, 128)
 """Colour of the margin that makes an image square."""
 _CORRUPT = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error,
-    cv2.error,
 )  # fmt: skip
 """Exceptions of decoders for corrupt files."""
 _warnings_lock = Lock()
@@ -191,7 +189,12 @@ def _to_8_bits(samples: NDArray[Any], mode: str) -> NDArray[np.uint8]:
 
 def _decode_wide(image: Image.Image, encoded: bytes) -> Image.Image:
     """Decode a colour image of up to 16 bits per sample, of which Pillow keeps only the upper 8."""
-    pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
+    import cv2  # slow, and few images are wide
+
+    try:
+        pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error as error:
+        raise ValueError(error) from None
     if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3:  # such as BMP, with 16 bits per pixel
         return image
     colours, alpha = _to_8_bits(pixels[..., 2::-1], image.mode), (pixels[..., 3:] >> 8).astype(np.uint8)
