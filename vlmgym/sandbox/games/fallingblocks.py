@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -144,7 +144,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         landing = land(state.well, shape, action[0], self._mark(state.piece))
         if landing is None:
             raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
-        after = replace(state, well=landing.well, piece=int(rng.integers(len(self.pieces))))
+        after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
         return Step(after, float(landing.cleared), {"cleared": landing.cleared})
 
     def ended(self, state: FallingBlocksState) -> str | None:

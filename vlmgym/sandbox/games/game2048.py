@@ -122,7 +122,7 @@ class Game2048(BoardGame[State2048, int]):
         board, reward = slide(state.board, action)
         if board == state.board:
             raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
-        after = replace(state, board=self._spawn(board, rng))
+        after = State2048(self._spawn(board, rng), state.variation_seed)
         return Step(after, float(reward))
 
     def ended(self, state: State2048) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -97,7 +97,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         one, other = self.index_of((row1, column1)), self.index_of((row2, column2))
         before = _in_place(patches)
         patches[one], patches[other] = patches[other], patches[one]
-        after = replace(state, board=self.in_rows(tuple(patches)))
+        after = JigsawState(self.in_rows(tuple(patches)), state.picture, state.variation_seed)
         return Step(after, (_in_place(patches) - before) / self._count)
 
     def ended(self, state: JigsawState) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -102,7 +102,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
         (cell,) = self.answer.cells(action)
         lit = state.lit ^ self._effects[self.index_of(cell)]
-        after = replace(state, lit=lit)
+        after = LightsOutState(lit, state.par, state.variation_seed)
         return Step(after, self._score(after) - self._score(state))
 
     def ended(self, state: LightsOutState) -> str | None:

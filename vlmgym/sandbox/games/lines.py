@@ -72,7 +72,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
     def legal_actions(self, state: LineState) -> tuple[ActionT, ...]:
         if self.ended(state) is not None:
             return ()
-        moves = self.rules.moves(sum(self._pieces(state)))
+        moves = self.rules.moves(sum(_pieces(state.board)))
         cells = sorted(map(self._cell, moves), key=lambda cell: cell[::-1] if self.gravity else cell)
         return tuple([self.action_at(*cell) for cell in cells])
 
@@ -84,18 +84,13 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return Step(after, REWARDS.get(self.ended(after), 0.0))
 
     def ended(self, state: LineState) -> str | None:
-        own, other = self._pieces(state)
-        if self.rules.has_line(own):
-            return "won"
-        if self.rules.has_line(other):
-            return "lost"
-        return None if any(FREE in row for row in state.board) else "drawn"
+        return _result(self.rules, state.board)
 
     def best_action(self, state: LineState) -> ActionT | None:
         """Return the best move found by searching at most about `ORACLE_NODES` positions."""
         if self.ended(state) is not None:
             return None
-        return self.action_at(*self._cell(search(self.rules, *self._pieces(state), ORACLE_NODES).moves[0]))
+        return self.action_at(*self._cell(search(self.rules, *_pieces(state.board), ORACLE_NODES).moves[0]))
 
     def metrics(self, state: LineState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"result": self.ended(state) or "unfinished"}
@@ -105,7 +100,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def explain(self, state: LineState, action: ActionT) -> str:
         """State whether the move completes or blocks a line."""
-        own, other = self._pieces(state)
+        own, other = _pieces(state.board)
         row, column = self.cell_of(state, action)
         square = self.rules.square(self.config.rows - 1 - row, column)
         if self.rules.completes(own, square):
@@ -127,7 +122,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
             raise StateError("the players have not taken turns")
         if self.gravity and any(FREE in "".join(column).lstrip(FREE) for column in zip(*state.board)):
             raise StateError("a piece is above a free cell")
-        if all(map(self.rules.has_line, self._pieces(state))):
+        if all(map(self.rules.has_line, _pieces(state.board))):
             raise StateError("both players have a line")
 
     @cached_property
@@ -135,24 +130,35 @@ class LineDuel(BoardGame[LineState, ActionT]):
         """Rules for the configured board."""
         return line_rules(self.config.rows, self.config.columns, self.length, self.gravity)
 
-    def _pieces(self, state: LineState) -> tuple[int, int]:
-        """Return the player's and the opponent's squares as sets; see `line_search`."""
-        text = "".join(["".join(column) for column in zip(*reversed(state.board))])[::-1]
-        own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
-        return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)
-
     def _cell(self, square: int) -> tuple[int, int]:
         column, height = divmod(square.bit_length() - 1, self.config.rows)
         return self.config.rows - 1 - height, column
 
     def _reply(self, state: LineState, rng: np.random.Generator) -> LineState:
         """Play the opponent's move."""
-        own, other = self._pieces(state)
+        own, other = _pieces(state.board)
         moves: Sequence[int] = self.rules.moves(own | other)
         if rng.random() < self.config.skill:
             moves = best_moves(self.rules, other, own, self.config.depth).moves
         cell = self._cell(moves[int(rng.integers(len(moves)))])
         return replace(state, board=with_cell(state.board, cell, OTHER))
+
+
+def _pieces(board: tuple[str, ...]) -> tuple[int, int]:
+    """Return the player's and the opponent's squares as sets; see below."""
+    text = "".join(["".join(column) for column in zip(*reversed(board))])[::-1]
+    own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
+    return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)
+
+
+@lru_cache(maxsize=4096)  # each turn asks several times
+def _result(rules: LineRules, board: tuple[str, ...]) -> str | None:
+    own, other = _pieces(board)
+    if rules.has_line(own):
+        return "won"
+    if rules.has_line(other):
+        return "lost"
+    return None if any(FREE in row for row in board) else "drawn"
 
 
 # Search ---------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
@@ -159,7 +159,7 @@ class Parking(BoardGame[ParkingState, Move]):
         offsets = dict(lot.moves(state.offsets)).get(action)
         if offsets is None:
             raise IllegalAction(f"vehicle {self._why_not(state, action)}")
-        return Step(replace(state, offsets=offsets), float(lot.solved(offsets)))
+        return Step(ParkingState(state.vehicles, offsets, state.variation_seed), float(lot.solved(offsets)))
 
     def ended(self, state: ParkingState) -> str | None:
         return "the red car is at the exit" if self._lot(state).solved(state.offsets) else None

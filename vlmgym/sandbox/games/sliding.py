@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -109,7 +109,7 @@ class Sliding(BoardGame[SlidingState, int]):
         source = dict(self._moves[state.tiles.index(0)]).get(action)
         if source is None:
             raise IllegalAction(f"no tile can slide {DIRECTIONS[action]}")
-        after = replace(state, tiles=_slid(state.tiles, source))
+        after = SlidingState(_slid(state.tiles, source), state.par, state.variation_seed)
         return Step(after, self._score(after) - self._score(state))
 
     def ended(self, state: SlidingState) -> str | None:

@@ -111,7 +111,7 @@ class Snake(BoardGame[SnakeState, int]):
         body = moved(state.body, action, state.food)
         won = eats and len(body) - LENGTH == self.config.food
         food = self._new_food(body, rng) if eats and not won else state.food
-        return Step(replace(state, body=body, food=food), eats / self.config.food, {"ate": eats})
+        return Step(SnakeState(body, food, False, state.variation_seed), eats / self.config.food, {"ate": eats})
 
     def ended(self, state: SnakeState) -> str | None:
         if state.crashed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -138,7 +138,7 @@ class Sokoban(BoardGame[SokobanState, int]):
             gained = (beyond == TARGET) - (to == STORED)
             to = LEFT_BEHIND[to]
         board = with_cell(with_cell(board, one, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
-        after = replace(state, board=board)
+        after = SokobanState(board, state.variation_seed)
         return Step(after, gained / self.config.boxes, {"pushed": pushed})
 
     def ended(self, state: SokobanState) -> str | None:

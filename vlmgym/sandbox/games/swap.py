@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count, groupby
 from typing import Any, NamedTuple
@@ -148,7 +148,7 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(replace(state, board=self.in_rows(tuple(tiles))), 1.0, info)
+        return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), 1.0, info)
 
     def ended(self, state: SwapState) -> str | None:
         return None
