@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.lines import WIN, LineState, line_rules, search
+from vlmgym.sandbox.games.lines import WIN, LineState, _pieces, line_rules, search
 
 GAME: Any = make_game("fourinarow")
 
@@ -40,7 +40,7 @@ def test_lines_and_legal_columns(columns: list[int]) -> None:
     board = dropped(columns)
     own, other = (naive_line(board, piece) for piece in "XO")
     state = LineState(board)
-    assert [GAME.rules.has_line(pieces) for pieces in GAME._pieces(state)] == [own, other]
+    assert [GAME.rules.has_line(pieces) for pieces in _pieces(state.board)] == [own, other]
     if not own and not other:
         assert list(GAME.legal_actions(state)) == [column for column in range(7) if board[0][column] == "."]
 
@@ -56,12 +56,11 @@ def plain_value(rules: Any, own: int, other: int) -> int:
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=28, max_size=60))
 def test_search_agrees_with_minimax_to_the_end(columns: list[int]) -> None:
-    game: Any = make_game("fourinarow", rows=4, columns=4)
     rules = line_rules(4, 4, 4, True)
     board = dropped(columns, 4, 4)
     if naive_line(board, "X") or naive_line(board, "O") or not any("." in row for row in board):
         return
-    own, other = game._pieces(LineState(board))
+    own, other = _pieces(board)
     found = search(rules, own, other, 10**6)
     assert (found.value >= WIN) - (found.value <= -WIN) == plain_value(rules, own, other)
     for move in found.moves:

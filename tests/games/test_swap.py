@@ -195,8 +195,8 @@ def _with(**changes: Any) -> str:
     [
         (_with(board=BOARD[:4]), "not 5 x 5"),
         (_with(board=[*BOARD[:4], BOARD[4][:4]]), "not 5 x 5"),
-        (_with(board=[*BOARD[:4], (23, 24, 25, 1, 64)]), "64 is not a tile"),
-        (_with(board=[*BOARD[:4], (23, 24, 25, 1, -1)]), "-1 is not a tile"),
+        (_with(board=[*BOARD[:4], (23, 24, 25, 1, 64)]), "64 is not the content of a cell"),
+        (_with(board=[*BOARD[:4], (23, 24, 25, 1, -1)]), "-1 is not the content of a cell"),
         (_with(board=swapped(BOARD, (1, 2, 2, 2))), "has a run"),
         (_with(board=[list(range(5 * row, 5 * row + 5)) for row in range(5)]), "no legal move"),
         (_with(board="circles"), "invalid state of swap"),

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -124,11 +125,14 @@ class BoardGame(Game[StateT, ActionT]):
         columns = self.config.columns
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
-    def check_board_size(self, board: Sequence[Sequence[object]]) -> None:
-        """Raise `StateError` unless a board has the configured rows and columns; for use in `check_state`."""
+    def check_board(self, board: Sequence[Sequence[Any]], known: Container[Any] | None = None) -> None:
+        """Raise `StateError` unless a board has the configured size and, if `known` is given, only such cells."""
         c = self.config
         if len(board) != c.rows or any(len(row) != c.columns for row in board):
             raise StateError(f"the board is not {c.rows} x {c.columns}")
+        for cell in chain.from_iterable(board) if known is not None else ():
+            if cell not in known:  # type: ignore[operator]
+                raise StateError(f"{cell!r} is not the content of a cell")
 
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """Render the board as uint8 RGB of shape (size, size, 3)."""

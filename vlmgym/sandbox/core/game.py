@@ -19,7 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error
+from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError, describe_validation_error
 from vlmgym.sandbox.answers.base import ActionT, Answer
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import Criterion, GameConfig
@@ -27,6 +27,7 @@ from vlmgym.sandbox.core.perception import Part, Perception, compare_grids
 from vlmgym.sandbox.core.spaces import ImageSpace
 
 StateT = TypeVar("StateT")
+T = TypeVar("T")
 ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
@@ -305,6 +306,18 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config!r})"
+
+
+def retry(generate: Callable[[], T | None], attempts: int, what: str) -> T:
+    """Return the first result of a random generator that is not None.
+
+    Raises:
+        GenerationError: `attempts` calls returned None; `what` is a noun phrase for the message.
+    """
+    for _ in range(attempts):
+        if (generated := generate()) is not None:
+            return generated
+    raise GenerationError(f"no {what} was found in {attempts:,} attempts")
 
 
 @lru_cache(maxsize=64)

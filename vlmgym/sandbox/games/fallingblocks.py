@@ -196,10 +196,8 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return f"Rotated by {90 * action[1]} degrees, the piece covers {columns}; {vanish}."
 
     def check_state(self, state: FallingBlocksState) -> None:
-        self.check_board_size([FREE * self.config.columns] * self.above + list(state.well))
         known = {FREE, *map(self._mark, range(len(self.pieces)))}
-        if unknown := set("".join(state.well)) - known:
-            raise StateError(f"{min(unknown)!r} is not a cell")
+        self.check_board([FREE * self.config.columns] * self.above + list(state.well), known)
         if any(FREE not in row for row in state.well):
             raise StateError("a row is full")
         if not 0 <= state.piece < len(self.pieces):

@@ -171,7 +171,7 @@ class Game2048(BoardGame[State2048, int]):
         return f"Rows: {rows}. Columns: {columns}. I slide {DIRECTIONS[action]}."
 
     def check_state(self, state: State2048) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board)
         for row in state.board:
             for tile in row:
                 if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:

@@ -144,7 +144,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return f"{'; '.join(words)}.".capitalize()
 
     def check_state(self, state: JigsawState) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board)
         if sorted(_flat(state)) != [*range(self._count)]:
             raise StateError(f"the patches must be 0 to {self._count - 1}, each once")
         if not 0 <= state.picture < PICTURES:

@@ -114,10 +114,8 @@ class LineDuel(BoardGame[LineState, ActionT]):
         return f"I choose {self.answer.format(action)}: {reason}."
 
     def check_state(self, state: LineState) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board, OWN + OTHER + FREE)
         cells = "".join(state.board)
-        if unknown := set(cells) - {OWN, OTHER, FREE}:
-            raise StateError(f"{min(unknown)!r} is not a cell; cells are X, O and .")
         if abs(cells.count(OWN) - cells.count(OTHER)) > 1:
             raise StateError("the players have not taken turns")
         if self.gravity and any(FREE in "".join(column).lstrip(FREE) for column in zip(*state.board)):

@@ -207,7 +207,7 @@ class Maze(BoardGame[MazeState, int]):
         return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(neighbour(state.player, action))}."
 
     def check_state(self, state: MazeState) -> None:
-        self.check_board_size(state.openings)
+        self.check_board(state.openings)
         c = self.config
         for name, cell in (("player", state.player), ("exit", state.exit)):
             if not self.inside(cell):

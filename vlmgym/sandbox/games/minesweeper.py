@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
@@ -203,7 +203,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
 
     def check_state(self, state: MinesweeperState) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board)
         c = self.config
         count = c.rows * c.columns
         if len(state.mines) != c.mines or list(state.mines) != sorted(set(state.mines) & set(range(count))):
@@ -421,22 +421,19 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
         GenerationError: No such board was found.
     """
     rng, near = np.random.default_rng(seed), neighbours(rows, columns)
-    attempts = MAX_DEALS * 100 // max(100, len(near))
-    for _ in range(attempts):
+
+    def attempt() -> tuple[int, int] | None:
         first = int(rng.integers(len(near)))
         free = [cell for cell in range(len(near)) if cell != first and not near[first] >> cell & 1]
         if mine_count >= len(free):
-            continue
+            return None
         mines = sum(1 << free[i] for i in rng.choice(len(free), mine_count, replace=False).tolist())
         opened = opened_by(near, mines, first, 0)
-        finished = (opened | mines).bit_count() == len(near)
-        if not finished and (not compared or solvable(near, mines, opened, compared > 1)):
-            return mines, opened
-    solved, advice = f" that can be solved by comparing {compared} numbers", " or compared=0"
-    raise GenerationError(
-        f"minesweeper: no {rows} x {columns} board with {mine_count} mines{solved if compared else ''} was found in "
-        f"{attempts} attempts; choose fewer mines{advice if compared else ''}"
-    )
+        if (opened | mines).bit_count() == len(near):
+            return None
+        return (mines, opened) if not compared or solvable(near, mines, opened, compared > 1) else None
+
+    return retry(attempt, MAX_DEALS * 100 // max(100, len(near)), f"{rows} x {columns} board with {mine_count} mines")
 
 
 def cells_of(cells: int) -> list[int]:

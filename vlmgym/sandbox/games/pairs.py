@@ -189,15 +189,13 @@ class Pairs(BoardGame[PairsState, Cell]):
         return f"{seen}, and its partner {now} at {self.where(partner)}."
 
     def check_state(self, state: PairsState) -> None:
-        self.check_board_size(state.cards)
-        self.check_board_size(state.sides)
+        self.check_board(state.cards)
+        self.check_board(state.sides, NEW + KNOWN + SHOWN + FOUND)
         cards = list(chain.from_iterable(state.cards))
         if any(cards.count(kind) != 2 for kind in cards):
             raise StateError("each card must have exactly one partner")
         if not 0 <= min(cards) <= max(cards) < len(COLOUR_NAMES) * len(SHAPE_NAMES):
             raise StateError("the kind of a card is unknown")
-        if unknown := set("".join(state.sides)) - {NEW, KNOWN, SHOWN, FOUND}:
-            raise StateError(f"{min(unknown)!r} is not a side of a card")
         found, shown = ([self._kind(state, cell) for cell in find_cells(state.sides, side)] for side in (FOUND, SHOWN))
         if any(found.count(kind) != 2 for kind in found) or len(set(shown)) != len(shown) or len(shown) > 2:
             raise StateError("the cards that are face up do not follow from the rules")

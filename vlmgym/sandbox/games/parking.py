@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.answers.markup import unreadable, word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
@@ -350,21 +350,17 @@ class Lot:
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
     """Make `lots` random lots, by random moves from solved lots; return the most blocked one and its offsets."""
-    found: list[tuple[int, Lot, Offsets]] = []
-    for _ in range(MAX_LOTS * lots):
-        placed = _place(rows, columns, vehicles, rng)
-        if placed is None:
-            continue
+
+    def attempt() -> tuple[int, Lot, Offsets] | None:
+        if (placed := _place(rows, columns, vehicles, rng)) is None:
+            return None
         lot, offsets = placed
         value, offsets = max(_walk(lot, offsets, rng), key=lambda entry: entry[0])
-        if value:
-            found.append((value, lot, offsets))
-        if len(found) == lots:
-            _, lot, offsets = max(found, key=lambda entry: entry[0])
-            return lot, offsets
-    raise GenerationError(
-        f"parking: no {rows} x {columns} lot with {vehicles} vehicles was found in {MAX_LOTS * lots} attempts"
-    )
+        return (value, lot, offsets) if value else None
+
+    what = f"{rows} x {columns} lot with {vehicles} vehicles"
+    _, lot, offsets = max((retry(attempt, MAX_LOTS, what) for _ in range(lots)), key=lambda entry: entry[0])
+    return lot, offsets
 
 
 def _walk(lot: Lot, offsets: Offsets, rng: np.random.Generator) -> Iterator[tuple[int, Offsets]]:

@@ -11,9 +11,9 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import GenerationError, StateError
+from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.perception import Part, Perception
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
@@ -84,11 +84,7 @@ class Rotation(ChoiceTask[RotationState]):
     generated_field = "figures"
 
     def generate(self, rng: np.random.Generator) -> RotationState:
-        for _ in range(ATTEMPTS):
-            made = self._attempt(rng)
-            if made is not None:
-                return made
-        raise GenerationError(f"rotation: no figure of {self.config.cells} cells was found in {ATTEMPTS} attempts")
+        return retry(lambda: self._attempt(rng), ATTEMPTS, f"figure of {self.config.cells} cells")
 
     def _attempt(self, rng: np.random.Generator) -> RotationState | None:
         c = self.config

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.drawing.shapes import turned
@@ -178,7 +178,7 @@ class Sokoban(BoardGame[SokobanState, int]):
         return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
 
     def check_state(self, state: SokobanState) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board)
         text = "".join(state.board)
         border = state.board[0] + state.board[-1] + "".join(line[0] + line[-1] for line in state.board)
         if (
@@ -287,17 +287,16 @@ def reachable(player: int, free: int, columns: int) -> int:
 
 def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
     """Make a random room with no box on a target."""
-    for _ in range(MAX_ROOMS):
+
+    def attempt() -> Room | None:
         floor = _floor(rows, columns, rng)
         cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
         if len(cells) <= boxes:
-            continue
+            return None
         chosen = [cells[i] for i in rng.permutation(len(cells))[: boxes + 1].tolist()]
-        targets = sum(1 << cell for cell in chosen[:boxes])
-        found = _pulled(floor, targets, chosen[boxes], columns, boxes, rng)
-        if found is not None:
-            return found
-    raise GenerationError(f"sokoban: no {rows} x {columns} room with {boxes} boxes was found in {MAX_ROOMS} attempts")
+        return _pulled(floor, sum(1 << cell for cell in chosen[:boxes]), chosen[boxes], columns, boxes, rng)
+
+    return retry(attempt, MAX_ROOMS, f"{rows} x {columns} room with {boxes} boxes")
 
 
 def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import Criterion, config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import THEMES
 from vlmgym.sandbox.drawing.shapes import draw_shape, turned
@@ -180,7 +180,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     def check_state(self, state: SolitaireState) -> None:
         lines = [[EMPTY] * self.config.columns, *state.board]
-        self.check_board_size(lines)
+        self.check_board(lines)
         cards = [card for line in state.board for card in line if card] + [state.base]
         if unknown := [card for card in cards if card not in DECK]:
             raise StateError(f"{unknown[0]!r} is not a card")
@@ -195,21 +195,23 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     def _solution(self, rng: np.random.Generator) -> list[str]:
         """Draw the base card and a sequence of cards; each card can be played on the one before."""
-        for _ in range(MAX_DEALS):
+        cards: int = self.config.cards
+
+        def attempt() -> list[str] | None:
             deck = rng.permutation(DECK).tolist()
             left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
             rank = int(rng.integers(len(RANKS)))
             drawn = [left[rank].pop()]
-            while len(drawn) <= self.config.cards:
+            while len(drawn) <= cards:
                 near = [(rank + step) % len(RANKS) for step in (1, -1)]
-                weights = np.array([len(left[each]) for each in near], float)
+                weights = np.array([len(left[rank]) for rank in near], float)
                 if not weights.any():
-                    break
+                    return None
                 rank = int(rng.choice(near, p=weights / weights.sum()))
                 drawn.append(left[rank].pop())
-            else:
-                return drawn
-        raise GenerationError(f"solitaire: {self.config.cards} cards could not be dealt in {MAX_DEALS} attempts")
+            return drawn
+
+        return retry(attempt, MAX_DEALS, f"sequence of {cards} cards")
 
 
 def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:

@@ -12,13 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import NonNegativeInt
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.cells import format_cells
 from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
@@ -245,7 +245,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     def check_state(self, state: SudokuState) -> None:
         side = self.config.rows
         for lines in (state.board, state.clues, state.solution):
-            self.check_board_size(lines)
+            self.check_board(lines)
         board, clues, solution = (list("".join(lines)) for lines in (state.board, state.clues, state.solution))
         numbers = [str(number) for number in range(1, side + 1)]
         if any(sorted(solution[cell] for cell in unit) != numbers for unit in layout(side).units):
@@ -430,14 +430,12 @@ def deal(side: int, clues: int, search: bool, seed: int) -> tuple[tuple[int, ...
         GenerationError: No puzzle that needs a search was found.
     """
     rng = np.random.default_rng(seed)
-    for _ in range(MAX_DEALS):
+
+    def attempt() -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         puzzle, solution = _deal(side, clues, search, rng)
-        if not (search and puzzle.is_simple(solution)):
-            return tuple(puzzle.numbers), solution
-    raise GenerationError(
-        f"sudoku: no {side} x {side} puzzle with {clues} clues that needs a search was found in {MAX_DEALS} attempts; "
-        "choose fewer clues or search=false"
-    )
+        return None if search and puzzle.is_simple(solution) else (tuple(puzzle.numbers), solution)
+
+    return retry(attempt, MAX_DEALS, f"{side} x {side} puzzle with {clues} clues that needs a search")
 
 
 def _deal(side: int, clues: int, search: bool, rng: np.random.Generator) -> tuple[Puzzle, tuple[int, ...]]:

@@ -13,12 +13,12 @@ from zlib import crc32
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.games.tiles import (
     COLOUR_NAMES,
@@ -242,10 +242,8 @@ class Swap(BoardGame[SwapState, Pair]):
         return f"{_SEARCH}: {'; '.join(listed)}."
 
     def check_state(self, state: SwapState) -> None:
-        self.check_board_size(state.board)
-        tiles, last = _tiles(state.board), self.config.kinds - 1
-        if unknown := [tile for tile in tiles if not 0 <= tile <= last]:
-            raise StateError(f"{unknown[0]} is not a tile; tiles are 0 to {last}")
+        self.check_board(state.board, range(self.config.kinds))
+        tiles = _tiles(state.board)
         if self.rules.matched(tiles):
             raise StateError("the board has a run of three equal tiles")
         if not self.rules.has_swap(tiles):
@@ -291,24 +289,20 @@ class Swap(BoardGame[SwapState, Pair]):
     def _deal(self, rng: np.random.Generator) -> Tiles:
         """Deal a random board without runs and with a legal move."""
         c = self.config
-        for _ in range(MAX_DEALS):
-            tiles = self.rules.arrange(self._random_tiles(c.rows * c.columns, rng))
-            if tiles is not None and self.rules.has_swap(tiles):
-                return tiles
-        raise GenerationError(
-            f"swap: no {c.rows} x {c.columns} board with {c.kinds} kinds of tile and a legal move was found in "
-            f"{MAX_DEALS} attempts"
-        )
+        what = f"{c.rows} x {c.columns} board with {c.kinds} kinds of tile and a legal move"
+        return retry(lambda: self._arranged(self._random_tiles(c.rows * c.columns, rng)), MAX_DEALS, what)
+
+    def _arranged(self, tiles: Tiles) -> Tiles | None:
+        """Reorder tiles into a board without runs and with a legal move; None if this fails."""
+        arranged = self.rules.arrange(tiles)
+        return arranged if arranged is not None and self.rules.has_swap(arranged) else None
 
     def _reshuffle(self, tiles: Tiles, rng: np.random.Generator) -> Tiles | None:
         """Reorder the tiles into a board without runs and with a legal move; None if none was found."""
         if max(map(tiles.count, set(tiles))) < RUN:
             return None
-        for _ in range(MAX_RESHUFFLES):
-            arranged = self.rules.arrange(rng.permutation(tiles).tolist())
-            if arranged is not None and self.rules.has_swap(arranged):
-                return arranged
-        return None
+        boards = (self._arranged(rng.permutation(tiles).tolist()) for _ in range(MAX_RESHUFFLES))
+        return next(filter(None, boards), None)
 
     def _run_in_words(self, tiles: Tiles, run: tuple[int, ...]) -> str:
         """Describe a run, for example `3 red circle tiles in row 2, columns 1 to 3`."""

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, StateError
+from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -240,16 +240,17 @@ TRIES, RESTARTS = 200, 2000
 
 def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) -> tuple[Frame, ...]:
     """Place balls at random and move them, each by at most `speed` per frame; return the frames."""
-    for _ in range(RESTARTS):
+
+    def attempt() -> tuple[Frame, ...] | None:
         path: list[Frame] = []
         while len(path) < frames:
             placed = _place(rng, balls, path[-1] if path else None, speed)
             if placed is None:
-                break
+                return None
             path.append(placed)
-        if len(path) == frames:
-            return tuple(path)
-    raise GenerationError(f"tracking: no paths of {balls} balls over {frames} frames were found")
+        return tuple(path)
+
+    return retry(attempt, RESTARTS, f"path of {balls} balls over {frames} frames")
 
 
 def can_follow(before: Frame, after: Frame, factor: float = 1.0) -> bool:

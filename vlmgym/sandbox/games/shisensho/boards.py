@@ -13,8 +13,8 @@ from itertools import chain
 
 import numpy as np
 
-from vlmgym.errors import GenerationError
 from vlmgym.sandbox.answers.cells import Pair
+from vlmgym.sandbox.core.game import retry
 from vlmgym.sandbox.games.tiles import EMPTY
 
 Board = tuple[tuple[str, ...], ...]
@@ -211,14 +211,9 @@ def deal(finder: PathFinder, tiles: Sequence[str], solvable: bool, rng: np.rando
     `tiles` lists the tile names; `tiles[2 * n]` and `tiles[2 * n + 1]` are equal for each n.
     """
     deal_once = _deal_solvable if solvable else _deal_random
-    for _ in range(MAX_DEALS):
-        if (board := deal_once(finder, tiles, rng)) is not None:
-            return board
     wanted = "that can be cleared" if solvable else "with a connected pair"
-    raise GenerationError(
-        f"shisensho: no {finder.rows} x {finder.columns} board {wanted} with turns={finder.turns} was found in "
-        f"{MAX_DEALS} attempts"
-    )
+    what = f"{finder.rows} x {finder.columns} board {wanted} with turns={finder.turns}"
+    return retry(lambda: deal_once(finder, tiles, rng), MAX_DEALS, what)
 
 
 def _deal_solvable(finder: PathFinder, tiles: Sequence[str], rng: np.random.Generator) -> Board | None:

@@ -312,7 +312,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
 
     def check_state(self, state: ShisenShoState) -> None:
-        self.check_board_size(state.board)
+        self.check_board(state.board)
         c = self.config
         if (state.images is None) != (c.tiles == "shapes"):
             raise StateError(f"with tiles={c.tiles}, a state must {'not ' * (c.tiles == 'shapes')}have images")
