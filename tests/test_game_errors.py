@@ -195,9 +195,14 @@ def test_a_run_with_a_failing_game_is_written_and_resumed(game, monkeypatch, tmp
     assert len(list(out.glob("videos/*.mp4"))) == 3
 
 
-def test_a_run_whose_episodes_all_fail_to_start_leaves_nothing(game, monkeypatch, tmp_path, run):
+def test_a_run_whose_episodes_all_fail_to_start_can_be_resumed_or_replaced(game, monkeypatch, tmp_path, run):
     monkeypatch.setenv(FAULT, "start")
     out = tmp_path / "out"
-    done = run("eval", "fragile", "--seed", "1", "--episodes", "1", "--workers", "0", "--output-dir", out)
-    assert (done.code, "error: nothing was played; fragile-v0, seed 1: RuntimeError" in done.err) == (1, True), done
-    assert not out.exists()
+    options = ["fragile", "--seed", "1", "--episodes", "1", "--max-turns", "3", "--workers", "0", "--videos", "0"]
+    for how in ("--output-dir", "--resume", "--output-dir"):
+        done = run("eval", *options, how, out)
+        assert (done.code, "error in 1 episode: fragile-v0, seed 1: RuntimeError" in done.err) == (1, True), done
+        assert [record.turns for record in read_run(out).episodes] == [()]
+    monkeypatch.delenv(FAULT)
+    assert run("eval", *options, "--output-dir", out).code == 0
+    assert run("eval", *options, "--output-dir", out).code == 2

@@ -257,7 +257,7 @@ def _resume(folder: RunFolder, config: RunRecord, console: Console) -> _EarlierS
     if changed := version_changes(run.config):
         console.print(f"{changed}; the record of each episode states the versions it was played with")
     config = config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
-    return _EarlierSessions(dataclasses.replace(run, folder=folder), folder.read_summary(), config)
+    return _EarlierSessions(run, folder.read_summary(), config)
 
 
 def _play(
@@ -326,9 +326,6 @@ def _play(
                 collect=False,
             )
             session.seconds = time.perf_counter() - began
-            if not (episodes or session.turns):
-                reasons = [f"{reason} ({count} episodes)" for reason, count in session.errors.most_common(1)]
-                raise VlmgymError("; ".join(["nothing was played", *reasons]))
         except (VlmgymError, KeyboardInterrupt) as error:
             message = str(error) or "interrupted"
             if not (episodes or session.turns):
