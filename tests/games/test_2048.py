@@ -1,24 +1,23 @@
-"""2048: rules (compared with gymnasium-2048), text, JSON and images."""
+"""2048: rules (compared with gymnasium-2048), text, images, and expectimax (compared with a recursive reference)."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.choice import DIRECTIONS
+from vlmgym.sandbox.games import game2048
 from vlmgym.sandbox.games.game2048 import Board, Game2048, State2048, slide
 
 EMPTY: Board = ((0,) * 4,) * 4
-STUCK: Board = ((2, 4, 2, 4), (4, 2, 4, 2), (2, 4, 2, 4), (4, 2, 4, 2))
 
 
 def game_2048(**overrides: Any) -> Game2048:
@@ -90,16 +89,6 @@ def test_new_tiles_are_uniform(four: float) -> None:
     assert abs(fours - trials * four) <= 4 * (trials * four * (1 - four)) ** 0.5
 
 
-def test_full_board_without_equal_neighbours_ends_the_game() -> None:
-    game = game_2048()
-    assert game.ended(State2048(STUCK)) == "no move is left"
-    assert game.legal_actions(State2048(STUCK)) == ()
-    last_gap = State2048(((2, 4, 8, 16), (4, 2, 16, 8), (2, 4, 8, 16), (0, 64, 32, 128)))
-    step = game.step(last_gap, DIRECTIONS.index("left"), np.random.default_rng(0))
-    assert game.ended(step.state) == "no move is left"
-    assert step.reward == 0.0
-
-
 def test_goal_ends_the_game() -> None:
     game = game_2048(goal=16)
     state = State2048(((8, 8, 0, 0), *EMPTY[1:]))
@@ -149,30 +138,6 @@ def test_rule_makes_moves_in_all_directions_equally_often() -> None:
     assert all(0.2 < actions.count(action) / len(actions) < 0.3 for action in range(4))
 
 
-# JSON -------------------------------------------------------------------------------------------------------------
-
-
-def state_json(board: object, variation_seed: object = 0) -> str:
-    return json.dumps({"board": board, "variation_seed": variation_seed})
-
-
-def with_cell(value: object) -> str:
-    return state_json([[value, 0, 0, 0], *EMPTY[1:]])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *map(with_cell, [1, 3, 6, -2, -1, 2**63, 10**100, 2.0, 2.5, "2", True, None, [2], {}, float("nan")]),
-        *map(state_json, [EMPTY[1:], (*EMPTY, EMPTY[0]), (*EMPTY[1:], (0, 0, 0)), [[0] * 5] * 4, [], [0] * 16]),
-        *(state_json(EMPTY, seed) for seed in ("0", 1.5)),
-    ],
-)
-def test_invalid_states_are_rejected(text: str) -> None:
-    with pytest.raises(StateError, match="invalid state of 2048"):
-        game_2048().from_json(text)
-
-
 # Images ----------------------------------------------------------------------------------------------------------
 
 
@@ -180,3 +145,80 @@ def test_tiles_look_different() -> None:
     game = game_2048(size=96)
     seen = {game.draw(State2048(((1 << e if e else 0, 0, 0, 0), *EMPTY[1:]))).tobytes() for e in range(21)}
     assert len(seen) == 21
+
+
+# Expectimax -------------------------------------------------------------------------------------------------------
+
+
+def replaced(board: Board, row: int, column: int, tile: int) -> Board:
+    line = (*board[row][:column], tile, *board[row][column + 1 :])
+    return (*board[:row], line, *board[row + 1 :])
+
+
+def reference_values(board: Board, four: float, depth: int) -> list[float]:
+    """Return the four moves' values by recursive expectimax of this depth; -1 for a move that changes nothing."""
+    values = []
+    for action in range(4):
+        after = slide(board, action)[0]
+        if after == board:
+            values.append(-1.0)
+        elif depth == 1:
+            values.append(float(game2048.heuristic_values(exponents_of(after)[..., np.newaxis])[0]))
+        else:
+            empty = [(r, c) for r, row in enumerate(after) for c, tile in enumerate(row) if tile == 0]
+            mean = 0.0
+            for r, c in empty:
+                for tile, probability in ((2, 1 - four), (4, four)):
+                    best = max(reference_values(replaced(after, r, c, tile), four, depth - 1))
+                    mean += probability * max(best, 0.0) / len(empty)
+            values.append(mean)
+    return values
+
+
+@given(boards(largest=7))
+def test_slide_all_matches_slide(board: Board) -> None:
+    several = (board, board[::-1])
+    moved = game2048.slide_all(np.stack([exponents_of(one) for one in several], axis=-1))
+    for action in range(4):
+        for number, one in enumerate(several):
+            np.testing.assert_array_equal(moved[:, :, action, number], exponents_of(slide(one, action)[0]))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 3), min_size=9, max_size=9), st.sampled_from([0.0, 0.1, 1.0]))
+def test_values_match_the_reference(exponents: list[int], four: float) -> None:
+    tiles = [1 << e if e else 0 for e in exponents]
+    board = tuple(tuple(tiles[i : i + 3]) for i in (0, 3, 6))
+    found = game2048.search(board, four, budget=1000)
+    assert found.values == pytest.approx(reference_values(board, four, max(1, found.depth)), rel=1e-12)
+    assert found.action == (None if max(found.values) < 0 else found.values.index(max(found.values)))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (4, 4), (8, 8), (3, 8)])
+def test_budget_bounds_the_tree(rows: int, columns: int) -> None:
+    game, rng = make_game("2048", rows=rows, columns=columns), np.random.default_rng(0)
+    state = game.start(rng)
+    for _ in range(10):
+        found = game2048.search(state.board)
+        assert 1 <= found.depth <= game2048.MAX_DEPTH
+        assert found.nodes * rows * columns <= 2 * game2048.BUDGET
+        state = game.step(state, found.action, rng).state
+        if game.ended(state) is not None:
+            break
+
+
+def test_goal_within_reach_is_taken() -> None:
+    board = ((2, 4, 2, 4), (16, 2, 8, 2), (16, 8, 2, 8), (2, 4, 0, 4))
+    assert game2048.search(board, goal=32).action in (0, 2)
+    assert game2048.search(board, goal=16).action is None
+
+
+def test_expectimax_reaches_512() -> None:
+    """Even with a fraction of its budget, expectimax reaches 512; random play almost never does."""
+    game, rng = make_game("2048"), np.random.default_rng(0)
+    state = game.start(rng)
+    for _ in range(400):
+        action = game2048.search(state.board, budget=20_000).action
+        assert action is not None
+        state = game.step(state, action, rng).state
+    assert max(map(max, state.board)) >= 512

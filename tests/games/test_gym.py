@@ -1,35 +1,31 @@
-"""Gymnasium environments, played as games, behave as in Gymnasium."""
+"""Gymnasium environments, played as games: rules as in Gymnasium, restorable states, and commands."""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import vlmgym
-from tests.games.probe import TOY_TEXT, play
-from vlmgym import make_game
-from vlmgym.errors import EpisodeEnded, ParseError, UsageError
-from vlmgym.runs.record import GameRecord
+from tests.games.probe import TOY_TEXT, Probe, play
+from vlmgym import make_dataset, make_game, score
+from vlmgym.errors import EpisodeEnded, GameError, ParseError, StateError, UsageError
+from vlmgym.evaluation import evaluate, read_run
+from vlmgym.rollout.states import sample_state
+from vlmgym.runs.record import GameRecord, recorded_states
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_action
 from vlmgym.sandbox.games.gym.envs import Words
-from vlmgym.testing import GAME_CHECKS, check_name, run_check
-
-
-@pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
-def test_conformance(check: Any) -> None:
-    run_check(check, make_game("gym:FrozenLake-v1", size=96), (0,))
-
-
-def test_environments_with_numbers_as_states_restore_and_respond() -> None:
-    game = make_game("gym:CartPole-v1", size=64, frames=2, frame_skip=2)
-    for check in GAME_CHECKS:
-        if check_name(check) in ("restored_episode", "responses", "image_and_description", "format_and_parse"):
-            run_check(check, game, (0,))
+from vlmgym.testing import GAME_CHECKS, check_name, run_check, transcript
 
 
 @pytest.mark.parametrize(("env_id", "options"), [("FrozenLake-v1", {"map_name": "8x8"}), ("MountainCar-v0", {})])
@@ -171,3 +167,222 @@ def test_vectors_and_datasets_take_environments() -> None:
     envs.close()
     rows = vlmgym.make_dataset("gym:FrozenLake-v1", 2, size=64)
     assert [vlmgym.score(row["snapshot"], "<answer>left</answer>").outcome.value for row in rows] == ["played"] * 2
+
+
+OTHERS = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0", "BabyAI-GoToRedBall-v0", "ALE/Breakout-v5"]
+QUICK = ("restored_episode", "responses", "image_and_description", "format_and_parse")
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", *OTHERS])
+def test_environments_keep_the_contract_of_games(env_id: str) -> None:
+    if env_id in OTHERS:
+        pytest.importorskip("ale_py" if env_id.startswith("ALE") else "minigrid")
+    frames = {"frames": 2, "frame_skip": 2} if env_id == "CartPole-v1" else {}
+    game = make_game(f"gym:{env_id}", size=64, **frames)
+    for check in GAME_CHECKS:
+        if env_id == "FrozenLake-v1" or check_name(check) in QUICK:
+            run_check(check, game, (0,))
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_every_minigrid_can_be_played() -> None:
+    pytest.importorskip("minigrid")
+    make_game("gym:MiniGrid-Empty-5x5-v0")
+    failed = {}
+    for env_id in gymnasium.registry:
+        if env_id.startswith(("MiniGrid-", "BabyAI-")) and "WFC" not in env_id:  # needs another package
+            try:
+                make_game(f"gym:{env_id}", size=64)
+            except UsageError as error:
+                failed[env_id] = error
+    assert not failed
+
+
+@pytest.mark.parametrize("options", ["repeat_action_probability=0.0", "repeat_action_probability=0.25"])
+def test_atari_games_continue_from_their_own_copies(options: str) -> None:
+    pytest.importorskip("ale_py")
+    config: Any = {"size": 64, "options": options}
+    game, actions = make_game("gym:ALE/Pong-v5", running=1, **config), [2, 3, 3, 0, 2, 1, 3, 2] * 2
+    episodes = [Episode(game, seed) for seed in (1, 2, 1)]
+    moves = [(action, (action + index) % 6, action) for index, action in enumerate(actions)]
+    scores = [[episode.act(action).game for episode, action in zip(episodes, each)] for each in moves]
+    Episode(game, 3).act(0)
+    alone = play(make_game("gym:ALE/Pong-v5", **config), 1, actions)
+    for index in (0, 2):
+        assert [each[index] for each in scores] == [reward for reward, _, _ in alone]
+        assert game.images(episodes[index].state)[-1].tobytes() == alone[-1][1]
+
+
+def test_atari_games_do_not_wait_for_valid_answers() -> None:
+    pytest.importorskip("ale_py")
+    game = make_game("gym:ALE/Pong-v5", size=64)
+    episode = Episode(game, 0)
+    for _ in range(200):
+        episode.respond("?")
+    assert episode.score < 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), max_size=60), st.integers(1, 3), st.integers(1, 3))
+def test_interleaved_episodes_are_independent(moves: list[tuple[int, int]], running: int, frames: int) -> None:
+    # Episodes 0 and 1 have the same seed, and fewer environments run than there are episodes.
+    game = make_game("gym:Probe-v0", size=64, running=running, frames=frames, sticky=0.3)
+    episodes = [Episode(game, seed) for seed in (5, 5, 6, 7)]
+    played: list[list[int]] = [[], [], [], []]
+    for which, action in moves:
+        if episodes[which].ended is None:
+            episodes[which].act(action)
+            played[which].append(action)
+            if len(played[which]) % 4 == 0:
+                episodes[which] = Episode.restore(game, episodes[which].snapshot())
+    for episode, seed, actions in zip(episodes, (5, 5, 6, 7), played):
+        alone = Episode(make_game("gym:Probe-v0", size=64, frames=frames, sticky=0.3), seed)
+        for action in actions:
+            alone.act(action)
+        assert (alone.state, alone.score) == (episode.state, episode.score)
+        for one, other in zip(game.images(episode.state), alone.game.images(alone.state)):
+            assert np.array_equal(one, other)
+
+
+def test_threads_share_a_game() -> None:
+    game = make_game("gym:FrozenLake-v1", size=64, running=3)
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda seed: transcript(game, seed), range(8)))
+    assert together == [transcript(make_game("gym:FrozenLake-v1", size=64), seed) for seed in range(8)]
+
+
+def test_play_takes_one_step_per_action() -> None:
+    game = make_game("gym:Probe-v0", size=64)
+    game.check_restorable()
+    Probe.steps = 0
+    episode = Episode(game, 1)
+    states = [episode.state]
+    for _ in range(20):
+        episode.act(0)
+        states.append(episode.state)
+        assert game.images(states[-1])
+        assert game.images(states[0])
+    assert Probe.steps == 20
+    assert [game.from_data(game.to_data(state)) for state in states] == states
+    assert Probe.steps <= 40
+
+
+def test_states_of_random_environments_are_refused() -> None:
+    game = make_game("gym:Probe-v0", options="flaw=random", size=64)
+    episode = Episode(game, 0)
+    episode.act(0)
+    for refused in (lambda: Episode.restore(game, episode.snapshot()), lambda: sample_state(game, 0, 0)):
+        with pytest.raises(StateError, match=r"Probe-v0 is not deterministic: .* or used for training"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": -1}, {"actions": "09"}, {"actions": [0]}, {"actions": "0" * 40}, {"end": "terminated"}, {"end": "x"}],
+)
+def test_states_that_the_environment_does_not_reach_are_refused(change: dict[str, Any]) -> None:
+    game = make_game("gym:Probe-v0", size=64)
+    with pytest.raises(StateError, match=r"state of gym:Probe|ends after 25 of 40 actions"):
+        game.from_json(json.dumps({"seed": 0, "actions": "0", "end": None, **change}))
+
+
+def test_failed_environments_are_reused(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = make_game("gym:Probe-v0", size=64, running=1)
+    episode = Episode(game, 0)
+    for method, fails in (("step", lambda: episode.act(0)), ("reset", lambda: Episode(game, 1))):
+        with monkeypatch.context() as broken:
+            broken.setattr(Probe, method, lambda *_, **__: 1 // 0)
+            with pytest.raises(GameError, match="ZeroDivisionError"):
+                fails()
+    assert play(game, 1, [0] * 3) == play(make_game("gym:Probe-v0", size=64), 1, [0] * 3)
+
+
+def test_groups_that_choose_the_same_actions_replay_nothing() -> None:
+    game = make_game("gym:Probe-v0", size=64)
+    game.check_restorable()
+    Probe.steps = 0
+    episodes = [Episode(game, 5) for _ in range(4)]
+    for _ in range(20):
+        for episode in episodes:
+            episode.act(0)
+    assert Probe.steps == 80
+
+
+def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:
+    game = make_game("gym:Endless-v0", size=64)
+    (record,) = evaluate(game, "random", 1, max_turns=300, workers=0)
+    sizes = [len(turn.model_dump_json()) for turn in record.turns]
+    assert max(sizes[-50:]) <= max(sizes[:50]) + 8
+    states = recorded_states(game, record)
+    assert [len(str(state.actions)) for state in states] == list(range(301))
+    assert game.to_data(states[-1]) == record.final_state
+    turns = [turn.model_copy(update={"action": 0} if turn.turn == 7 else {}) for turn in record.turns]
+    with pytest.raises(UsageError, match=r"^turn 8: .*earlier turns"):
+        recorded_states(game, record.model_copy(update={"turns": turns}))
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.5])
+def test_copies_of_states_are_complete(sticky: float) -> None:
+    config: Any = {"size": 64, "options": f"sticky={sticky}"}
+    game = make_game("gym:Screen-v0", running=1, **config)
+    episodes = [Episode(game, seed) for seed in (1, 2, 1)]
+    for index in range(10):
+        for episode in episodes:
+            episode.act(index % 3 - 1)
+            Episode(game, 8).act(1)
+    alone = play(make_game("gym:Screen-v0", **config), 1, [index % 3 - 1 for index in range(10)])
+    for episode in (episodes[0], episodes[2]):
+        assert episode.score == pytest.approx(sum(reward for reward, _, _ in alone))
+        assert game.images(episode.state)[-1].tobytes() == alone[-1][1]
+
+
+SMALL = ["--size", "96", "--workers", "0", "--videos", "0"]
+Run = Callable[..., Any]
+
+
+def test_runs_of_environments_are_verified_rescored_reported_and_resumed(run: Run, tmp_path: Path) -> None:
+    folder, again = tmp_path / "run", tmp_path / "again"
+    options = ["eval", "gym:FrozenLake-v1", "--policy", "random", "--episodes", "2", "--max-turns", "5", *SMALL]
+    assert run(*options, "--no-report", "--output-dir", folder).code == 0
+    first = read_run(folder)
+    assert run("verify", folder, "--workers", "0").code == 0
+    assert run("rescore", folder, "--output-dir", again).code == 0
+    assert [one.score for one in read_run(again).episodes] == [one.score for one in first.episodes]
+    assert run("report", folder, "--workers", "0").code == 0
+    assert "data:image/" in (folder / "report.html").read_text()
+    records = folder / "episodes.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text(lines[0])
+    resumed = run(*options, "--no-report", "--resume", folder)
+    assert resumed.code == 0, resumed.err
+    assert [one.score for one in read_run(folder).episodes] == [one.score for one in first.episodes]
+    changed = json.loads(lines[0])
+    changed["score"] += 1
+    records.write_text("".join([json.dumps(changed) + "\n", *lines[1:]]))
+    assert run("verify", folder, "--workers", "0").code == 1
+
+
+def test_evaluations_of_random_environments_are_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    options = ["--config", "options=flaw=random", "--policy", "random", "--episodes", "1", *SMALL]
+    done = run("eval", "gym:Probe-v0", *options, "--output-dir", tmp_path / "run")
+    assert done.code != 0
+    (line,) = done.err.strip().splitlines()
+    assert "Probe-v0 is not deterministic: the same seed and actions give different results" in line
+
+
+def test_questions_are_evaluated_exported_and_scored(run: Run, tmp_path: Path) -> None:
+    options = ["--perception", "5", "--reasoning", "1", "--episodes", "4", *SMALL, "--no-report"]
+    for policy, scored in (("oracle", [1.0] * 4), ("random", None)):
+        done = run("eval", "qa/maze", "--policy", policy, *options, "--output-dir", tmp_path / policy)
+        assert done.code == 0, done.err
+        found = [one.score for one in read_run(tmp_path / policy).episodes]
+        assert scored is None or found == scored
+    sft = ["--format", "sharegpt", "--output-dir", tmp_path / "sft"]
+    assert run("export", tmp_path / "oracle", *sft, "--workers", "0").code == 0
+    table = tmp_path / "sft" / "data.jsonl"
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    assert len(rows) == 4
+    assert all("<think>" in json.dumps(row) for row in rows)
+    for row in make_dataset("qa/maze", 4, perception=5, reasoning=1, size=96):
+        assert score(row["snapshot"], f"<answer>{row['answer']}</answer>").total > 0
+        assert score(row["snapshot"], "<answer>no such thing</answer>").game == 0

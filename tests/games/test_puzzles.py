@@ -65,6 +65,8 @@ CARS = [{"line": 1, "length": 2, "horizontal": True}, {"line": 1, "length": 2, "
 @pytest.mark.parametrize(
     ("game_id", "change", "reason"),
     [
+        *(("2048", {"board": ((tile, 0, 0, 0), *[(0,) * 4] * 3)}, "is not a tile") for tile in (1, 6, -2, 2**63)),
+        *(("2048", {"board": board}, "board") for board in ([[0] * 4] * 3, [[0] * 4] * 3 + [[0] * 3], [[2.5] * 4] * 4)),
         ("fallingblocks", {"well": ("0" * 7,) * 9}, "a row is full"),
         ("fallingblocks", {"well": ("x......",) * 9}, "'x' is not a cell"),
         ("fallingblocks", {"well": ("." * 7,) * 10}, "the board is not"),

@@ -1,10 +1,11 @@
-"""Shisen-Sho: rules, dealing, text and images."""
+"""Shisen-Sho: rules, dealing, paths and plans (compared with exhaustive searches), and text."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,20 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import GenerationError, IllegalAction
-from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.games.shisensho import boards
-from vlmgym.sandbox.games.shisensho.boards import Board, PathFinder
+from vlmgym.sandbox.games.shisensho.boards import (
+    NODE_BUDGET,
+    Board,
+    Cell,
+    PathFinder,
+    best_move,
+    end_reason,
+    legal_actions,
+    plan,
+)
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.tiles import EMPTY, paint_colour_shape
+from vlmgym.sandbox.games.tiles import EMPTY
 
 KNOWN = {
     "o": EMPTY,
@@ -133,22 +143,6 @@ def test_number_of_tiles_per_kind(rows: int, columns: int, copies: int, per_kind
         game.check_state(state)
 
 
-@settings(max_examples=40)
-@given(st.integers(1, 4), st.integers(2, 9), st.integers(0, 4), st.integers(0, 2**32))
-def test_removal_order_is_legal(half_rows: int, columns: int, turns: int, seed: int) -> None:
-    """Pairs can be removed in this order, whatever tiles they get."""
-    finder = PathFinder(2 * half_rows, columns, turns)
-    pairs = boards.removal_order(finder, np.random.default_rng(seed))
-    if pairs is None:
-        assert turns == 0, "dead ends need turns=0"
-        return
-    tiles = sum(1 << square for line in finder.squares for square in line)
-    for first, second in pairs:
-        assert finder.path(first, second, tiles) is not None
-        tiles ^= 1 << first | 1 << second
-    assert not tiles
-
-
 def test_only_unsolvable_deals_get_stuck() -> None:
     """With two copies, the order of removals does not matter, so any play shows whether a board can be cleared."""
     ends: dict[bool, set[str | None]] = {True: set(), False: set()}
@@ -183,23 +177,145 @@ def test_explanation_lists_pairs_up_to_the_chosen_one() -> None:
     )
 
 
-def test_explanation_of_a_large_board_lists_the_chosen_pair() -> None:
-    state = state_of("rrbbg", "rrbbo", "rrbbo", "rrbbg")
-    explanation = game_for(state).explain(state, (3, 4, 0, 4))
-    assert explanation.count(";") < 20
-    assert explanation.endswith("; green star, (0, 4) (3, 4) 0. I choose green star, (3, 4) (0, 4).")
+OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}
 
 
-# Images ---------------------------------------------------------------------------------------------------------
+@st.composite
+def drawn_boards(draw: st.DrawFn, largest: int = 6) -> Board:
+    """Draw boards of any size, even of one row or column, with few kinds of tile and many empty cells."""
+    rows, columns = draw(st.integers(1, largest)), draw(st.integers(1, largest))
+    tile = st.sampled_from([EMPTY, EMPTY, "red circle", "blue square"])
+    return tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))
 
 
-def test_similarity_blends_colours() -> None:
-    def middle(colour: str, similarity: float) -> Any:
-        canvas = Canvas(40, 40, (0, 0, 0))
-        paint_colour_shape(canvas, f"{colour} circle", similarity=similarity)
-        return canvas.pixels()[20, 20].astype(int)
+def fewest_turns(board: Board, start: Cell, end: Cell) -> int | None:
+    """Return the fewest turns of any path between two tiles, by breadth-first search; None if there is no path."""
+    rows, columns = len(board), len(board[0])
+    best: dict[tuple[Cell, Cell], int] = {}
+    queue = deque((start, direction, 0) for direction in OPPOSITE)
+    found = []
+    while queue:
+        (row, column), (down, right), turns = queue.popleft()
+        there = (row + down, column + right)
+        if there == end:
+            found.append(turns)
+            continue
+        in_ring = -1 <= there[0] <= rows and -1 <= there[1] <= columns
+        on_board = 0 <= there[0] < rows and 0 <= there[1] < columns
+        if not in_ring or (on_board and board[there[0]][there[1]] != EMPTY):
+            continue
+        for direction in OPPOSITE:
+            if direction == OPPOSITE[down, right]:
+                continue
+            cost = turns + (direction != (down, right))
+            if cost < best.get((there, direction), 5):
+                best[there, direction] = cost
+                queue.append((there, direction, cost))
+    return min(found, default=None)
 
-    apart = [abs(middle("red", share) - middle("blue", share)).sum() for share in (0.0, 0.3, 0.6, 1.0)]
-    assert apart == sorted(apart, reverse=True)
-    assert apart[0] > 300
-    assert apart[-1] == 0
+
+def cells_with_tiles(board: Board) -> list[Cell]:
+    return [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if tile != EMPTY]
+
+
+def path_is_free(board: Board, path: list[Cell]) -> bool:
+    """Return True if all cells between the ends of a path are empty or in the ring around the board."""
+    passed: list[Cell] = []
+    for (r0, c0), (r1, c1) in pairwise(path):
+        assert (r0 == r1) != (c0 == c1), "segments are straight and not empty"
+        steps = abs(r1 - r0) + abs(c1 - c0)
+        passed += [(r0 + (r1 - r0) * i // steps, c0 + (c1 - c0) * i // steps) for i in range(1, steps + 1)]
+    rows, columns = len(board), len(board[0])
+    return all(
+        -1 <= r <= rows and -1 <= c <= columns and (not (0 <= r < rows and 0 <= c < columns) or board[r][c] == EMPTY)
+        for r, c in passed[:-1]
+    )
+
+
+@settings(max_examples=100)
+@given(drawn_boards(), st.integers(0, 4))
+def test_paths_and_legal_actions_match_the_reference_search(board: Board, turns: int) -> None:
+    finder = PathFinder(len(board), len(board[0]), turns)
+    cells = cells_with_tiles(board)
+    tiles = sum(1 << finder.square(cell) for cell in cells)
+    expected = []
+    for first, second in permutations(cells, 2):
+        fewest = fewest_turns(board, first, second)
+        path = finder.path(finder.square(first), finder.square(second), tiles)
+        if fewest is None or fewest > turns:
+            assert path is None
+            continue
+        assert path is not None
+        assert (path[0], path[-1], len(path) - 2) == (first, second, fewest)
+        assert path_is_free(board, path)
+        if board[first[0]][first[1]] == board[second[0]][second[1]]:
+            expected.append(first + second)
+    assert legal_actions(board, turns) == tuple(sorted(expected))
+    end = None if expected else "no pair can be connected" if cells else "cleared"
+    assert end_reason(board, turns) == end
+
+
+def play_oracle(game: ShisenSho, state: ShisenShoState) -> tuple[list[Pair], ShisenShoState]:
+    """Play `best_action` to the end; return its moves and the last state."""
+    moves = []
+    while (action := game.best_action(state)) is not None:
+        moves.append(action)
+        state = game.step(state, action, RNG).state
+    return moves, state
+
+
+def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) -> int:
+    """Return the fewest tiles that any play leaves, by exhaustive search."""
+    if state.board not in seen:
+        after = (game.step(state, action, RNG).state for action in game.legal_actions(state) if action[:2] < action[2:])
+        seen[state.board] = min((fewest_left(game, one, seen) for one in after), default=tiles_on(state.board).total())
+    return seen[state.board]
+
+
+@st.composite
+def games_with_states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
+    """Draw small boards, mostly unsolvable; a kind may have an odd number of tiles, or more than `copies`."""
+    rows, columns = draw(st.sampled_from([(2, 4), (3, 4), (4, 3), (2, 6), (4, 4)]))
+    tile = st.sampled_from([EMPTY, "red circle", "blue square", "green star", "yellow heart"])
+    board = tuple(tuple(draw(tile) for _ in range(columns)) for _ in range(rows))
+    return game_of(rows=rows, columns=columns, turns=draw(st.integers(0, 2))), ShisenShoState(board)
+
+
+@settings(max_examples=60)
+@given(games_with_states())
+def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
+    game, state = drawn
+    found = plan(state.board, game.config.turns)
+    fewest = fewest_left(game, state, {})
+    for action in found.moves:
+        state = game.step(state, action, RNG).state
+    assert tiles_on(state.board).total() == fewest
+    assert game.ended(state) is not None
+
+
+@settings(max_examples=60)
+@given(games_with_states())
+def test_best_move_is_legal_with_any_budget(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
+    game, state = drawn
+    legal = game.legal_actions(state)
+    for budget in (1, 2, NODE_BUDGET):
+        move = best_move(state.board, game.config.turns, budget)
+        assert move in legal if legal else move is None
+    assert game.best_action(state) == best_move(state.board, game.config.turns)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {}, {"copies": 2}, {"rows": 8, "columns": 8}, {"rows": 8, "columns": 8, "copies": 2},
+        {"rows": 6, "columns": 5}, {"turns": 0}, {"turns": 4},
+    ],
+)  # fmt: skip
+def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, int]) -> None:
+    game = game_of(**overrides)
+    for seed in range(3):
+        state = game.start(np.random.default_rng(seed))
+        found = plan(state.board, game.config.turns)
+        moves, end = play_oracle(game, state)
+        assert tuple(moves) == found.moves
+        assert game.ended(end) == "cleared"
