@@ -136,14 +136,14 @@ def squares(png):
 
 
 def test_posters_of_levels_show_every_image(solid):
-    found = [0] * len(SOLID)
+    expected = [0] * len(SOLID)
     for difficulty in DIFFICULTIES:
         for level in LEVELS:
             count = len(solid.at(SIZE, **{difficulty: level}).image_shapes)
             for number in range(count):
-                found[number] += (327 // math.ceil(math.sqrt(count)) - 5) ** 2
+                expected[number] += (327 // math.ceil(math.sqrt(count)) - 5) ** 2
     areas = [shown.sum() for shown in squares(draw_levels(solid))]
-    assert areas == pytest.approx(found, rel=0.06)
+    assert areas == pytest.approx(expected, rel=0.06)
 
 
 def test_posters_fill_the_width(solid):
