@@ -19,7 +19,9 @@ from vlmgym.sandbox.core.game import Game, Step
 
 FAULT = "FRAGILE_GAME"
 """Environment variable with the fault of the game; worker processes inherit it."""
-METHODS = ("start", "parse", "perceive", "step", "ended", "prompt", "describe", "draw", "metrics")
+METHODS = (
+    "start", "parse", "perceive", "step", "ended", "prompt", "describe", "draw", "metrics", "to_json", "check_state",
+)  # fmt: skip
 REWARDS = {"nan": float("nan"), "infinite": float("inf"), "text": "a", "missing": None, "huge": 1e200}
 
 
@@ -73,7 +75,14 @@ class Fragile(Game[FragileState, int]):
 
     def ended(self, state):
         self._fail("ended", state)
-        return
+        return True if os.environ.get(FAULT) == "ending" and state == FragileState(1, 2) else None
+
+    def to_json(self, state):
+        self._fail("to_json", state)
+        return super().to_json(state)
+
+    def check_state(self, state):
+        self._fail("check_state", state)
 
     def metrics(self, state, infos):
         self._fail("metrics", state)
@@ -120,15 +129,15 @@ def play(game, policy=None, **options):
     return evaluate(game, Buttons() if policy is None else policy, 3, **settings)
 
 
-@pytest.mark.parametrize("fault", [*METHODS, "metric", *REWARDS])
+@pytest.mark.parametrize("fault", [*METHODS, "ending", "metric", *REWARDS])
 def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     whole = play(game)
     monkeypatch.setenv(FAULT, fault)
     first, failed, last = play(game)
     assert [without_times(first), without_times(last)] == [without_times(whole[0]), without_times(whole[2])]
     assert (failed.status, failed.score) == ("error", None)
-    turns = {"start": 0, "metrics": 5, "metric": 5, "ended": 1}.get(fault, 2)
-    turn = "" if fault in ("start", "metrics", "metric") else f", turn {turns + 1}"
+    turns = {"start": 0, "metrics": 5, "metric": 5, "ended": 1, "to_json": 1}.get(fault, 2)
+    turn = "" if fault in ("start", "metrics", "metric") else f", turn {2 if fault == 'ended' else 3}"
     assert failed.end_reason.startswith(f"fragile-v0, seed 1{turn}: ")
     if fault in METHODS:
         assert f"RuntimeError: broken {fault} ({__file__}, line " in failed.end_reason
@@ -178,7 +187,7 @@ def test_states_for_training_name_the_failing_episode(game, monkeypatch):
         sample_state(game, 0, 0, StateConfig(moves=(5, 5)))
 
 
-@pytest.mark.parametrize("fault", ["step", "draw"])
+@pytest.mark.parametrize("fault", ["step", "draw", "to_json", "check_state"])
 def test_a_run_with_a_failing_game_is_written_and_resumed(game, monkeypatch, tmp_path, run, fault):
     monkeypatch.setenv(FAULT, fault)
     out = tmp_path / "out"
@@ -188,7 +197,7 @@ def test_a_run_with_a_failing_game_is_written_and_resumed(game, monkeypatch, tmp
     assert [record.status for record in read_run(out).episodes][0::2] == ["turn limit"] * 2
     assert "seed 1" in done.err
     assert f"broken {fault}" in done.err
-    assert done.code == (1 if fault == "step" else 0)  # the random policy plays without images
+    assert done.code == (0 if fault == "draw" else 1)  # the random policy plays without images
     assert len(list(out.glob("videos/*.mp4"))) == 2
     monkeypatch.delenv(FAULT)
     assert run("eval", *options, "--videos", "3", "--resume", out).code == 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError
+from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError, VlmgymError, short_repr
 from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.runs.record import (
@@ -132,8 +132,9 @@ class LiveEpisode:
         return self.observation.status == TURN_LIMIT
 
     def state(self) -> EpisodeState:
-        """Snapshot the episode."""
-        return EpisodeState(self.episode.snapshot(), self.past, self.observation)
+        """Snapshot the episode; raise `GameError` if the game cannot write its state."""
+        with self.episode.game_errors():
+            return EpisodeState(self.episode.snapshot(), self.past, self.observation)
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
         """Take a turn with a reply, and return the turn's record.
@@ -201,6 +202,8 @@ class LiveEpisode:
         setup, episode = self.setup, self.episode
         try:
             if (end := episode.ended) is not None:
+                if not isinstance(end, str):
+                    raise VlmgymError(f"ended must return a reason as text or None, got {short_repr(end)}")
                 return Observation([], end=end, status="ended")
             if episode.turn >= max_turns:
                 return Observation([], end=TURN_LIMIT, status=TURN_LIMIT)
@@ -234,16 +237,24 @@ def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> 
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], LiveEpisode(setup, seed).state()
     try:
-        return live.turns, LiveEpisode(setup, live.episode.snapshot(), live.past).state()
+        return live.turns, _continue(setup, live.state().snapshot, live.past).state()
     except GameError as error:
         return live.turns, live.state().failed(error)
+
+
+def _continue(
+    setup: GameSetup, snapshot: Snapshot, past: tuple[PastTurn[Any], ...], observation: Observation | None = None
+) -> LiveEpisode:
+    """Continue an episode of this run; raise `GameError` if the game rejects the state that it has written."""
+    with game_errors(setup.game.id, snapshot.seed, snapshot.turn + 1):
+        return LiveEpisode(setup, snapshot, past, observation)
 
 
 def play_reply(
     setup: GameSetup, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Take a turn with a model's reply; return the turn's record, if the game took it, and the state after it."""
-    live = LiveEpisode(setup, *state)
+    live = _continue(setup, *state)
     return _play(live, state, lambda: live.respond(reply, cost))
 
 
@@ -251,7 +262,7 @@ def play_turns(
     setup: GameSetup, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Play up to `limit` turns with a state policy; return their records and the state after the last one."""
-    live = LiveEpisode(setup, *state)
+    live = _continue(setup, *state)
     episode = live.episode
 
     def play() -> None:
@@ -294,15 +305,17 @@ def episode_record(
         state: The episode after its last turn; None if it could not start.
         failed: Status and reason if the episode has no result.
     """
-    game, final, end, status = setup.game, None, "", None
+    game, end, status = setup.game, "", None
     if state is not None:
-        final, end, status = game.from_json(state.snapshot.state), state.observation.end or "", state.observation.status
+        end, status = state.observation.end or "", state.observation.status
     if failed is not None:
         status, end = failed
-    metrics: dict[str, float | str] = {}
+    final_state, metrics = None, dict[str, float | str]()
     try:
         with game_errors(game.id, seed, None):
-            if final is not None:
+            if state is not None:
+                final = game.from_json(state.snapshot.state)
+                final_state = game.to_data(final)
                 metrics = METRICS.validate_python(dict(game.metrics(final, [turn.info for turn in turns])))
     except GameError as error:
         status, end = ("error", str(error)) if status in ("ended", TURN_LIMIT) else (status, end)
@@ -320,7 +333,7 @@ def episode_record(
         stage=stage,
         started=started,
         turns=tuple(turns),
-        final_state=None if final is None else game.to_data(final),
+        final_state=final_state,
         status=status,
         end_reason=end,
         score=state.snapshot.score if state is not None and status in ("ended", TURN_LIMIT) else None,
