@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api_server import ApiServer
+
 PROGRAM = """
 import multiprocessing, sys
 import numpy as np
@@ -19,6 +21,8 @@ PLAY = "--size 160 --episodes 2 --max-turns 3".split()
 def commands(workers):
     yield ["eval", "2048", "swap", *PLAY, *workers, "--videos", "1", "--output-dir", "a"]
     yield ["eval", "2048", *PLAY, *workers, "--policy", "oracle", "--videos", "0", "--output-dir", "b"]
+    server = ["--policy", "openai", "--base-url", sys.argv[2], "--model", "tiny"]
+    yield ["eval", "2048", *PLAY, *workers, *server, "--no-report", "--videos", "0", "--output-dir", "c"]
     yield ["report", "a", *workers]
     yield ["verify", "a", *workers]
     yield ["rescore", "b", "--output-dir", "rescored"]
@@ -32,6 +36,7 @@ def commands(workers):
     yield ["doctor"]
     yield ["--help"]
     yield ["eval", "--help"]
+    yield ["train", "--help"]
 
 def run(workers):
     Image.new("RGB", (32, 32)).save("image.png")
@@ -79,10 +84,11 @@ def test_all_commands_work(name: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **ENVIRONMENTS[name]}
     environment = {variable: value for variable, value in variables.items() if value is not None}
-    command = [sys.executable, "program.py", name]
-    if name == "closed":
-        command = ["bash", "-c", 'exec "$@" >&-', "bash", *command]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    with ApiServer().running() as server:
+        command = [sys.executable, "program.py", name, server.url]
+        if name == "closed":
+            command = ["bash", "-c", 'exec "$@" >&-', "bash", *command]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "a" / "report.html").is_file()
