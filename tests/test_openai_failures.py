@@ -1,5 +1,6 @@
 """The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
+import asyncio
 import gzip
 import io
 import random
@@ -12,6 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.api_server import (
@@ -27,7 +30,6 @@ from tests.api_server import (
     played,
     policy,
     refusal,
-    shows,
     well_behaved,
 )
 from tests.commands import BARE, process, wait_until
@@ -35,11 +37,10 @@ from vlmgym.errors import PolicyError
 from vlmgym.evaluation import Hooks, evaluate
 from vlmgym.evaluation.progress import LiveProgress
 from vlmgym.policies.openai import client
-from vlmgym.policies.openai.client import MAX_WAIT, retry_after
+from vlmgym.policies.openai.client import MAX_WAIT, RequestLimit, retry_after
 from vlmgym.policies.openai.options import OpenAIOptions
-from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
+from vlmgym.policies.openai.policy import OpenAIPolicy
 from vlmgym.runs.store import read_run
-from vlmgym.sandbox.core.episode import Episode
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
@@ -250,14 +251,6 @@ def test_retry_after_delays_all_requests():
     assert sum(seconds < 0.6 for seconds in late) <= 3  # the first request, and those that began before its response
 
 
-def test_exponential_backoff(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_BACKOFF", 0.1)
-    monkeypatch.setattr(random, "uniform", lambda least, most: most)  # without jitter
-    _, server = play(lambda _: refusal(500), retries=3)
-    waits = np.diff([request.arrived for request in server.requests])
-    assert all(waits >= [0.1, 0.2, 0.4])
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -268,11 +261,6 @@ def test_exponential_backoff(monkeypatch):
 )  # fmt: skip
 def test_retry_after_header(value, seconds):
     assert retry_after({"Retry-After": value}) == seconds
-
-
-def test_max_requests():
-    _, server = play(lambda _: completion(UP, delay=0.02), episodes=12, turns=2, concurrency=12, max_requests=3)
-    assert server.max_at_once == 3
 
 
 def test_concurrency_drops_on_429_and_recovers():
@@ -318,28 +306,6 @@ def test_failures_do_not_change_a_run():
     assert sum(turn.requests for record in records for turn in record.turns) <= requested
 
 
-def test_resume_sends_only_missing_requests(run, tmp_path):
-    lost = image_url("png", GAME.draw(Episode(GAME, 1).state))
-    command = ["eval", "2048", *BARE, "--policy", "openai", "--model", "tiny", "--retries", 0, "--size", 64]
-    command += ["--episodes", 3, "--max-turns", 2]
-    with ApiServer(lambda r: refusal(500) if shows(r, lost) else well_behaved(r)).running() as server:
-        command += ["--base-url", server.url]
-        done = run(*command, "--output-dir", "o")
-        assert done.code == 1
-        assert "no response: HTTP 500" in done.err
-        assert len(server.requests) == 5
-        server.behaviour = well_behaved
-        assert run(*command, "--max-requests", 3, "--resume", "o").code == 0
-        assert len(server.requests) == 7
-        other = run(*command, "--temperature", 1, "--resume", "o")
-    assert other.code == 2
-    assert "policy.options.temperature" in other.err
-    episodes = read_run(tmp_path / "o").episodes
-    assert [(record.status, record.attempt) for record in episodes] == [("turn limit", n) for n in (1, 2, 1)]
-    whole, _ = play(well_behaved, episodes=3, turns=2)
-    assert [record.score for record in episodes] == [record.score for record in whole]
-
-
 def test_ctrl_c_while_waiting_for_the_server(tmp_path):
     def behaviour(request):
         return well_behaved(request) if request.number < 2 else Answer(delay=60)
@@ -354,3 +320,48 @@ def test_ctrl_c_while_waiting_for_the_server(tmp_path):
     assert "Traceback" not in stderr
     (record,) = read_run(tmp_path / "run").episodes
     assert (record.status, len(record.turns)) == ("stopped", 2)
+
+
+ACTS = st.lists(st.tuples(st.sampled_from(["ask", "answer", "reject", "fail", "give up"]), st.integers(0, 99)))
+
+
+@given(st.integers(1, 8), ACTS)
+def test_limit_holds_and_never_starves_requests(max_requests, acts):
+    async def run():
+        limit = RequestLimit(max_requests)
+        ends = {}  # futures that end the requests in flight, by task
+        waiting = []
+
+        async def request(end):
+            async with limit.slot() as round_number:
+                assert limit.in_flight <= limit.width
+                waiting.remove(asyncio.current_task())
+                ends[asyncio.current_task()] = end
+                how = await end
+                if how == "answer":
+                    limit.on_success()
+                elif how == "reject":
+                    limit.on_rejected(round_number)
+
+        for act, which in acts:
+            if act == "ask":
+                task = asyncio.create_task(request(asyncio.get_running_loop().create_future()))
+                waiting.append(task)
+            elif act == "give up" and waiting:
+                waiting.pop(which % len(waiting)).cancel()
+            elif act != "give up" and ends:
+                task = list(ends)[which % len(ends)]
+                ends.pop(task).set_result(act)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert 1 <= limit.width <= max_requests
+            assert limit.in_flight == len(ends)
+            assert not waiting or limit.in_flight >= limit.width
+        while ends:
+            ends.popitem()[1].set_result("answer")
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert not waiting
+        assert limit.in_flight == 0
+
+    asyncio.run(run())

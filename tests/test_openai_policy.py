@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, policy, refusal, well_behaved
+from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, refusal, well_behaved
 from tests.commands import BARE
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import PolicyError, UsageError
-from vlmgym.evaluation import EvalConfig, evaluate
+from vlmgym.evaluation import EvalConfig
 from vlmgym.policies.openai.client import MAX_TEXT, TRUNCATED, Retryable, read_completion
 from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.openai.policy import OpenAIPolicy
@@ -45,14 +45,6 @@ def test_request_has_images_then_text(format, exact):
             off = np.abs(np.asarray(decoded).astype(int) - drawn)
         assert off.max() == 0 if exact else off.mean() < 8
         assert set(request.body) == {"model", "messages"}
-
-
-def test_images_of_earlier_turns_come_first():
-    with ApiServer().running() as server:
-        evaluate(GAME, policy(server), 1, max_turns=3, workers=0, history=2, history_images=2)
-    urls = [[image["url"] for image in request.images] for request in server.requests]
-    assert [len(shown) for shown in urls] == [1, 2, 3]
-    assert urls[2] == [urls[0][0], urls[1][-1], urls[2][-1]]
 
 
 def test_sampling_options_and_extra_body_are_sent():

@@ -14,10 +14,8 @@ from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import InfrastructureError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
-from vlmgym.evaluation.summary import summarise_run
 from vlmgym.policies import ModelPolicy, Reply, random_response
 from vlmgym.rollout.turn import TURN_LIMIT
-from vlmgym.runs.store import open_run
 
 AT_ONCE, EPISODES = 4, 40
 SETTINGS: dict[str, Any] = {"max_turns": 3, "workers": 0, "seed": 5}
@@ -123,13 +121,6 @@ def test_resumed_run_reaches_the_same_stages(curriculum: Curriculum, whole: list
     assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
 
 
-def test_duplicate_records_count_once(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
-    earlier = [*whole[:9], whole[3], whole[8].model_copy(update={"score": None, "status": "error"})]
-    model = Model()
-    assert facts(evaluate(curriculum, model, EPISODES, **SETTINGS, resume=earlier)) == facts(whole)
-    assert model.begun == {*range(5 + 9, 5 + EPISODES)}
-
-
 def test_failed_episode_blocks_later_stages_until_resumed(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
     reasons: list[str] = []
     model = Model(fails=[5 + 9])
@@ -203,24 +194,6 @@ def test_command_plays_and_resumes_a_curriculum(
     made.folder.summary.unlink()
     run(path, "--episodes", str(EPISODES), "--resume", str(folder))
     assert facts(sorted(read_run(folder).episodes, key=lambda record: record.index)) == facts(whole)
-
-
-def test_episodes_not_started_are_counted_by_game(path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run(path, "--episodes", "12", "--output-dir", str(folder))
-    made = read_run(folder)
-    lines = made.folder.episodes.read_bytes().splitlines(keepends=True)
-    made.folder.episodes.write_bytes(b"".join(lines[:5]))
-    main(["report", str(folder), "--workers", "0"])
-    assert made.config.curriculum is not None
-    left = {
-        game: count - sum(record.game.id == game for record in read_run(folder).episodes)
-        for game, count in made.config.curriculum.episodes.items()
-    }
-    assert sum(left.values()) == 7
-    summaries = summarise_run(open_run(folder))
-    assert {game: summary.unfinished.get("not started", 0) for game, summary in summaries.items()} == left
-    assert "12 episodes of the curriculum, seeds 5 to 16" in (folder / "report.html").read_text()
 
 
 REFUSED: dict[tuple[str, ...], str] = {
