@@ -20,7 +20,7 @@ import tyro
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.games import options_of
-from vlmgym.pages.posters import draw_levels, draw_thumbnail, items_of
+from vlmgym.pages.posters import draw_levels, draw_thumbnail, items_of, shown_seed
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
@@ -51,7 +51,7 @@ def page(name: str) -> str:
     """Return the page of a game as Markdown."""
     cls = game_class(name)
     game = make_game(name)
-    state = Episode(game, game.shown_seed).state
+    state = Episode(game, shown_seed(game)).state
     best = game.best_action(state)
     response = [] if best is None else ["The oracle responds:", _code(game.respond(state, best))]
     parts = [

@@ -10,10 +10,9 @@ from PIL import Image
 
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.pages.gallery import GalleryConfig, gallery, render_page
-from vlmgym.pages.posters import draw_levels, draw_poster, items_of
+from vlmgym.pages.gallery import CAPTIONS, GalleryConfig, gallery, render_page
+from vlmgym.pages.posters import VARIANTS, draw_levels, draw_poster, items_of
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
-from vlmgym.sandbox.games.nlvr2 import Nlvr2
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
 from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.games.tracking import Tracking
@@ -93,14 +92,14 @@ def test_text_is_escaped(path, monkeypatch):
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
     (item,) = items_of(["nlvr2"])
-    monkeypatch.setattr(Nlvr2, "caption", lambda *_: evil)
+    monkeypatch.setitem(CAPTIONS, "nlvr2", lambda *_: evil)
     html = render_page([replace(item, title=evil, about=evil)], SIZE)
     assert html.count('class="caption"') == 2 * len(LEVELS)
     assert "<b" not in html.replace("<body", "")
 
 
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(ShisenSho, "variants", {"folders": {"tiles": "folder"}})
+    monkeypatch.setitem(VARIANTS, "shisensho", {"folders": {"tiles": "folder"}})
     games = {"swap-v0": Swap, "shisensho-v0": ShisenSho}
     monkeypatch.setattr("vlmgym.pages.posters.load_games", lambda: (games, {}))
     path = tmp_path / "gallery.html"

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from vlmgym import make_game
 from vlmgym.errors import ParseError
@@ -224,7 +223,7 @@ FAULTS = [
         "BlankImage",
         draw=lambda self, state: np.zeros((self.config.size, self.config.size, 3), np.uint8),
     ),
-    fault("environment", "observation", "OtherSpace", observation_space=spaces.Box(0, 255, (3, 3, 3), np.uint8)),
+    fault("environment", "observation", "OtherShapes", image_shapes=((3, 3, 3),)),
 ]
 
 

@@ -40,6 +40,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, Step
 from vlmgym.sandbox.core.reward import Outcome, score_action, score_response
+from vlmgym.sandbox.core.spaces import observation_space
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.registry import game_class, game_ids, make_game
 from vlmgym.workers.process import WorkerProcess, receive_value
@@ -268,7 +269,7 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
     for perception, reasoning in product(LEVELS, LEVELS):
         made = at_level(type(game), perception, reasoning, size=game.config.size)
         state = made.start(np.random.default_rng(seeds[0]))
-        assert made.observation_space.contains(observation(made, state)), (
+        assert observation_space(made.image_shapes).contains(observation(made, state)), (
             f"at levels {perception} and {reasoning} the image is not in the observation space"
         )
 
@@ -631,8 +632,8 @@ def check_images(game: AnyGame, seeds: Seeds) -> None:
             assert image.dtype == np.uint8, f"the image is {image.dtype}, not uint8"
             assert image.ndim == 3, f"the image has {image.ndim} axes, not 3"
             assert image.shape[2] == 3, f"the image has {image.shape[2]} channels, not 3"
-        assert game.observation_space.contains(observation(game, state)), (
-            f"images of shapes {[p.shape for p in images]} are not in {game.observation_space}"
+        assert observation_space(game.image_shapes).contains(observation(game, state)), (
+            f"images of shapes {[p.shape for p in images]} are not of the shapes {game.image_shapes}"
         )
         before = digest(game, state)
         for image in images:

@@ -13,6 +13,8 @@ from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.drawing.degrade import resize
+from vlmgym.sandbox.games.rotation import Rotation
+from vlmgym.sandbox.games.tracking import RADIUS, Tracking
 
 SIDE = 16
 """Side of a resized crop in pixels."""
@@ -97,11 +99,24 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the parts (`Game.parts`) of a random initial state."""
+    """Crop the numbers in the images of a random initial state of rotation or tracking."""
     state = game.start(rng)
-    images, parts = game.images(state), game.parts(state)
-    boxes = (images[one.image][one.top : one.top + one.height, one.left : one.left + one.width] for one in parts)
-    return np.concatenate([shrink([box]) for box in boxes]), [one.words for one in parts]
+    c, image = game.config, game.images(state)[-1]
+    numbers: dict[str, tuple[float, float]] = {}
+    if isinstance(game, Rotation):
+        radius = c.size / 24
+        numbers = {str(number): game.label_at(number) for number in range(1, c.choices + 1)}
+    elif isinstance(game, Tracking):
+        unit = c.size / 1000
+        radius = RADIUS * unit
+        centres = zip(state.numbers, state.path[-1])
+        numbers = {str(number): (x * unit, y * unit) for number, (x, y) in centres}
+    crops, zoom, half = [], c.scale / (1 - c.crop), c.size / 2
+    for x, y in numbers.values():  # in pixels before the image is cropped and scaled
+        edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]
+        left, right, top, bottom = (min(max(round(edge), 0), c.size) for edge in edges)
+        crops.append(shrink([image[top : max(bottom, top + 1), left : max(right, left + 1)]]))
+    return np.concatenate(crops), [*numbers]
 
 
 def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], variation_seed: int) -> Crops:

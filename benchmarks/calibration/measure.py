@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.image_reader import ReadingResults, read_levels
 from benchmarks.calibration.play import Measures, play
-from benchmarks.calibration.spec import Spec
-from vlmgym.sandbox.core.config import LEVELS, CalibrationPlayer
+from benchmarks.calibration.spec import CalibrationPlayer, Spec
+from vlmgym.sandbox.core.config import LEVELS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.formatting import percent, written
 from benchmarks.calibration.measure import Calibration, Samples
 from benchmarks.calibration.reader import HELD_OUT
-from benchmarks.calibration.spec import Spec
+from benchmarks.calibration.spec import CalibrationPlayer, Spec
 from benchmarks.markdown import table, wrapped
 from vlmgym.cli.games import format_value
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, CalibrationPlayer, Difficulty
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 
 PLAYERS: Mapping[CalibrationPlayer, str] = {
     "random": "Random (all actions)",

@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from benchmarks.calibration.estimate import Estimate
-from benchmarks.calibration.spec import AnyGame, Spec
-from vlmgym.sandbox.core.config import CalibrationPlayer
+from benchmarks.calibration.spec import AnyGame, CalibrationPlayer, Spec
 from vlmgym.sandbox.core.episode import Episode
 
 Measures = Mapping[str, Estimate]

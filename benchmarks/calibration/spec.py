@@ -4,18 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game
 
 AnyGame = Game[Any, Any]
 Crops = tuple[NDArray[np.float32], list[str]]
 """Crops as float32 (count, pixels) in 0 to 1, and their labels."""
+
+
+CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questions"]
+"""Scripted player; `questions` measures initial states instead of playing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """Measure of scripted play that should fall, or rise if `rises`, from each reasoning level to the next, harder one.
+
+    Attributes:
+        player: Player to measure.
+        measure: `score`, `turns`, `ended` (share of episodes that end within the limit of turns), `legal actions`
+            (number per state), `share legal` (their share of all actions), `effort` (of the oracle's search), or the
+            name of one of the game's metrics or, for `questions`, of one of the spec's facts.
+        log: Compare levels by ratios instead of differences.
+        rises: The measure should rise with the level.
+        label: Name on the page. Default: the measure and the player.
+        why: Definition that follows `label` in a sentence. Default: derived from measure and player.
+    """
+
+    player: CalibrationPlayer
+    measure: str
+    log: bool = False
+    rises: bool = False
+    label: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

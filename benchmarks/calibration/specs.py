@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
-from benchmarks.calibration.spec import Effort, ReadingSpec, Spec
+from benchmarks.calibration.spec import CalibrationPlayer, Criterion, Effort, ReadingSpec, Spec
 from benchmarks.calibration.task_specs import TASKS
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
-from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.games import game2048, swap
@@ -109,15 +108,35 @@ there are, not how hard they are to find.""",
 )
 
 
+_WINS = Criterion("random-legal", "score")
+_CHOICES = Criterion(
+    "random-legal",
+    "legal actions",
+    log=True,
+    rises=True,
+    label="number of choices",
+    why="one of which is right; levels are compared by their ratio",
+)
+CRITERIA = {
+    "fallingblocks": _WINS,
+    "fourinarow": _WINS,
+    "tictactoe": replace(_WINS, log=True),
+    "solitaire": Criterion("random-legal", "cards played", log=True),
+    "rotation": _CHOICES,
+    "tracking": _CHOICES,
+}
+"""Criteria of games without a spec of their own; the default is the number of turns of the oracle."""
+
+
 def _why(criterion: Criterion) -> str:
     ratio = "; levels are compared by their ratio" if criterion.log else ""
     return f"the mean over episodes of {criterion.player} play{ratio}"
 
 
 def _spec_of_class(name: str) -> Spec:
-    """Derive the spec of a game from its class: the class has the criterion, and cells or `Game.parts` are read."""
+    """Derive the spec of a game without its own: cells of a board or `labelled_parts` are read."""
     found = game_class(name)
-    chosen = found.criterion
+    chosen = CRITERIA.get(found.name, Criterion("oracle", "turns", rises=True))
     players: Sequence[CalibrationPlayer] = ("random", "random-legal", "oracle")
     listed = make_game(name).legal_actions(Episode(make_game(name), 0).state) is not None
     turns = 1 if issubclass(found, Task) else TURNS

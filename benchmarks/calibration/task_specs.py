@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.spec import AnyGame, Naive, ReadingSpec, Spec
+from benchmarks.calibration.spec import AnyGame, CalibrationPlayer, Criterion, Naive, ReadingSpec, Spec
 from benchmarks.calibration.task_crops import map_marks, photograph_parts, scene_objects
-from vlmgym.sandbox.core.config import CalibrationPlayer, Criterion
 from vlmgym.sandbox.games.geospot.gazetteer import gazetteer
 from vlmgym.sandbox.games.geospot.place import Place, format_place, place_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,7 +15,7 @@ from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.pages.document import data_url, document, marked
-from vlmgym.pages.posters import AnyGame, GalleryItem, Level, draw_poster, items_of, levels_of, middle_state
+from vlmgym.pages.posters import AnyGame, GalleryItem, Level, draw_poster, items_of, levels_of, middle_state, shown_seed
 from vlmgym.runs.files import check_own_file, write_own_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
 from vlmgym.sandbox.core.episode import Episode
@@ -24,6 +24,14 @@ from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 from vlmgym.sandbox.presets import PRESETS
 from vlmgym.sandbox.registry import game_class
 from vlmgym.terminal import make_console
+
+CAPTIONS: Mapping[str, Callable[[AnyGame, Any], str]] = {
+    "caption": lambda game, state: game.describe(state),
+    "geospot": lambda _, state: f"{state.city}, {state.country}",
+    "nlvr2": lambda _, state: state.statement,
+    "vqa": lambda _, state: state.question,
+}
+"""Text below an image, such as the question, by game."""
 
 OTHER_STATES = 4
 """Number of other states whose correct responses are candidates for the wrong response."""
@@ -74,7 +82,7 @@ def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem
     for item in items:
         try:
             game = item.at(size)
-            game.images(Episode(game, game.shown_seed).state)
+            game.images(Episode(game, shown_seed(game)).state)
         except UsageError as error:
             left_out.append((item.title, str(error)))
         else:
@@ -125,7 +133,7 @@ def _strip(item: GalleryItem, difficulty: Difficulty, size: int) -> str:
 
 
 def _level(item: GalleryItem, level: Level) -> str:
-    text = level.game.caption(level.state)
+    text = CAPTIONS[level.game.name](level.game, level.state) if level.game.name in CAPTIONS else ""
     caption = f'<p class="caption">{escape(text)}</p>' if text else ""
     overrides = level.overrides or [_default_words(item) if level.level == 3 else "as level 3"]
     return f"""
@@ -197,7 +205,7 @@ def examples(game: AnyGame, state: Any) -> list[Example]:
         return []
 
     def score(title: str, response: str) -> Example:
-        return Example(title, response, score_response(game, state, response, np.random.default_rng(game.shown_seed)))
+        return Example(title, response, score_response(game, state, response, np.random.default_rng(shown_seed(game))))
 
     states = [middle_state(game, 1 + i) for i in range(OTHER_STATES)]
     blind = (score("correct for another image", _best(game, state)) for state in states)

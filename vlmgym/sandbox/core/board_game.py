@@ -17,7 +17,6 @@ from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
-from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, ThemeName, blend
@@ -97,11 +96,11 @@ class BoardGame(Game[StateT, ActionT]):
         return str(cell)
 
     @cached_property
-    def prompt_fields(self) -> dict[str, Any]:
+    def _prompt_fields(self) -> dict[str, Any]:
         """Also `numbering`, which says how rows and columns are numbered."""
         origin = self.config.origin
         numbering = f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
-        return {**super().prompt_fields, "numbering": numbering}
+        return {**super()._prompt_fields, "numbering": numbering}
 
     def where(self, cell: Cell) -> str:
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""
@@ -147,15 +146,6 @@ class BoardGame(Game[StateT, ActionT]):
     def describe(self, state: StateT) -> str:
         """Describe the board as one line per row, with comma-separated cells."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
-
-    def parts(self, state: StateT) -> list[Part]:
-        """Label and box of each cell, in reading order."""
-        geometry = self.painter.geometry
-        return [
-            Part(self.cell_words(cell), *geometry.cell_box(row, column))
-            for row, line in enumerate(self.cells(state))
-            for column, cell in enumerate(line)
-        ]
 
     @cached_property
     def painter(self) -> BoardPainter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -18,33 +17,6 @@ DIFFICULTIES: tuple[Difficulty, ...] = ("perception", "reasoning")
 LEVELS = (1, 2, 3, 4, 5)
 PYTHON_WORDS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
 """Python spellings of values that JSON spells differently."""
-
-
-CalibrationPlayer = Literal["random", "random-legal", "naive", "oracle", "questions"]
-"""Scripted player in benchmarks/calibration; `questions` measures initial states instead of playing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """Measure of scripted play that should fall, or rise if `rises`, from each reasoning level to the next, harder one.
-
-    Attributes:
-        player: Player to measure.
-        measure: `score`, `turns`, `ended` (share of episodes that end within the limit of turns), `legal actions`
-            (number per state), `share legal` (their share of all actions), `effort` (of the oracle's search), or the
-            name of one of the game's metrics or, for `questions`, of one of the calibration spec's facts.
-        log: Compare levels by ratios instead of differences.
-        rises: The measure should rise with the level.
-        label: Name on the calibration page. Default: the measure and the player.
-        why: Definition that follows `label` in a sentence. Default: derived from measure and player.
-    """
-
-    player: CalibrationPlayer
-    measure: str
-    log: bool = False
-    rises: bool = False
-    label: str = ""
-    why: str = ""
 
 
 def config_field(difficulty: Difficulty, value: Any, description: str, **bounds: Any) -> Any:

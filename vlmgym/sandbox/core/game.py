@@ -15,16 +15,14 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError, describe_validation_error
 from vlmgym.sandbox.answers.base import ActionT, Answer
 from vlmgym.sandbox.core import response_format
-from vlmgym.sandbox.core.config import Criterion, GameConfig
-from vlmgym.sandbox.core.perception import Part, Perception, compare_grids
-from vlmgym.sandbox.core.spaces import ImageSpace
+from vlmgym.sandbox.core.config import GameConfig
+from vlmgym.sandbox.core.perception import Perception, compare_grids
 
 StateT = TypeVar("StateT")
 T = TypeVar("T")
@@ -78,12 +76,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Template that `fill_prompt` fills in."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
-    shown_seed: ClassVar[int] = 7
-    """Seed of the state that the gallery and the documentation show at level 3."""
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Config fields that select other kinds of images, keyed by a word; the gallery shows each as "TITLE with WORD"."""
-    criterion: ClassVar[Criterion] = Criterion("oracle", "turns", rises=True)
-    """Measure of reasoning difficulty; a spec in benchmarks/calibration may replace it. Default: the oracle's turns."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -158,10 +150,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     def describe(self, state: StateT) -> str:
         """Text description of the image: the ground truth for a response's `<perception>`."""
 
-    def caption(self, state: StateT) -> str:
-        """Text to show below the image in the gallery, such as the question; empty by default."""
-        return ""
-
     @property
     def image_source(self) -> str | None:
         """Source and licence of the images' content; None if it is generated."""
@@ -183,10 +171,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         tag.
         """
         form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=self.answer.form)
-        return self.prompt_template.format_map({**self.prompt_fields, **fields, "form": form})
+        return self.prompt_template.format_map({**self._prompt_fields, **fields, "form": form})
 
     @cached_property
-    def prompt_fields(self) -> dict[str, Any]:
+    def _prompt_fields(self) -> dict[str, Any]:
         """Fields of `prompt_template` that are the same in all states."""
         return {**dict(self.config), "actions": self.answer.sentence}
 
@@ -198,10 +186,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     def explain(self, state: StateT, action: ActionT) -> str:
         """Reasoning that leads to a legal action; must be true of the state."""
         return f"I choose {self.answer.format(action)}."
-
-    def parts(self, state: StateT) -> Sequence[Part]:
-        """Labelled parts of the images, such as cells, for image readers in benchmarks/calibration; empty if none."""
-        return ()
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
         """Score a description of the image against `describe`, cell by cell; None without a ground truth."""
@@ -232,12 +216,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """Shape (height, width, 3) of each image, the same for all states; by default one `size` x `size` image."""
         return ((self.config.size, self.config.size, 3),)
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        """Gymnasium observation space: a uint8 `Box` (height, width, 3), or a `Tuple` of them."""
-        boxes = [ImageSpace(shape) for shape in self.image_shapes]
-        return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
 
     # States as JSON -------------------------------------------------------------------------------------------------
 

@@ -27,17 +27,6 @@ class Perception(NamedTuple):
     exact: float
 
 
-class Part(NamedTuple):
-    """A labelled part of an image: its text, and its box in pixels within the image with index `image`."""
-
-    words: str
-    left: int
-    top: int
-    width: int
-    height: int
-    image: int = 0
-
-
 def compare_grids(truth: str, text: str) -> Perception:
     """Compare two grids written as one line per row, with cells separated by commas or bars, or else by spaces.
 

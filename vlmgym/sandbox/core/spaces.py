@@ -1,7 +1,8 @@
-"""Gymnasium space of images."""
+"""Gymnasium spaces of images."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,14 @@ class ImageSpace(spaces.Box):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageSpace, (self.shape, self._np_random)
+
+
+def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> spaces.Space[Any]:
+    """Return an `ImageSpace` for one image shape, or a `Tuple` of them for several.
+
+    Args:
+        shapes: Shape of each image.
+        batch: Dimensions to add before each shape.
+    """
+    images = [ImageSpace((*batch, *shape)) for shape in shapes]
+    return images[0] if len(images) == 1 else spaces.Tuple(images)

@@ -21,6 +21,7 @@ from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
+from vlmgym.sandbox.core.spaces import observation_space
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.registry import make_games
 
@@ -102,7 +103,7 @@ class GameEnv(gymnasium.Env[Any, Any]):
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Observation space of the game."""
-        return deepcopy(self.game.observation_space)
+        return observation_space(self.game.image_shapes)
 
     @property
     def episode(self) -> Episode[Any, Any]:

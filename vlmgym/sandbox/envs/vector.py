@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.core.spaces import ImageSpace
+from vlmgym.sandbox.core.spaces import observation_space
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv, Response
 from vlmgym.sandbox.envs.worker import (
@@ -683,17 +683,6 @@ def _array(value: object) -> NDArray[Any]:
 
 
 # Spaces ---------------------------------------------------------------------------------------------------------------
-
-
-def observation_space(shapes: Sequence[tuple[int, ...]], *batch: int) -> Space:
-    """Return an `ImageSpace` for one image shape, or a `Tuple` of them for several.
-
-    Args:
-        shapes: Shape of each image.
-        batch: Dimensions to add before each shape.
-    """
-    images = [ImageSpace((*batch, *shape)) for shape in shapes]
-    return images[0] if len(images) == 1 else spaces.Tuple(images)
 
 
 def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:

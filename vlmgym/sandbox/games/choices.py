@@ -9,21 +9,9 @@ from typing import Any, TypeVar
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.base import is_int
 from vlmgym.sandbox.answers.choice import Number
-from vlmgym.sandbox.core.config import Criterion
-from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 
 VERBS = ("choose", "number", "figure", "ball")
-
-CHOICES = Criterion(
-    "random-legal",
-    "legal actions",
-    log=True,
-    rises=True,
-    label="number of choices",
-    why="one of which is right; levels are compared by their ratio",
-)
-"""Calibration criterion for tasks whose number of choices rises with the reasoning level."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +27,6 @@ ChoiceStateT = TypeVar("ChoiceStateT", bound=ChoiceState)
 class ChoiceTask(Task[ChoiceStateT, int]):
     """A task whose answer is a number from 1 to `config.choices`; subclasses may override this range in `accepted`."""
 
-    criterion = CHOICES
     answer = Number(lambda config: range(1, config.choices + 1), verbs=VERBS)
 
     def accepted(self, state: ChoiceStateT) -> range:
@@ -61,17 +48,6 @@ class ChoiceTask(Task[ChoiceStateT, int]):
 
     def metrics(self, state: ChoiceStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {**super().metrics(state, infos), **accuracy(state, infos, "")}
-
-    def part(self, words: str, x: float, y: float, radius: float, image: int = 0) -> Part:
-        """Return the square around a point as a `Part`.
-
-        `x`, `y` and `radius` are in pixels before the image is cropped and scaled.
-        """
-        c, half = self.config, self.config.size / 2
-        zoom = c.scale / (1 - c.crop)
-        edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]
-        left, right, top, bottom = (min(max(round(edge), 0), c.size) for edge in edges)
-        return Part(words, left, top, max(1, right - left), max(1, bottom - top), image)
 
     def check_state(self, state: ChoiceStateT) -> None:
         super().check_state(state)

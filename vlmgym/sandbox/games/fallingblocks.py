@@ -16,7 +16,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
@@ -126,7 +126,6 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     name = "fallingblocks"
     skills = ("planning", "spatial")
     title = "Falling blocks"
-    criterion = Criterion("random-legal", "score")
     answer = Placements()
     Config = FallingBlocksConfig
     State = FallingBlocksState

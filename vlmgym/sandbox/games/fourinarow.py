@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.choice import Number
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
@@ -58,7 +58,6 @@ class FourInARow(LineDuel[int]):
     name = "fourinarow"
     skills = ("planning", "search")
     title = "Four in a row"
-    criterion = Criterion("random-legal", "score")
     answer = Number(
         lambda config: range(config.columns),
         "the number of a column",

@@ -361,9 +361,6 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         c = self.config
         return [paint_scene(scene, c.size, c.similarity, c.theme) for scene in state.scenes]
 
-    def caption(self, state: Nlvr2State) -> str:
-        return state.statement
-
     def describe(self, state: Nlvr2State) -> str:
         if not state.scenes:
             return NOT_DESCRIBED

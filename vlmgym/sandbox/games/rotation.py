@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
-from vlmgym.sandbox.core.perception import Part, Perception
+from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
@@ -147,11 +147,7 @@ class Rotation(ChoiceTask[RotationState]):
 
     def _paint_label(self, canvas: Canvas, number: int) -> None:
         if number:
-            canvas.text(str(number), *self._label(number), self.config.size / 26, BLACK)
-
-    def parts(self, state: RotationState) -> list[Part]:
-        radius = self.config.size / 24
-        return [self.part(str(number), *self._label(number), radius) for number in range(1, self.config.choices + 1)]
+            canvas.text(str(number), *self.label_at(number), self.config.size / 26, BLACK)
 
     def describe(self, state: RotationState) -> str:
         return NOT_DESCRIBED
@@ -205,7 +201,7 @@ class Rotation(ChoiceTask[RotationState]):
         rows = [divmod(index, columns) for index in range(self.config.choices)]
         return [(size / 2, side / 2), *((size / columns * (c + 0.5), side * (r + 1.5)) for r, c in rows)]
 
-    def _label(self, number: int) -> tuple[float, float]:
+    def label_at(self, number: int) -> tuple[float, float]:
         """Centre (x, y) of the number drawn next to a choice, in pixels."""
         x, y = self._centres[number]
         inset = self.config.size / 22

@@ -12,7 +12,7 @@ import numpy as np
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import THEMES
@@ -97,7 +97,6 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     name = "solitaire"
     skills = ("planning", "search")
-    criterion = Criterion("random-legal", "cards played", log=True)
     answer = Cells(1, "the card to play", verbs=("play",), example=(-1, 1))
     Config = SolitaireConfig
     State = SolitaireState

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
-from vlmgym.sandbox.core.config import Criterion, config_field
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES
 from vlmgym.sandbox.drawing.shapes import turned
@@ -56,7 +56,6 @@ class TicTacToe(LineDuel[Cell]):
     name = "tictactoe"
     skills = ("planning",)
     title = "Tic-tac-toe"
-    criterion = Criterion("random-legal", "score", log=True)
     answer = Cells(1, "an empty cell", verbs=("play", "mark", "place"), example=(0, 2))
     Config = TicTacToeConfig
     prompt_template = PROMPT_V1

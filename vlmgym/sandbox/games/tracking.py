@@ -14,7 +14,6 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
-from vlmgym.sandbox.core.perception import Part
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS
@@ -153,13 +152,6 @@ class Tracking(ChoiceTask[TrackingState]):
     def _paint_line(self, canvas: Canvas) -> None:
         unit = self.config.size / 1000
         canvas.rectangle(497 * unit, 0, 6 * unit, 1000 * unit, LINE)
-
-    def parts(self, state: TrackingState) -> list[Part]:
-        unit, last = self.config.size / 1000, len(state.path) - 1
-        return [
-            self.part(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit, last)
-            for ball, (x, y) in enumerate(state.path[-1])
-        ]
 
     def describe(self, state: TrackingState) -> str:
         """Number of balls in the left and in the right half of each image, one line per image."""

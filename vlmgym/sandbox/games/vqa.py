@@ -166,9 +166,6 @@ class Vqa(DataTask[VqaState, str]):
         c = self.config
         return [paint_scene(state.scene or (), c.size, c.similarity, c.theme)]
 
-    def caption(self, state: VqaState) -> str:
-        return state.question
-
     def describe(self, state: VqaState) -> str:
         return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
 

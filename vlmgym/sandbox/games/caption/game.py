@@ -174,7 +174,6 @@ class Caption(DataTask[CaptionState, str]):
     """
 
     name = "caption"
-    shown_seed = 14
     skills = ("perception",)
     Config = CaptionConfig
     State = CaptionState
@@ -260,9 +259,6 @@ class Caption(DataTask[CaptionState, str]):
 
     def paint(self, state: CaptionState) -> list[ImageArray]:
         return [load_photograph(str(state.photograph), self.config.size).copy()]
-
-    def caption(self, state: CaptionState) -> str:
-        return self.describe(state)
 
     def describe(self, state: CaptionState) -> str:
         return self.solution(state)

@@ -190,9 +190,6 @@ class Geospot(DataTask[GeospotState, str]):
         viewport = Viewport(*state.middle, self.config.span)
         return [paint_map(viewport, (state.latitude, state.longitude), self.config, gazetteer())]
 
-    def caption(self, state: GeospotState) -> str:
-        return f"{state.city}, {state.country}"
-
     def describe(self, state: GeospotState) -> str:
         """The coordinates of the mark, rounded to 0.01 degrees; photos are not described."""
         return "a photograph" if state.row else f"latitude {state.latitude:.2f}, longitude {state.longitude:.2f}"

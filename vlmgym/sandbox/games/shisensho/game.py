@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -196,7 +196,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     name = "shisensho"
     skills = ("perception", "search")
     title = "Shisen-Sho"
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"images": {"tiles": "digits"}}
     answer = Cells(2, "the two tiles, in any order", verbs=("connect", "join", "match", "remove"))
     Config = ShisenShoConfig
     State = ShisenShoState
