@@ -29,7 +29,7 @@ from verl.utils.logger.logger import LOGGERS, Logger
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.runs.files import replace_file, writing
+from vlmgym.runs.files import replace_file, write_file, writing
 from vlmgym.runs.record import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.curves import CurvePlot, read_curve
@@ -334,7 +334,7 @@ class RunLog(Logger):
         same = next((row for row in self.rows if row["step"] == step), {})
         row = {"step": step, **same, **{name: float(value) for name, value in data.items()}}
         self.rows = [*(row for row in self.rows if row["step"] < step), row]
-        replace_file(self.path, (json.dumps(row).encode() + b"\n" for row in self.rows))
+        write_file(self.path, (json.dumps(row).encode() + b"\n" for row in self.rows))
         self._plot.update(self._plotted())
 
     def finish(self) -> None:
