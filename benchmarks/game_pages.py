@@ -3,23 +3,25 @@
 python -m benchmarks.game_pages sokoban
 python -m benchmarks.game_pages
 
-Everything is derived from the class of a game, except the baselines, which are copied from docs/protocols.md. For a new
-game, first measure them with `python -m benchmarks.protocols --games sokoban`.
+Everything is derived from the classes of the games. Config fields that several games share are described in
+docs/games.md.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 import tyro
 
 from benchmarks.markdown import table, wrapped
 from benchmarks.protocols import ROOT, write_between
-from vlmgym.cli.games import options_of
+from vlmgym.cli.games import Option, options_of
 from vlmgym.pages.posters import draw_levels, draw_thumbnail, items_of, shown_seed
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
@@ -29,7 +31,8 @@ from vlmgym.terminal import parse_options, reporting_errors
 
 FOLDER = ROOT / "docs" / "games"
 README = ROOT / "README.md"
-PROTOCOLS = ROOT / "docs" / "protocols.md"
+SHARED = 4
+"""Number of games that declare a config field alike for docs/games.md to describe it."""
 SECTION = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):\n((?:    .*\n|\n)*)", re.MULTILINE)
 """A section of a docstring in Google style: its title and its indented body."""
 
@@ -57,19 +60,15 @@ def page(name: str) -> str:
     parts = [
         f"# {title_of(cls)}",
         f"![Levels of {name}]({name}.png)",
-        f"Perception levels 1 to 5 (top) and reasoning levels 1 to 5 (bottom). {_measured(name)}",
+        f"Perception levels (top) and reasoning levels (bottom). {_measured(name)}",
         *documentation(cls.__doc__ or ""),
         _history(game.history),
         f"More: [docs/tasks/{name}.md](../tasks/{name}.md)." if (ROOT / "docs/tasks" / f"{name}.md").exists() else "",
-        f"    .venv/bin/vlmgym play {name}\n    .venv/bin/vlmgym eval {name} --policy random-legal",
         "## Config fields",
-        _fields(cls.Config),
+        *_fields(cls.Config),
         "## Prompt",
         _code(game.instructions(state)),
         *response,
-        "## Baselines",
-        "Scores of policies that need no model, at level 3 ([measured as in protocols.md](../protocols.md#scores)):",
-        "\n".join(_baselines(name)),
     ]
     return wrapped("\n\n".join(part for part in parts if part))
 
@@ -81,7 +80,16 @@ def overview() -> str:
         game, path = game_class(name), f"games/{name}.md"
         title = title_of(game)
         rows.append((f"[![{title}](games/thumbnails/{name}.png)]({path})", f"[{title}]({path})", about(game)))
-    return f"# Games\n\n{table(('', 'game', 'task'), rows)}\n"
+    parts = [
+        "# Games",
+        table(("", "game", "task"), rows),
+        "Play a game, or score a policy without a model ([scores of all games](protocols.md#scores)):",
+        "    .venv/bin/vlmgym play sokoban\n    .venv/bin/vlmgym eval sokoban --policy random-legal",
+        "## Shared config fields",
+        "The page of a game describes its own config fields and names those that it shares with other games.",
+        *(f"{_title(games)}:\n\n{field_table(fields)}" for games, fields in shared_fields().items()),
+    ]
+    return wrapped("\n\n".join(parts))
 
 
 def readme_list() -> str:
@@ -109,28 +117,57 @@ def _history(turns: int) -> str:
     return f"The game needs memory: by default, prompts repeat {turns} earlier turns with their images (`--history`)."
 
 
-def _fields(config: type[GameConfig]) -> str:
+@cache
+def shared_fields() -> Mapping[tuple[str, ...], list[Option]]:
+    """Return the config fields that at least `SHARED` games declare alike, by the names of these games."""
+    games: dict[Option, list[str]] = defaultdict(list)
+    for name in names():
+        for field in options_of(game_class(name).Config):
+            games[field].append(name)
+    shared: dict[tuple[str, ...], list[Option]] = defaultdict(list)
+    for field, users in sorted(games.items(), key=lambda item: -len(item[1])):
+        if len(users) >= SHARED:
+            shared[tuple(users)].append(field)
+    return shared
+
+
+def field_table(fields: Iterable[Option]) -> str:
     """Format config fields as a table."""
     rows = (
         (f"`{field.name}`", field.kind, field.default, " ".join(field.levels), field.accepted, field.description)
-        for field in options_of(config)
+        for field in fields
     )
     return table(["config field", "kind", "default", "levels 1 to 5", "accepts", "description"], rows)
+
+
+def _fields(config: type[GameConfig]) -> Iterator[str]:
+    """Yield the table of a game's own config fields, and a sentence about the shared ones."""
+    shared = {field for fields in shared_fields().values() for field in fields}
+    fields = options_of(config)
+    own = [field for field in fields if field not in shared]
+    if own:
+        yield field_table(own)
+    links = ", ".join(f"`{field.name}`" for field in fields if field in shared)
+    yield f"[Shared with other games](../games.md#shared-config-fields): {links}."
+
+
+def _title(games: Sequence[str]) -> str:
+    """Say which games share config fields."""
+    if len(games) == len(names()):
+        return "All games"
+    rest = [name for name in names() if name not in games]
+    if len(rest) < len(games):
+        return f"All games except {_listed(rest)}"
+    return _listed(games)
+
+
+def _listed(games: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in games)
 
 
 def _measured(name: str) -> str:
     measured = (ROOT / "docs" / "difficulty" / f"{name}.md").exists()
     return f"[Effect of the levels](../difficulty/{name}.md)." if measured else "Their effect is not measured yet."
-
-
-def _baselines(name: str) -> Iterator[str]:
-    """Yield the baseline table of docs/protocols.md with only the rows of a game."""
-    text = (
-        PROTOCOLS.read_text(encoding="utf-8").partition("<!-- baselines -->\n")[2].partition("<!-- /baselines -->")[0]
-    )
-    head, rule, *rows = text.splitlines()
-    yield from (head, rule)
-    yield from (row for row in rows if re.match(rf"\| `{re.escape(name)}(?: [^`]*)?` \|", row))
 
 
 def _code(text: str) -> str:
