@@ -47,8 +47,6 @@ REASONS = 3
 """Number of error messages to print, most frequent first."""
 UNFINISHED = 1
 """Exit code if any episode ended with an error."""
-
-
 FIXED_BY_SUITE = frozenset(
     f"--{name}"
     for name in (
