@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pygame
 import pytest
-import tyro
 
-from vlmgym import UsageError, make_game
+from vlmgym import make_game
 from vlmgym.cli.play import PlayConfig, play
 from vlmgym.errors import DisplayError
 from vlmgym.sandbox.core.episode import Episode
@@ -152,26 +151,6 @@ def test_ended_episode_ignores_input() -> None:
     assert player.frame().any()
     player.begin(Episode(player.game, 1))
     assert (player.episode.seed, player.episode.turn, player.last) == (1, 0, None)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"game": "chess"}, "unknown game 'chess'"),
-        ({"game": "2048", "overrides": (("rows",),)}, "NAME=VALUE"),
-        ({"game": "2048", "overrides": (("rows=five",),)}, "rows"),
-        ({"game": "2048", "overrides": (("rows=5",), ("rows=6",))}, "rows is set twice"),
-        ({"game": "2048", "seed": -1}, "seed must be an integer of at least 0, got -1"),
-    ],
-)
-def test_invalid_options_are_rejected(options: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        play(PlayConfig(**options))
-
-
-def test_command_line() -> None:
-    config = tyro.cli(PlayConfig, args=["swap", "--seed", "3", "--config", "rows=5", "columns=5", "--size", "320"])
-    assert config == PlayConfig(game="swap", seed=3, overrides=(("rows=5", "columns=5"),), size=320)
 
 
 def test_missing_display(monkeypatch: pytest.MonkeyPatch) -> None:

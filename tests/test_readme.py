@@ -131,13 +131,6 @@ def test_readme_and_the_site_show_the_same_adapters() -> None:
     assert shown == [row.replace("docs/integrations/", "") for row in expected if "docs/integrations/" in row]
 
 
-def test_cited_sources_are_on_the_page_of_references() -> None:
-    page = (ROOT / "docs" / "references.md").read_text()
-    cited = re.findall(r"^    url: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    assert len(cited) > 5
-    assert [url for url in cited if f"({url})" not in page] == []
-
-
 def test_links_of_the_readme_exist() -> None:
     """Sphinx checks the other pages."""
     links = re.findall(r"\]\((?!http)([^)#\s]+)", README) + re.findall(
