@@ -44,13 +44,13 @@ def _reasoning(found: Calibration) -> list[Check]:
     moved = drift(elsewhere, levels)
     return [
         Check(
-            "Every reasoning level is harder than the previous one",
+            "Reasoning levels get harder",
             f"{criterion.label}: from {ends[0]} to {ends[1]}, each step at least {step}",
             falls(down),
         ),
         Check(
             "Perception does not affect play",
-            f"at most {moved:.0%} of the effect of reasoning levels 1 to 5",
+            f"at most {moved:.0%} of the effect of reasoning",
             moved <= FLAT,
         ),
     ]
@@ -64,19 +64,19 @@ def _perception(found: Calibration) -> list[Check]:
     fitted = found.readings.levels[4].fitted
     return [
         Check(
-            "Every perception level is harder to read than the previous one",
+            "Perception levels get harder to read",
             f"level-1 reader: from {percent(levels[1])} to {percent(levels[5])}, each step at least "
             f"{100 * smallest:.1f} points",
             falls(down),
         ),
         Check(
             "Reasoning does not affect reading",
-            f"at most {moved:.0%} of the effect of perception levels 1 to 5",
+            f"at most {moved:.0%} of the effect of perception",
             moved <= FLAT,
         ),
         Check(
-            f"Perception level 4 stays readable: a reader fitted to it exceeds {READABLE:.0%}",
-            percent(fitted),
+            "Perception level 4 stays readable",
+            f"fitted reader: {percent(fitted)}",
             fitted.low > READABLE,
         ),
     ]

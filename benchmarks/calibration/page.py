@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -56,20 +57,36 @@ def _claims(found: Calibration) -> str:
 
 
 def _plays(found: Calibration) -> str:
-    rows: list[tuple[str, list[str]]] = []
-    for player in found.spec.turns:
-        naive = found.spec.naive
-        title = (
-            f"{PLAYERS[player]}: {naive.description}" if player == "naive" and naive is not None else PLAYERS[player]
-        )
-        rows.append((f"**{title}**", [""] * len(LEVELS)))
+    spec, rows = found.spec, list[tuple[str, list[str]]]()
+    for player in spec.turns:
+        title = PLAYERS[player]
+        if player == "naive" and spec.naive is not None:
+            title += f": {spec.naive.description}"
+        measures = {}
         for measure in found.plays[3][player]:
-            name = measure
-            if measure == "effort" and found.spec.effort is not None:
-                name = f"effort: {found.spec.effort.description}"
             values = [found.plays[level][player].get(measure) for level in LEVELS]
-            rows.append((name, ["" if value is None else written(measure, value) for value in values]))
+            name = measure
+            if measure == "effort" and spec.effort is not None:
+                name = f"effort: {spec.effort.description}"
+            measures[name] = ["" if value is None else written(measure, value) for value in values]
+        rows += player_rows(title, measures)
     return _table("reasoning", rows)
+
+
+def player_rows(title: str, measures: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """Return the table rows of a player: equal rows share one, and constant ones move into the title.
+
+    Args:
+        title: Name of the player.
+        measures: Formatted values at each level, by measure.
+    """
+    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for measure, values in measures.items():
+        names[tuple(values)].append(measure)
+    constant = [f"{', '.join(same)} {values[0]}" for values, same in names.items() if len(set(values)) == 1]
+    head = f"**{title}**" + (f" (always {'; '.join(constant)})" if constant else "")
+    rows = [(", ".join(same), list(values)) for values, same in names.items() if len(set(values)) > 1]
+    return [(head, [""] * len(LEVELS)), *rows]
 
 
 def _reading(found: Calibration) -> str:
