@@ -133,8 +133,11 @@ class LiveEpisode:
 
     def state(self) -> EpisodeState:
         """Snapshot the episode; raise `GameError` if the game cannot write its state."""
-        with self.episode.game_errors():
+        try:
             return EpisodeState(self.episode.snapshot(), self.past, self.observation)
+        except Exception:
+            with self.episode.game_errors():
+                raise
 
     def respond(self, reply: Reply, cost: float | None = None) -> TurnRecord:
         """Take a turn with a reply, and return the turn's record.
