@@ -59,7 +59,7 @@ def test_invalid_states_and_actions_are_located(edited, change, message, tmp_pat
     with pytest.raises(UsageError, match=place):
         make_episode(stored, with_images=False)
     with pytest.raises(UsageError, match=place):
-        write_stored_video(tmp_path / "video.mp4", stored, fps=4)
+        write_stored_video(tmp_path / "video.mp4", stored)
     with pytest.raises(UsageError, match=place):
         report(ReportConfig(run=folder, workers=0))
 
