@@ -188,8 +188,8 @@ def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
 
 def transcripts(game: type[AnyGame], config: str, seeds: Seeds) -> list[list[dict[str, Any]]]:
     """Return the transcripts of several seeds; called in another process, with the config as JSON."""
-    made = game(game.Config.model_validate_json(config))
-    return [transcript(made, seed) for seed in seeds]
+    instance = game(game.Config.model_validate_json(config))
+    return [transcript(instance, seed) for seed in seeds]
 
 
 def act_and_describe(episode: Episode[Any, Any], action: Any) -> dict[str, Any]:
@@ -231,8 +231,8 @@ def assert_same(expected: Any, got: Any, where: str) -> None:
         for key in {**expected, **got}:
             assert_same(expected.get(key), got.get(key), f"{where}, {key}")
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
-        for index, (one, other) in enumerate(zip(expected, got)):
-            assert_same(one, other, f"{where}, {index}")
+        for index, (item, other_item) in enumerate(zip(expected, got)):
+            assert_same(item, other_item, f"{where}, {index}")
     else:
         assert expected == got, f"{where}: {expected!r} differs from {got!r}"
 
@@ -245,13 +245,13 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
 
     Games with the same config must be equal.
     """
-    found = type(game)
+    cls = type(game)
     if game.id in game_ids():
-        assert game_class(game.id) is found, f"the id {game.id} is registered for {game_class(game.id)}"
-    assert (found.__dict__.get("__doc__") or "").strip(), "the class has no docstring"
-    frozen = is_dataclass(found.State) and found.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert frozen, f"the state type {found.State.__name__} is not a frozen dataclass"
-    assert found(game.config) == game, "two games with the same config are not equal"
+        assert game_class(game.id) is cls, f"the id {game.id} is registered for {game_class(game.id)}"
+    assert (cls.__dict__.get("__doc__") or "").strip(), "the class has no docstring"
+    frozen = is_dataclass(cls.State) and cls.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert frozen, f"the state type {cls.State.__name__} is not a frozen dataclass"
+    assert cls(game.config) == game, "two games with the same config are not equal"
 
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
@@ -264,12 +264,16 @@ def check_levels(game: AnyGame, seeds: Seeds) -> None:
     """Check that both difficulties have five different levels, and that all 25 pairs have states that can be drawn."""
     for difficulty in DIFFICULTIES:
         configs = {level: game.Config.at(**{difficulty: level}) for level in LEVELS}
-        equal = [f"{one} and {other}" for one, other in combinations(LEVELS, 2) if configs[one] == configs[other]]
+        equal = [
+            f"{level} and {other_level}"
+            for level, other_level in combinations(LEVELS, 2)
+            if configs[level] == configs[other_level]
+        ]
         assert not equal, f"levels {', '.join(equal)} of {difficulty} are equal, but all five must differ"
     for perception, reasoning in product(LEVELS, LEVELS):
-        made = at_level(type(game), perception, reasoning, size=game.config.size)
-        state = made.start(np.random.default_rng(seeds[0]))
-        assert observation_space(made.image_shapes).contains(observation(made, state)), (
+        instance = at_level(type(game), perception, reasoning, size=game.config.size)
+        state = instance.start(np.random.default_rng(seeds[0]))
+        assert observation_space(instance.image_shapes).contains(observation(instance, state)), (
             f"at levels {perception} and {reasoning} the image is not in the observation space"
         )
 
@@ -430,7 +434,7 @@ def check_types(game: AnyGame, seeds: Seeds) -> None:
 
 
 def _check_type(method: str, value: object, *types: type[Any]) -> None:
-    accepted = " or ".join(each.__name__ for each in types)
+    accepted = " or ".join(kind.__name__ for kind in types)
     assert isinstance(value, types), f"{method} returns {value!r}, expected {accepted}"
 
 
@@ -531,18 +535,18 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
 
 def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
     """Check that the oracle plays legally and deterministically, including in states that it reaches itself."""
-    found = False
+    has_oracle = False
     for seed in seeds:
         for state in islice(walk(game, seed), 3):
             if game.ended(state) is None:
-                found |= _checked_oracle(game, state) is not None
+                has_oracle |= _checked_oracle(game, state) is not None
         rng = np.random.default_rng(seed)
         state = game.start(rng)
         for _ in range(ORACLE_TURNS):
             if game.ended(state) is not None or (best := _checked_oracle(game, state)) is None:
                 break
             state = game.step(state, best, rng).state
-    return [] if found else ["best_action returned no action in any state"]
+    return [] if has_oracle else ["best_action returned no action in any state"]
 
 
 def _checked_oracle(game: AnyGame, state: Any) -> Any:

@@ -130,8 +130,8 @@ class Questions(Task[QuestionState, str]):
         for _ in range(ATTEMPTS):
             state = self._state(rng)
             for kind in rng.permutation(self.config.kinds).tolist():
-                if (made := self._makers[kind](state, rng)) is not None:
-                    return QuestionState(kind=kind, state=self.game.to_json(state), **made._asdict())
+                if (question := self._makers[kind](state, rng)) is not None:
+                    return QuestionState(kind=kind, state=self.game.to_json(state), **question._asdict())
         raise GenerationError(f"no question of the kinds {', '.join(self.config.kinds)} fits {self.game.name}")
 
     def _state(self, rng: np.random.Generator) -> Any:
@@ -268,8 +268,8 @@ class Questions(Task[QuestionState, str]):
             after, reward = self._effect(inner, self.game.answer.parse(answer))
         except (ParseError, IllegalAction):
             return False
-        best, earned = self._effect(inner, self.game.answer.parse(state.answer))
-        return (after, reward) == (best, earned) or (self.game.reward_is_hint and reward >= earned > 0)
+        best, best_reward = self._effect(inner, self.game.answer.parse(state.answer))
+        return (after, reward) == (best, best_reward) or (self.game.reward_is_hint and reward >= best_reward > 0)
 
     def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
@@ -285,8 +285,8 @@ class Questions(Task[QuestionState, str]):
         return self.game.no_text_observation
 
     def prompt(self, state: QuestionState) -> str:
-        own = self.game.prompt(self.game.from_json(state.state))
-        rules, _, form = own.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
+        original = self.game.prompt(self.game.from_json(state.state))
+        rules, _, form = original.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
         perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
         return self.fill_prompt(perception, rules=rules.strip(), question=state.question)
 

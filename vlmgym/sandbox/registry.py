@@ -65,8 +65,8 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
         raise UsageError(
             f"invalid game id {game_id!r}: use letters, digits, '_', '.' and '-', followed by -v and a number"
         )
-    own = f"{game_class.__module__}:{game_class.__qualname__}"
-    if _sources().get(game_id, own) != own or _registered.get(game_id, game_class) is not game_class:
+    location = f"{game_class.__module__}:{game_class.__qualname__}"
+    if _sources().get(game_id, location) != location or _registered.get(game_id, game_class) is not game_class:
         raise UsageError(f"the game id {game_id!r} is already taken: choose another name or version")
     _registered[game_id] = game_class
     return game_class
@@ -106,27 +106,27 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         )
     module, _, attribute = _sources()[name].partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-        if not (isinstance(found, type) and issubclass(found, Game)):
+        loaded = getattr(import_module(module), attribute)
+        if not (isinstance(loaded, type) and issubclass(loaded, Game)):
             raise UsageError("not a subclass of vlmgym's Game")
-        if name != (actual := f"{found.name}-v{found.version}"):
+        if name != (actual := f"{loaded.name}-v{loaded.version}"):
             raise UsageError(f"its id is {actual}, not the name of the entry point")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a package may raise anything, including SystemExit
         reason = one_line(f"{'' if isinstance(error, VlmgymError) else f'{type(error).__name__}: '}{error}")
         raise UsageError(f"failed to load the game {name!r} from {_sources()[name]}: {reason}") from error
-    return found
+    return loaded
 
 
-def title_of(found: type[Game[Any, Any]]) -> str:
+def title_of(game: type[Game[Any, Any]]) -> str:
     """Return the name of a game for headings."""
-    return found.title or found.name.capitalize()
+    return game.title or game.name.capitalize()
 
 
-def about(found: type[Game[Any, Any]]) -> str:
+def about(game: type[Game[Any, Any]]) -> str:
     """Return the first line of a game's docstring."""
-    return (found.__doc__ or "").strip().partition("\n")[0]
+    return (game.__doc__ or "").strip().partition("\n")[0]
 
 
 def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
@@ -162,15 +162,15 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         if (perception, reasoning) != (3, 3):
             raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
-    found = game_class(game)
+    cls = game_class(game)
     if (prefixed := _prefixed(game)) is not None:
         _, field, value = prefixed
         if overrides.setdefault(field, value) != value:
             raise UsageError(f"{game}: the config field {field} is set by the id")
     try:
-        return found(found.Config.at(perception, reasoning, **overrides))
+        return cls(cls.Config.at(perception, reasoning, **overrides))
     except UsageError as error:
-        raise UsageError(f"{found.name if prefixed is None else game}: {error}") from None
+        raise UsageError(f"{cls.name if prefixed is None else game}: {error}") from None
 
 
 def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrides: Any) -> list[Game[Any, Any]]:

@@ -49,8 +49,8 @@ def unwrap(text: str) -> str:
     before = None
     while text != before:
         before = text = text.strip(_BLANKS)
-        found = _FENCE.fullmatch(text) or _COMMAND.fullmatch(text)
-        text = found[1] if found else _peel(text, _MARKUP)
+        match = _FENCE.fullmatch(text) or _COMMAND.fullmatch(text)
+        text = match[1] if match else _peel(text, _MARKUP)
     return text
 
 
@@ -78,8 +78,8 @@ def plain(text: str, brackets: bool = False) -> str:
 
 def unlabelled(text: str) -> str:
     """Strip a leading label or an enclosing JSON object."""
-    if (found := _OBJECT.fullmatch(text)) is not None:
-        return found[2]
+    if (match := _OBJECT.fullmatch(text)) is not None:
+        return match[2]
     return text[label.end() :] if (label := _LABEL.match(text)) is not None else text
 
 

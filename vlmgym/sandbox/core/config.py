@@ -96,7 +96,7 @@ class GameConfig(BaseModel):
     @classmethod
     def level_values(cls, difficulty: Difficulty) -> dict[str, list[Any]]:
         """Values at levels 1 to 5 of each field that a difficulty sets, keyed by field name."""
-        names = [name for name, one in cls.field_difficulties().items() if one == difficulty]
+        names = [name for name, affected in cls.field_difficulties().items() if affected == difficulty]
         extras: dict[str, Any] = {name: cls.model_fields[name].json_schema_extra for name in names}
         return {name: extra["levels"] for name, extra in extras.items() if "levels" in extra}
 

@@ -180,8 +180,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def instructions(self, state: StateT) -> str:
         """`prompt`, or the configured replacement with `{prompt}` filled in."""
-        own: str | None = self.config.prompt
-        return self.prompt(state) if own is None else own.replace("{prompt}", self.prompt(state))
+        template: str | None = self.config.prompt
+        return self.prompt(state) if template is None else template.replace("{prompt}", self.prompt(state))
 
     def explain(self, state: StateT, action: ActionT) -> str:
         """Reasoning that leads to a legal action; must be true of the state."""

@@ -49,8 +49,8 @@ def _of_groups(membership: Path, groups: Path) -> Iterator[int]:
             limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
-        own = top / path.lstrip("/")
-        for group in (own, *own.parents):
+        folder = top / path.lstrip("/")
+        for group in (folder, *folder.parents):
             if (group / limit).is_file() and (most := (group / limit).read_text().strip()) != "max":
                 stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
                 yield max(0, int(most) - int((group / used).read_text()) + int(stat[cache]))

@@ -116,8 +116,8 @@ class PromptConfig:
         if system is None:
             return (Message("user", prompt, images * (1 + min(len(past), self.image_turns))),)
         messages = [Message("system", system)]
-        for i, (asked, response) in enumerate(past, self.image_turns - len(past)):
-            messages += [Message("user", asked, images if i >= 0 else 0), Message("assistant", response)]
+        for i, (earlier, response) in enumerate(past, self.image_turns - len(past)):
+            messages += [Message("user", earlier, images if i >= 0 else 0), Message("assistant", response)]
         return (*messages, Message("user", prompt, images))
 
 
@@ -183,14 +183,14 @@ def turn_prompt(
     """
     parts = [game.instructions(state)]
     if past:
-        each = len(game.image_shapes)
+        per_state = len(game.image_shapes)
         unseen = len(past) - min(len(past), config.image_turns)
         if unseen < len(past) and config.has_images:
-            last = "The last image shows" if each == 1 else f"The last {each} images show"
+            last = "The last image shows" if per_state == 1 else f"The last {per_state} images show"
             parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
         lines = []
         for i, turn in enumerate(past):
-            images = _numbers(i - unseen, each) if i >= unseen and config.has_images else ""
+            images = _numbers(i - unseen, per_state) if i >= unseen and config.has_images else ""
             description = game.describe(turn.state) if i >= unseen and config.has_descriptions else None
             lines.append(_past(turn, images, description, _reward(game, turn)))
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
@@ -249,20 +249,22 @@ def turn_messages(
         system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)
     else:
         prompt = turn_prompt(game, state, feedback, past, config)
-    return config.messages(len(game.image_shapes), system, [(each.prompt, each.response) for each in past], prompt)
+    return config.messages(len(game.image_shapes), system, [(turn.prompt, turn.response) for turn in past], prompt)
 
 
 def turn_images(
     game: Game[StateT, object], state: StateT, past: Sequence[PastTurn[StateT]], config: PromptConfig
 ) -> list[ImageArray]:
     """Render the images of a turn, oldest first."""
-    return [image for each in config.shown_states([turn.state for turn in past], state) for image in game.images(each)]
+    return [
+        image for shown in config.shown_states([turn.state for turn in past], state) for image in game.images(shown)
+    ]
 
 
-def _numbers(index: int, each: int) -> str:
+def _numbers(index: int, per_state: int) -> str:
     """Name the images of a past turn; `index` counts past turns with images from 0, each with `each` images."""
-    first = index * each + 1
-    return f"image {first}, " if each == 1 else f"images {first} to {first + each - 1}, "
+    first = index * per_state + 1
+    return f"image {first}, " if per_state == 1 else f"images {first} to {first + per_state - 1}, "
 
 
 def _reward(game: Game[StateT, object], past: PastTurn[StateT]) -> str:

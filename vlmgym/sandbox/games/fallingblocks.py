@@ -326,8 +326,8 @@ def placements(well: Well, shape: Shape) -> Iterator[tuple[int, int]]:
     heights, width = heights_of(well), len(well[0])
     turned = [rotation(shape, turns) for turns in range(4)]
     for column in range(width):
-        for turns, each in enumerate(turned):
-            if column + width_of(each) <= width and resting_row(well, heights, each, column) >= 0:
+        for turns, turned_shape in enumerate(turned):
+            if column + width_of(turned_shape) <= width and resting_row(well, heights, turned_shape, column) >= 0:
                 yield column, turns
 
 
@@ -341,7 +341,7 @@ def best_placement(well: Well, shape: Shape) -> tuple[int, int] | None:
         heights = heights_of(landing.well)
         free = sum(row.count(FREE) for row in landing.well)
         holes = sum(heights) - (len(well) * len(well[0]) - free)
-        bumps = sum(abs(one - other) for one, other in pairwise(heights))
+        bumps = sum(abs(height - next_height) for height, next_height in pairwise(heights))
         return LINES * landing.cleared + HEIGHT * sum(heights) + HOLES * holes + BUMPS * bumps
 
     return max(placements(well, shape), key=value, default=None)

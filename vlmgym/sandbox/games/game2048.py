@@ -245,8 +245,8 @@ def _prospects(lines: Iterable[Line]) -> _Prospects:
 
 def _in_words(lines: Board, start: str, end: str) -> str:
     """State each line with its prospects, then the prospects of all lines: `0 4 8 2 (left) 2 2 0 0 (1), together 1`."""
-    each = [f"{' '.join(map(str, line))} ({_line_prospects(line).in_words(start, end)})" for line in lines]
-    return f"{' '.join(each)}, together {_prospects(lines).in_words(start, end)}"
+    words = [f"{' '.join(map(str, line))} ({_line_prospects(line).in_words(start, end)})" for line in lines]
+    return f"{' '.join(words)}, together {_prospects(lines).in_words(start, end)}"
 
 
 @lru_cache(maxsize=1 << 18)

@@ -87,16 +87,16 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         if self.ended(state):
             return ()
         places = product(range(self.config.rows), range(self.config.columns))
-        return tuple((*one, *other) for one, other in permutations(places, 2))
+        return tuple((*first, *second) for first, second in permutations(places, 2))
 
     def step(self, state: JigsawState, action: Pair, rng: np.random.Generator) -> Step[JigsawState]:
         (row1, column1), (row2, column2) = self.answer.cells(action)
         if (row1, column1) == (row2, column2):
             raise IllegalAction(f"{self.where((row1, column1))} is given twice; a swap takes two different patches")
         patches = _flat(state)
-        one, other = self.index_of((row1, column1)), self.index_of((row2, column2))
+        first, second = self.index_of((row1, column1)), self.index_of((row2, column2))
         before = _in_place(patches)
-        patches[one], patches[other] = patches[other], patches[one]
+        patches[first], patches[second] = patches[second], patches[first]
         after = JigsawState(self.in_rows(tuple(patches)), state.picture, state.variation_seed)
         return Step(after, (_in_place(patches) - before) / self._count)
 
@@ -218,8 +218,10 @@ def _gradient(corners: list[Colour], whole: int, left: int, top: int, side: int)
     """Interpolate between four colours, with integers so that pixels are identical on all machines."""
     end, at = whole - 1, np.arange(side, dtype=np.int32)
     across, down = (at + left)[None, :, None], (at + top)[:, None, None]
-    one, two, three, four = np.array(corners, np.int32)
-    mixed = (end - down) * ((end - across) * one + across * two) + down * ((end - across) * three + across * four)
+    top_left, top_right, bottom_left, bottom_right = np.array(corners, np.int32)
+    mixed = (end - down) * ((end - across) * top_left + across * top_right) + down * (
+        (end - across) * bottom_left + across * bottom_right
+    )
     pixels: NDArray[np.uint8] = ((mixed + end * end // 2) // (end * end)).astype(np.uint8)
     return pixels
 

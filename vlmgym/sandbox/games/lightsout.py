@@ -207,4 +207,4 @@ def fewest_presses(lit: int, rows: int, columns: int) -> int | None:
             lit, presses = lit ^ lamps, presses ^ pressed
     if lit:
         return None
-    return min((presses ^ other for other in idle), key=lambda found: (found.bit_count(), found))
+    return min((presses ^ other for other in idle), key=lambda solution: (solution.bit_count(), solution))

@@ -100,14 +100,18 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def explain(self, state: LineState, action: ActionT) -> str:
         """State whether the move completes or blocks a line."""
-        own, other = _pieces(state.board)
+        player, opponent = _pieces(state.board)
         row, column = self.cell_of(state, action)
         square = self.rules.square(self.config.rows - 1 - row, column)
-        if self.rules.completes(own, square):
+        if self.rules.completes(player, square):
             reason = f"it completes my line of {self.length}"
-        elif self.rules.completes(other, square):
+        elif self.rules.completes(opponent, square):
             reason = f"otherwise the opponent could complete a line of {self.length} there"
-        elif any(self.rules.completes(side, move) for move in self.rules.moves(own | other) for side in (own, other)):
+        elif any(
+            self.rules.completes(side, move)
+            for move in self.rules.moves(player | opponent)
+            for side in (player, opponent)
+        ):
             reason = "I ignore a line that could be completed now"
         else:
             reason = f"nobody can complete a line of {self.length} with the next piece"
@@ -134,10 +138,10 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def _reply(self, state: LineState, rng: np.random.Generator) -> LineState:
         """Play the opponent's move."""
-        own, other = _pieces(state.board)
-        moves: Sequence[int] = self.rules.moves(own | other)
+        player, opponent = _pieces(state.board)
+        moves: Sequence[int] = self.rules.moves(player | opponent)
         if rng.random() < self.config.skill:
-            moves = best_moves(self.rules, other, own, self.config.depth).moves
+            moves = best_moves(self.rules, opponent, player, self.config.depth).moves
         cell = self._cell(moves[int(rng.integers(len(moves)))])
         return replace(state, board=with_cell(state.board, cell, OTHER))
 
@@ -145,16 +149,16 @@ class LineDuel(BoardGame[LineState, ActionT]):
 def _pieces(board: tuple[str, ...]) -> tuple[int, int]:
     """Return the player's and the opponent's squares as sets; see below."""
     text = "".join(["".join(column) for column in zip(*reversed(board))])[::-1]
-    own = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
-    return own, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)
+    player = int("".join(["1" if cell == OWN else "0" for cell in text]), 2)
+    return player, int("".join(["1" if cell == OTHER else "0" for cell in text]), 2)
 
 
 @lru_cache(maxsize=4096)  # each turn asks several times
 def _result(rules: LineRules, board: tuple[str, ...]) -> str | None:
-    own, other = _pieces(board)
-    if rules.has_line(own):
+    player, opponent = _pieces(board)
+    if rules.has_line(player):
         return "won"
-    if rules.has_line(other):
+    if rules.has_line(opponent):
         return "lost"
     return None if any(FREE in row for row in board) else "drawn"
 
@@ -215,13 +219,13 @@ class LineRules:
             return [square for lowest, column in self._falls if (square := (taken + lowest) & column)]
         return [square for square in self._squares if not taken & square]
 
-    def completes(self, own: int, square: int) -> bool:
-        """Return whether taking a square completes a line for the player who has the squares `own`."""
-        return any(own & rest == rest for rest in self.rest_of_lines[square])
+    def completes(self, squares: int, square: int) -> bool:
+        """Return whether taking a square completes a line for the player who has `squares`."""
+        return any(squares & rest == rest for rest in self.rest_of_lines[square])
 
-    def has_line(self, own: int) -> bool:
-        """Return whether the squares `own` contain a line."""
-        return any(own & line == line for line in self.lines)
+    def has_line(self, squares: int) -> bool:
+        """Return whether squares contain a line."""
+        return any(squares & line == line for line in self.lines)
 
 
 @cache
@@ -231,21 +235,21 @@ def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules
 
 
 @lru_cache(maxsize=1 << 16)
-def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
+def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> Choice:
     """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
 
     If the search ends undecided, the value is the number of lines through each of the player's squares, summed, minus
     the same sum for the other player.
     """
-    moves = rules.moves(own | other)
-    if winning := tuple(move for move in moves if rules.completes(own, move)):
+    moves = rules.moves(player | opponent)
+    if winning := tuple(move for move in moves if rules.completes(player, move)):
         return Choice(winning, WIN + depth, 1)
-    score = sum(weight * (bool(own & square) - bool(other & square)) for square, weight in rules.weights.items())
+    score = sum(weight * (bool(player & square) - bool(opponent & square)) for square, weight in rules.weights.items())
     search, best = _Search(rules), -2 * WIN
     chosen: list[int] = []
     for move in moves:
         after = -score - rules.weights[move]
-        value = -search.value(other, own | move, depth - 1, -2 * WIN, 1 - best, after)
+        value = -search.value(opponent, player | move, depth - 1, -2 * WIN, 1 - best, after)
         if value > best:
             best, chosen = value, []
         if value == best:
@@ -253,15 +257,15 @@ def best_moves(rules: LineRules, own: int, other: int, depth: int) -> Choice:
     return Choice(tuple(chosen), best, search.nodes)
 
 
-def search(rules: LineRules, own: int, other: int, nodes: int) -> Choice:
+def search(rules: LineRules, player: int, opponent: int, nodes: int) -> Choice:
     """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
-    searched, left = 0, len(rules.weights) - (own | other).bit_count()
+    searched, left = 0, len(rules.weights) - (player | opponent).bit_count()
     for depth in range(1, left + 1):
-        found = best_moves(rules, own, other, depth)
-        searched += found.nodes
-        if abs(found.value) >= WIN or searched * DEEPER > nodes:
+        choice = best_moves(rules, player, opponent, depth)
+        searched += choice.nodes
+        if abs(choice.value) >= WIN or searched * DEEPER > nodes:
             break
-    return found._replace(nodes=searched)
+    return choice._replace(nodes=searched)
 
 
 class _Search:
@@ -270,13 +274,13 @@ class _Search:
     def __init__(self, rules: LineRules) -> None:
         self.rules, self.nodes = rules, 0
 
-    def value(self, own: int, other: int, depth: int, alpha: int, beta: int, score: int) -> int:
+    def value(self, player: int, opponent: int, depth: int, alpha: int, beta: int, score: int) -> int:
         """Return the value for the player to move; `score` is the value if the search ends here, undecided."""
         self.nodes += 1
         rules = self.rules
-        moves = rules.moves(own | other)
+        moves = rules.moves(player | opponent)
         for move in moves:
-            if rules.completes(own, move):
+            if rules.completes(player, move):
                 return WIN + depth
         if not moves:
             return 0
@@ -285,7 +289,7 @@ class _Search:
         best = -2 * WIN
         for move in moves:
             after = -score - rules.weights[move]
-            best = max(best, -self.value(other, own | move, depth - 1, -beta, -max(alpha, best), after))
+            best = max(best, -self.value(opponent, player | move, depth - 1, -beta, -max(alpha, best), after))
             if best >= beta:
                 break
         return best

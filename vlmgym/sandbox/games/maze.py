@@ -191,7 +191,7 @@ class Maze(BoardGame[MazeState, int]):
     def explain(self, state: MazeState, action: int) -> str:
         """State how the path to the exit begins or, with fog, which sides are open, and where the move leads."""
         if self.partially_observable and action in self.legal_actions(state):
-            ways = " and ".join(DIRECTIONS[each] for each in self.legal_actions(state))
+            ways = " and ".join(DIRECTIONS[side] for side in self.legal_actions(state))
             to = self.where(neighbour(state.player, action))
             return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."
         steps = distances(state.openings, state.exit)
@@ -246,13 +246,13 @@ def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:
 @lru_cache(maxsize=4096)
 def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
     """Return the number of steps to the goal for each cell that can reach it."""
-    found, cells = {goal: 0}, [goal]
+    steps, cells = {goal: 0}, [goal]
     for cell in cells:
         for action in range(4):
-            if openings[cell[0]][cell[1]] >> action & 1 and (other := neighbour(cell, action)) not in found:
-                found[other] = found[cell] + 1
+            if openings[cell[0]][cell[1]] >> action & 1 and (other := neighbour(cell, action)) not in steps:
+                steps[other] = steps[cell] + 1
                 cells.append(other)
-    return found
+    return steps
 
 
 @lru_cache(maxsize=4096)

@@ -199,7 +199,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         if cell not in proofs:
             return f"Nothing shows that {self.where(action)} is safe; I have to guess."
         needed = argument(self._near, proofs, cell)
-        steps = groupby(needed, key=lambda each: (proofs[each].sources, proofs[each].mine))
+        steps = groupby(needed, key=lambda member: (proofs[member].sources, proofs[member].mine))
         return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
 
     def check_state(self, state: MinesweeperState) -> None:
@@ -374,12 +374,16 @@ def _compare(clues: list[tuple[int, int, int]]) -> Iterator[_Fact]:
     If the first clue has n cells outside the second clue, and n more mines, these n cells are mines, and the cells of
     the second clue outside the first are safe.
     """
-    for one, one_count, source in clues:
-        for two, two_count, other in clues:
-            if one & two and one != two and one_count - two_count == (one & ~two).bit_count():
-                if mines := one & ~two:
+    for cells, count, source in clues:
+        for other_cells, other_count, other in clues:
+            if (
+                cells & other_cells
+                and cells != other_cells
+                and count - other_count == (cells & ~other_cells).bit_count()
+            ):
+                if mines := cells & ~other_cells:
                     yield mines, True, (source, other)
-                if safe := two & ~one:
+                if safe := other_cells & ~cells:
                     yield safe, False, (source, other)
 
 
@@ -392,8 +396,10 @@ def argument(near: tuple[int, ...], proofs: Proofs, cell: int) -> list[int]:
             around = -1 if ALL in proof.sources else 0
             for source in proof.sources:
                 around |= near[source] if source != ALL else 0
-            needed |= {each for each, earlier in proofs.items() if earlier.round < proof.round and around >> each & 1}
-    return [each for each in proofs if each in needed]
+            needed |= {
+                member for member, earlier in proofs.items() if earlier.round < proof.round and around >> member & 1
+            }
+    return [member for member in proofs if member in needed]
 
 
 def solvable(near: tuple[int, ...], mines: int, opened: int, pairs: bool) -> bool:
@@ -438,9 +444,9 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
 
 def cells_of(cells: int) -> list[int]:
     """List the cells of a set."""
-    found = []
+    members = []
     while cells:
         lowest = cells & -cells
-        found.append(lowest.bit_length() - 1)
+        members.append(lowest.bit_length() - 1)
         cells ^= lowest
-    return found
+    return members

@@ -144,9 +144,9 @@ class Pairs(BoardGame[PairsState, Cell]):
         return next((cell for cell in known if self._known_partner(state, cell)), None) or self._new_card(state)
 
     def metrics(self, state: PairsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        found = sum(line.count(FOUND) for line in state.sides) / 2
-        share = 2 * found / (self.config.rows * self.config.columns)
-        return {"pairs found": share} | ({"cards per pair": state.turns / found} if found else {})
+        pairs = sum(line.count(FOUND) for line in state.sides) / 2
+        share = 2 * pairs / (self.config.rows * self.config.columns)
+        return {"pairs found": share} | ({"cards per pair": state.turns / pairs} if pairs else {})
 
     def cells(self, state: PairsState) -> list[list[str]]:
         """Describe each card; all face-down cards read the same."""
@@ -196,8 +196,8 @@ class Pairs(BoardGame[PairsState, Cell]):
             raise StateError("each card must have exactly one partner")
         if not 0 <= min(cards) <= max(cards) < len(COLOUR_NAMES) * len(SHAPE_NAMES):
             raise StateError("the kind of a card is unknown")
-        found, shown = ([self._kind(state, cell) for cell in find_cells(state.sides, side)] for side in (FOUND, SHOWN))
-        if any(found.count(kind) != 2 for kind in found) or len(set(shown)) != len(shown) or len(shown) > 2:
+        paired, shown = ([self._kind(state, cell) for cell in find_cells(state.sides, side)] for side in (FOUND, SHOWN))
+        if any(paired.count(kind) != 2 for kind in paired) or len(set(shown)) != len(shown) or len(shown) > 2:
             raise StateError("the cards that are face up do not follow from the rules")
 
     @property

@@ -305,9 +305,9 @@ class Lot:
 
     def cells(self, vehicle: int, offset: int) -> list[tuple[int, int]]:
         """Row and column of each cell of a vehicle, from left to right or top to bottom."""
-        one = self.vehicles[vehicle]
-        along = range(offset, offset + one.length)
-        return [(one.line, i) if one.horizontal else (i, one.line) for i in along]
+        shape = self.vehicles[vehicle]
+        along = range(offset, offset + shape.length)
+        return [(shape.line, i) if shape.horizontal else (i, shape.line) for i in along]
 
     def solved(self, offsets: Offsets) -> bool:
         """True if vehicle 0 is at the right end of its row."""
@@ -337,8 +337,8 @@ class Lot:
             steps = [list(zip(directions, (offset - 1, offset + 1))) for offset in range(len(masks))]
             options.append(
                 [
-                    [((number, d), to, masks[to] & ~masks[offset]) for d, to in found if 0 <= to < len(masks)]
-                    for offset, found in enumerate(steps)
+                    [((number, d), to, masks[to] & ~masks[offset]) for d, to in neighbours if 0 <= to < len(masks)]
+                    for offset, neighbours in enumerate(steps)
                 ]
             )
         return options
@@ -407,14 +407,14 @@ def _place(rows: int, columns: int, vehicles: int, rng: np.random.Generator) -> 
         if len(placed) == vehicles:
             return Lot(rows, columns, tuple(placed)), tuple(offsets)
         horizontal = across < HORIZONTAL
-        one = Vehicle(int(line * (rows if horizontal else columns)), 3 if long < LONG else 2, horizontal)
-        if horizontal and one.line == first.line:
+        vehicle = Vehicle(int(line * (rows if horizontal else columns)), 3 if long < LONG else 2, horizontal)
+        if horizontal and vehicle.line == first.line:
             continue
-        masks = masks_of(rows, columns, one)
+        masks = masks_of(rows, columns, vehicle)
         at = int(offset * len(masks))
         if not masks[at] & taken:
             taken |= masks[at]
-            placed.append(one)
+            placed.append(vehicle)
             offsets.append(at)
     return None
 

@@ -89,10 +89,10 @@ class Rotation(ChoiceTask[RotationState]):
     def _attempt(self, rng: np.random.Generator) -> RotationState | None:
         c = self.config
         figure = grow(rng, c.cells, c.solid)
-        own, mirror = canonical(figure, c.solid), mirrored(figure)
-        if own == canonical(mirror, c.solid) or (c.solid and not (all(map(max, zip(*figure))) and is_clear(figure))):
+        key, mirror = canonical(figure, c.solid), mirrored(figure)
+        if key == canonical(mirror, c.solid) or (c.solid and not (all(map(max, zip(*figure))) and is_clear(figure))):
             return None  # symmetric, flat or unclear
-        shapes, known = [mirror], {own, canonical(mirror, c.solid)}
+        shapes, known = [mirror], {key, canonical(mirror, c.solid)}
         for _ in range(20 * c.choices):
             if len(shapes) == c.choices - 1:
                 break
@@ -224,12 +224,12 @@ VISIBLE_TRIANGLES = 2
 
 def _rotations() -> tuple[Matrix, ...]:
     """The 24 rotations of a cube; the first four are about the vertical axis."""
-    found = []
+    rotations = []
     for axes, signs in product(permutations(range(3)), product((1, -1), repeat=3)):
         rows = tuple(tuple(sign if axis == column else 0 for column in range(3)) for axis, sign in zip(axes, signs))
         if round(np.linalg.det(np.array(rows))) == 1:
-            found.append(rows)
-    return tuple(sorted(found, key=lambda rows: rows[2] != (0, 0, 1)))  # type: ignore[arg-type]
+            rotations.append(rows)
+    return tuple(sorted(rotations, key=lambda rows: rows[2] != (0, 0, 1)))  # type: ignore[arg-type]
 
 
 ROTATIONS = _rotations()
@@ -250,8 +250,8 @@ def normalised(cubes: Figure | list[Cube]) -> Figure:
 def views(figure: Figure) -> tuple[Figure, ...]:
     """Return the distinct rotations of a solid figure that are clear (see `is_clear`), sorted."""
     different = {tuple(row) for row in _sorted_cubes(figure, _MATRICES).tolist()}
-    found = (tuple((cube >> 8, cube >> 4 & 15, cube & 15) for cube in row) for row in sorted(different))
-    return tuple(view for view in found if is_clear(view))
+    turned = (tuple((cube >> 8, cube >> 4 & 15, cube & 15) for cube in row) for row in sorted(different))
+    return tuple(view for view in turned if is_clear(view))
 
 
 def mirrored(figure: Figure) -> Figure:
@@ -323,9 +323,9 @@ def _view(figure: Figure) -> dict[frozenset[tuple[int, int]], tuple[int, int, in
         x, y, z = cube
         a, b = x - z, y - z  # projection of the lower back corner
         faces = (((a - 1, b - 1), (1, 0), (0, 1)), ((a + 1, b), (0, 1), (-1, -1)), ((a, b + 1), (1, 0), (-1, -1)))
-        for face, ((oa, ob), one, other) in enumerate(faces):
-            far = (oa + one[0] + other[0], ob + one[1] + other[1])
-            for da, db in (one, other):
+        for face, ((oa, ob), edge, other_edge) in enumerate(faces):
+            far = (oa + edge[0] + other_edge[0], ob + edge[1] + other_edge[1])
+            for da, db in (edge, other_edge):
                 owners[frozenset({(oa, ob), (oa + da, ob + db), far})] = a, b, face
     return owners
 
@@ -395,6 +395,6 @@ def _solid_faces(figure: Figure) -> list[Face]:
         left = [corners[key] for key in ((0, 1, 0), (1, 1, 0), (1, 1, 1), (0, 1, 1))]
         right = [corners[key] for key in ((1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1))]
         neighbours = ((x, y, z + 1), (x, y + 1, z), (x + 1, y, z))
-        each = zip(neighbours, SHADES, (top, left, right))
-        drawn += [(shade, face) for cube, shade, face in each if cube not in figure]
+        sides = zip(neighbours, SHADES, (top, left, right))
+        drawn += [(shade, face) for cube, shade, face in sides if cube not in figure]
     return drawn

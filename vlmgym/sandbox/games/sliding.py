@@ -178,11 +178,11 @@ class Sliding(BoardGame[SlidingState, int]):
         return Planner(self._plan)
 
     def _plan(self, tiles: Tiles) -> list[tuple[Tiles, int]]:
-        found = []
+        plan = []
         for action in Search(tiles, self.config.rows, self.config.columns).solve() or ():
-            found.append((tiles, action))
+            plan.append((tiles, action))
             tiles = _slid(tiles, dict(self._moves[tiles.index(0)])[action])
-        return found
+        return plan
 
 
 def _slid(tiles: Tiles, source: int) -> Tiles:
@@ -267,10 +267,10 @@ class Search:
         gap = self._tiles.index(0)
         while self.nodes <= MOST_NODES:
             path: list[int] = []
-            found = self._extend(gap, manhattan, bound, -1, path)
-            if found == 0:
+            missing = self._extend(gap, manhattan, bound, -1, path)
+            if missing == 0:
                 return path
-            bound += found
+            bound += missing
         return None
 
     def _extend(self, gap: int, manhattan: int, left: int, last: int, path: list[int]) -> int:

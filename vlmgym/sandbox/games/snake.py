@@ -245,8 +245,8 @@ def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
                     yield action, (cell, time + 1)
 
         seen = {body[0]}
-        found = shortest_path((body[0], 0), successors, lambda node: node[0] == goal)
-        return None if found is None else [action for _, action in found]
+        steps = shortest_path((body[0], 0), successors, lambda node: node[0] == goal)
+        return None if steps is None else [action for _, action in steps]
 
     to_food = path(body, food)
     if to_food:

@@ -127,17 +127,17 @@ class Sokoban(BoardGame[SokobanState, int]):
         player = _player(state.board)
         if (reason := _blocked(state.board, player, action)) is not None:
             raise IllegalAction(f"the player cannot move {DIRECTIONS[action]}: {reason}")
-        one = neighbour(player, action)
-        two = neighbour(one, action)
-        board, to = state.board, state.board[one[0]][one[1]]
+        ahead = neighbour(player, action)
+        behind = neighbour(ahead, action)
+        board, to = state.board, state.board[ahead[0]][ahead[1]]
         pushed = to in (BOX, STORED)
         gained = 0
         if pushed:
-            beyond = board[two[0]][two[1]]
-            board = with_cell(board, two, WITH_BOX[beyond])
+            beyond = board[behind[0]][behind[1]]
+            board = with_cell(board, behind, WITH_BOX[beyond])
             gained = (beyond == TARGET) - (to == STORED)
             to = LEFT_BEHIND[to]
-        board = with_cell(with_cell(board, one, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
+        board = with_cell(with_cell(board, ahead, WITH_PLAYER[to]), player, LEFT_BEHIND[board[player[0]][player[1]]])
         after = SokobanState(board, state.variation_seed)
         return Step(after, gained / self.config.boxes, {"pushed": pushed})
 
@@ -168,8 +168,8 @@ class Sokoban(BoardGame[SokobanState, int]):
         """State where the player, boxes and targets are, and what the move does."""
         player = _player(state.board)
         kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
-        found = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
-        where = f"The player is at {self.where(player)}; {found}."
+        places = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
+        where = f"The player is at {self.where(player)}; {places}."
         if (reason := _blocked(state.board, player, action)) is not None:
             return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
         to = neighbour(player, action)
@@ -201,12 +201,12 @@ class Sokoban(BoardGame[SokobanState, int]):
             sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
             for symbols in (" .$*@+", ".*+", "$*", "@+")
         )
-        found = []
+        plan = []
         state = SokobanState(board)
         for _, action in solve(Room(floor, targets, boxes, player.bit_length() - 1), self.config.columns) or ():
-            found.append((state.board, action))
+            plan.append((state.board, action))
             state = self.step(state, action, _NO_RANDOMNESS).state
-        return found
+        return plan
 
     def _symbol(self, room: Room, cell: int) -> str:
         if not room.floor >> cell & 1:
@@ -317,7 +317,7 @@ def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:
 def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng: np.random.Generator) -> Room | None:
     """Pull boxes at random; return the last room that has no box on a target and satisfies `APART`, or None."""
     moves = steps(columns)
-    boxes, found = targets, None
+    boxes, room = targets, None
     drawn = rng.integers(0, (count, 4, REACH), (PULLS * count, 3)).tolist()
     for index, direction, reach in drawn:
         cells = _cells(boxes)
@@ -335,8 +335,8 @@ def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng
             player += move
             free = floor & ~boxes
         if not boxes & targets and _distance(boxes, targets, columns) >= APART * count:
-            found = Room(floor, targets, boxes, player)
-    return found
+            room = Room(floor, targets, boxes, player)
+    return room
 
 
 def _free(floor: int, cell: int, move: int) -> bool:

@@ -336,5 +336,5 @@ def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) ->
 
 def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:
     """List the columns that can be played, sorted by their number of cards; the search tries the last one first."""
-    found = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
-    return sorted(found, key=lambda column: heights[column])
+    playable = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
+    return sorted(playable, key=lambda column: heights[column])

@@ -351,8 +351,8 @@ class Puzzle:
 
     def options(self, cell: int) -> list[int]:
         """List the candidates of a cell."""
-        found = self.candidates(cell)
-        return [number for number in range(1, self.side + 1) if found >> number & 1]
+        candidates = self.candidates(cell)
+        return [number for number in range(1, self.side + 1) if candidates >> number & 1]
 
     def single(self, cell: int, number: int) -> Single | None:
         """Return a number in an empty cell as a `Single` if one of the two rules proves it, else None."""
@@ -406,9 +406,9 @@ class Puzzle:
         for other in self.options(cell):
             if other != number:
                 self.put(cell, other)
-                found = next(Puzzle(self.numbers, self.side).solutions(), None)
+                solution = next(Puzzle(self.numbers, self.side).solutions(), None)
                 self.put(cell, other)
-                if found is not None:
+                if solution is not None:
                     return True
         return False
 

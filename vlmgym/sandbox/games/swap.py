@@ -166,8 +166,8 @@ class Swap(BoardGame[SwapState, Pair]):
         tiles = _tiles(state.board)
         vertical = bool(crc32(bytes(tiles)) & 1)
         compared = chain(self._search(tiles, vertical), self._search(tiles, not vertical))
-        found = (swap for line in compared for swap, one, other in line if one == other is not None)
-        return next(found, None) or self.rules.actions[self.rules.legal_swaps(tiles)[0]]
+        legal = (swap for line in compared for swap, tile, needed in line if tile == needed is not None)
+        return next(legal, None) or self.rules.actions[self.rules.legal_swaps(tiles)[0]]
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         played = [info for info in infos if info]
@@ -214,7 +214,7 @@ class Swap(BoardGame[SwapState, Pair]):
         before: Sequence[int | None] = [None] * len(lines[0])
         needed_before = before
         for last, line in zip((lines[0], *lines), lines):
-            swaps = [(*self.cell_at(one), *self.cell_at(other)) for one, other in zip(last, line)]
+            swaps = [(*self.cell_at(first), *self.cell_at(second)) for first, second in zip(last, line)]
             shown = [tiles[cell] for cell in line]
             needed = self.rules.needed(shown)
             yield [*zip(swaps, shown, needed_before), *zip(swaps, needed, before)]
@@ -227,17 +227,17 @@ class Swap(BoardGame[SwapState, Pair]):
         listed = []
         for number, line in enumerate(self._search(tiles, vertical), origin):
             words: list[str] = []
-            found = False
-            for swap, one, other in line:
+            reached = False
+            for swap, first, second in line:
                 if len(words) == len(line):
                     words.append("needs")
-                words += ["none" if tile is None else self.cell_words(tile) for tile in (one, other)]
-                found = swap == wanted and one == other is not None
-                if found:
+                words += ["none" if tile is None else self.cell_words(tile) for tile in (first, second)]
+                reached = swap == wanted and first == second is not None
+                if reached:
                     words.append(f"equal at {swap[1 - vertical] + origin}")
                     break
             listed.append(f"{'column' if vertical else 'row'} {number}: {', '.join(words)}")
-            if found:
+            if reached:
                 break
         return f"{_SEARCH}: {'; '.join(listed)}."
 
@@ -308,7 +308,7 @@ class Swap(BoardGame[SwapState, Pair]):
         """Describe a run, for example `3 red circle tiles in row 2, columns 1 to 3`."""
         origin = self.config.origin
         row, column, last_row, last_column = (
-            each + origin for cell in (run[0], run[-1]) for each in self.cell_at(cell)
+            number + origin for cell in (run[0], run[-1]) for number in self.cell_at(cell)
         )
         what = f"{len(run)} {self.cell_words(tiles[run[0]])} tiles"
         if row == last_row:
@@ -383,12 +383,12 @@ class SwapRules:
 
     def runs(self, tiles: Tiles) -> list[tuple[int, ...]]:
         """List all maximal runs, rows first; a run is its cells from left to right or top to bottom."""
-        found = []
+        runs = []
         for line in self._lines:
             for _, group in groupby(line, key=tiles.__getitem__):
                 if len(cells := tuple(group)) >= RUN:
-                    found.append(cells)
-        return found
+                    runs.append(cells)
+        return runs
 
     def legal_swaps(self, tiles: Tiles) -> list[int]:
         """List the indices into `actions` of the legal swaps on a board without runs, in ascending order."""
@@ -413,12 +413,12 @@ class SwapRules:
 
     def needed(self, line: Sequence[int]) -> list[int | None]:
         """Return, for each index in a line, a tile that would complete a run there, or None."""
-        found: list[int | None] = []
+        tiles: list[int | None] = []
         for place in range(len(line)):
             pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
             equal = (line[a] for a, b in pairs if a >= 0 and b < len(line) and line[a] == line[b])
-            found.append(next(equal, None))
-        return found
+            tiles.append(next(equal, None))
+        return tiles
 
     def cells(self, index: int) -> tuple[int, int]:
         """Return the two cells of `actions[index]`."""

@@ -179,10 +179,10 @@ def _json_lines(text: str) -> list[str]:
 
 
 def _normalise_line(line: str) -> str:
-    found = _LINE.fullmatch(unwrap(line))
-    if found is None:
+    match = _LINE.fullmatch(unwrap(line))
+    if match is None:
         return line
-    mark, key, value = found.groups()
+    mark, key, value = match.groups()
     key = _SHORT_KEYS.get(key.lower(), key.lower())
     return f"{key}: {clean_value(key, value.removesuffix(',') if mark == chr(34) else value)}"
 
@@ -192,10 +192,10 @@ def clean_value(key: str, value: str) -> str:
     value = unwrap(value)
     if value.casefold() in (UNKNOWN, *ALSO_UNKNOWN):
         return UNKNOWN
-    found = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
-    if found is None:
+    match = _DEGREES.fullmatch(narrow(value)) if key in KEYS[3:] else None
+    if match is None:
         return value
-    sign, number, side = found[1], found[2], (found[3] or "")[:1].lower()
+    sign, number, side = match[1], match[2], (match[3] or "")[:1].lower()
     if not side:
         return f"{sign}{number}"
     if sign or side not in ("ns" if key == "latitude" else "ew"):

@@ -57,8 +57,8 @@ class Actions(Answer[Action]):
         """The possible answers, for prompts."""
         if len(self.names) == 1:
             return ", ".join(self.names[0])
-        each = "; ".join(", ".join(names) for names in self.names)
-        return f"{len(self.names)} values separated by commas, one from each of these lists: {each}"
+        lists = "; ".join(", ".join(names) for names in self.names)
+        return f"{len(self.names)} values separated by commas, one from each of these lists: {lists}"
 
     @cached_property
     def all(self) -> tuple[Action, ...]:
@@ -131,7 +131,7 @@ def make_actions(
     Raises:
         UsageError: The space is not supported or has more than `MOST_ACTIONS` actions, or the names do not fit it.
     """
-    given = tuple(tuple(map(_clean, each)) for each in names)
+    given = tuple(tuple(map(_clean, axis)) for axis in names)
     if isinstance(space, spaces.Discrete):
         default = _numbers(space)
         if meanings is not None and len(set(meanings)) == space.n:
@@ -143,11 +143,11 @@ def make_actions(
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
         ends = zip(space.low.tolist(), space.high.tolist())
         points = [[low + (high - low) * i / (values - 1) for i in range(values)] for low, high in ends]
-        default = tuple(tuple(f"{point:.6g}" for point in each) for each in points)
+        default = tuple(tuple(f"{point:.6g}" for point in axis) for axis in points)
 
         def to_env(action: Action) -> Any:
             indices = (action,) if isinstance(action, int) else action
-            return np.array([each[index] for each, index in zip(points, indices)], space.dtype)
+            return np.array([axis[index] for axis, index in zip(points, indices)], space.dtype)
 
         listed: spaces.Discrete[Any] | spaces.MultiDiscrete = (
             spaces.Discrete(values) if len(points) == 1 else spaces.MultiDiscrete([values] * len(points))
@@ -160,7 +160,7 @@ def make_actions(
 
 
 def _numbers(space: spaces.Space[Any]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(str, each)) for each in value_ranges(space))
+    return tuple(tuple(map(str, numbers)) for numbers in value_ranges(space))
 
 
 def _checked(env_id: str, actions: Actions) -> Actions:

@@ -332,8 +332,8 @@ def make_env(env_id: str, options: tuple[str, ...], sticky: float) -> Env:
 
 def meanings_of(env: Env) -> list[str] | None:
     """Return the environment's own names for its actions, which Atari games have; None if it has none."""
-    found = getattr(env.unwrapped, "get_action_meanings", None)
-    return None if found is None else list(map(str, found()))
+    method = getattr(env.unwrapped, "get_action_meanings", None)
+    return None if method is None else list(map(str, method()))
 
 
 # Determinism ----------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bo
         return False
     for _ in _play(used, 1):
         pass
-    return all(data_equivalence(one, other) for one, other in zip(_play(used, 0), _play(new, 0)))
+    return all(data_equivalence(result, other_result) for result, other_result in zip(_play(used, 0), _play(new, 0)))
 
 
 def _play(env: Env, seed: int) -> Iterator[Any]:

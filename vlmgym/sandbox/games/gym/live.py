@@ -264,9 +264,9 @@ class LiveEnvs:
         if self._free:
             return self._free.pop()
         if self._made < self._config.running:
-            made = make_env(*self._made_from)
+            env = make_env(*self._made_from)
             self._made += 1
-            return made
+            return env
         oldest = self._pop(next(iter(self._running)))
         assert oldest is not None, "every environment is free or running"
         return oldest.env

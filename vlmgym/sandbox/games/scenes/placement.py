@@ -244,12 +244,12 @@ def _random_object(
     return None
 
 
-def _min_distance(one: Size, other: Size, visible: float) -> float:
+def _min_distance(size: Size, other_size: Size, visible: float) -> float:
     """Return the distance between the centres of two objects at which both are probably visible enough.
 
     With `visible=1`, this distance leaves room for a rim between the objects.
     """
-    radii = RADII[one] + RADII[other]
+    radii = RADII[size] + RADII[other_size]
     return EXTENT * radii + RIM if visible == 1 else (0.1 + 0.65 * visible) * radii
 
 

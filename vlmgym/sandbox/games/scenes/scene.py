@@ -98,21 +98,21 @@ def pick(rng: np.random.Generator, values: Sequence[T]) -> T:
     return values[int(rng.integers(len(values)))]
 
 
-def offset(one: SceneObject, direction: Direction, other: SceneObject) -> int:
+def offset(item: SceneObject, direction: Direction, other: SceneObject) -> int:
     """Distance of `one` from `other` in a direction, in thousandths; negative on the opposite side."""
     if direction in ("to the left of", "to the right of"):
-        return other.x - one.x if direction == "to the left of" else one.x - other.x
-    return other.y - one.y if direction == "above" else one.y - other.y
+        return other.x - item.x if direction == "to the left of" else item.x - other.x
+    return other.y - item.y if direction == "above" else item.y - other.y
 
 
-def is_unambiguous(one: SceneObject, direction: Direction, other: SceneObject) -> bool:
+def is_unambiguous(item: SceneObject, direction: Direction, other: SceneObject) -> bool:
     """True if the objects are far enough apart along the axis of a direction, on either side."""
-    return abs(offset(one, direction, other)) >= MIN_OFFSET
+    return abs(offset(item, direction, other)) >= MIN_OFFSET
 
 
-def is_in_direction(one: SceneObject, direction: Direction, other: SceneObject) -> bool:
+def is_in_direction(item: SceneObject, direction: Direction, other: SceneObject) -> bool:
     """True if `one` is unambiguously in a direction from `other`."""
-    return offset(one, direction, other) >= MIN_OFFSET
+    return offset(item, direction, other) >= MIN_OFFSET
 
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -188,9 +188,9 @@ def random_disjoint_pair(
     """Sample two disjoint selectors with 1 to `attributes` attributes each; at least one kind matches neither."""
     kinds = [Kind(*values) for values in product(*map(vocabulary.values, ATTRIBUTES))]  # type: ignore[arg-type]
     while True:
-        one, other = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
-        if one.is_disjoint(other) and not all(one.matches(kind) or other.matches(kind) for kind in kinds):
-            return one, other
+        first, second = (Selector.random(rng, vocabulary, int(rng.integers(1, attributes + 1))) for _ in range(2))
+        if first.is_disjoint(second) and not all(first.matches(kind) or second.matches(kind) for kind in kinds):
+            return first, second
 
 
 def random_distractors(
@@ -264,7 +264,7 @@ def compare_descriptions(truths: Sequence[Sequence[ObjectDescription]], texts: S
     for truth, text in zip(truths, texts, strict=True):
         lines = [line for line in text[:LONGEST_PERCEPTION].casefold().splitlines() if line.strip()]
         seen = [parse_line(line) for line in lines[:MAX_LINES]]
-        credits = np.array([[_credit(one, other) for other in seen] for one in truth]).reshape(len(truth), len(seen))
+        credits = np.array([[_credit(item, line) for line in seen] for item in truth]).reshape(len(truth), len(seen))
         credit += float(credits[linear_sum_assignment(credits, maximize=True)].sum())
         count += max(len(truth), len(lines))
     partial = credit / count if count else 1.0

@@ -147,13 +147,13 @@ class PathFinder:
     def _lines(self, square: Square, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
         """Return the horizontal and vertical lines of empty cells around a square, including the square."""
         right, left, down, up = self._rays[square]
-        own = 1 << square
+        square_bit = 1 << square
         to_right, to_left, below, above = right & tiles, left & tiles, down & tiles, up & tiles
         # On a ray without tiles, the lowest bit and the bit length are 0, which keeps the whole ray.
         before_left, before_above = to_left.bit_length(), above.bit_length()
         return (
-            own | right & ((to_right & -to_right) - 1) | left >> before_left << before_left,
-            own | down & ((below & -below) - 1) | up >> before_above << before_above,
+            square_bit | right & ((to_right & -to_right) - 1) | left >> before_left << before_left,
+            square_bit | down & ((below & -below) - 1) | up >> before_above << before_above,
         )
 
     def _before_last_turn(self, h: Bitboard, v: Bitboard, tiles: Bitboard) -> tuple[Bitboard, Bitboard]:
