@@ -36,8 +36,8 @@ from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
 from vlmgym.training.states import EpisodeRollout, start_rollouts
 
 ARGS = (
-    "--preset single_moves --play.max-turns 16 --states.no-informative --states.moves 0 12 --reward.shaping raw "
-    "--reward.game-weight 0.0625"
+    "--preset single_moves --max-turns 16 --states.no-informative --states.moves 0 12 --settings reward.shaping=raw "
+    "--settings reward.game_weight=0.0625"
 )
 TILES = (0, 2, 4, 8)
 GAMMA, LAMBDAS = 0.9, (1.0, 0.95, 0.9, 0.7, 0.5, 0.0)

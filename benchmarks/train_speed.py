@@ -110,7 +110,7 @@ def our_steps(config: TrainConfig, run: TrainingRun, steps: int) -> tuple[SECOND
 
 def peak_memory(args: list[str], processes: int, folder: Path) -> float:
     """Return the peak memory of a training run in GB, summed over its processes."""
-    args = [*args, "--sft.steps", "20", "--sft.gate", "0", "--steps", "3", "--evaluation.episodes", "0"]
+    args = [*args, "--sft.steps", "20", "--settings", "sft.gate=0", "--steps", "3", "--evaluation.episodes", "0"]
     args += ["--processes", str(processes), "--output-dir", str(folder)]
     command = [sys.executable, "-m", "vlmgym", "train", *args]
     peaks: dict[int, int] = {}
@@ -200,7 +200,7 @@ def main() -> None:
         quiet = [*args, "--record-interval", "0", "--output-dir", str(folder / "ours")]
         config = read_config([*quiet, "--processes", "1"])
         run = TrainingRun.new(config)
-        run.begin(config, quiet)
+        run.begin(config)
         times: dict[str, SECONDS] = {name: [] for name in (*OURS, TRL)}
         rows: list[dict[str, float]] = []
         for _ in range(options.rounds):

@@ -45,8 +45,8 @@ CONDITIONS: tuple[tuple[str, Images, float], ...] = (
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
-    "PPO over tokens": ["--algorithm", "ppo", "--ppo.gae-over", "tokens"],
-    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"],
+    "PPO over tokens": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens"],
+    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens", "ppo.token_lam=0.95"],
 }
 """Options of the algorithms and their variants."""
 
@@ -145,12 +145,12 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     """Train and measure all algorithms for a seed."""
     shared = ["--preset", "single_moves", "--seed", str(seed), "--evaluation.episodes", "0", "--evaluation.states", "0"]
     # Only single answers are measured, whose prompts never report a rejected answer, so SFT needs no random turns.
-    shared += ["--record-interval", "0", "--sft.random-turns", "0", *TASKS[options.task].args]
+    shared += ["--record-interval", "0", "--settings", "sft.random_turns=0", *TASKS[options.task].args]
     trained = []
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
         # Without images, SFT learns too little for its gate, which would stop the run.
-        grey = ["--blank", "--sft.gate", "0"] if blank else []
+        grey = ["--blank", "--settings", "sft.gate=0"] if blank else []
         sft = options.output_dir / f"{name}-cold"
         minutes = train(sft, *shared, *grey, "--steps", "0")
         before = measure(sft, shared, options.answers)

@@ -35,14 +35,15 @@ from .running import train
 TURNS, EPISODES = 4, 32
 SHARED = shlex.split("--preset single_moves --evaluation.episodes 0 --evaluation.states 512 --record-interval 0")
 PPO = shlex.split(
-    f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --play.max-turns {TURNS} --states.moves 0 8 --ppo.gamma 0.9"
+    f"--sft.steps 0 --algorithm ppo --batch-size {EPISODES} --max-turns {TURNS} --states.moves 0 8 "
+    "--settings ppo.gamma=0.9"
 )
 # The critic's loss has a small weight: its gradient also changes the policy, which would otherwise forget the format.
 RUNS: dict[str, list[str]] = {
-    "lambda 1": ["--ppo.lam", "1", "--ppo.value-coef", "0.01"],
-    "lambda 0.5": ["--ppo.lam", "0.5", "--ppo.value-coef", "0.01"],
-    "lambda 1, no critic": ["--ppo.lam", "1", "--ppo.value-coef", "0"],
-    "lambda 0.5, no critic": ["--ppo.lam", "0.5", "--ppo.value-coef", "0"],
+    "lambda 1": ["--settings", "ppo.lam=1", "ppo.value_coef=0.01"],
+    "lambda 0.5": ["--settings", "ppo.lam=0.5", "ppo.value_coef=0.01"],
+    "lambda 1, no critic": ["--settings", "ppo.lam=1", "ppo.value_coef=0"],
+    "lambda 0.5, no critic": ["--settings", "ppo.lam=0.5", "ppo.value_coef=0"],
 }
 """Variants of PPO. With a value loss weight of 0, the critic is never trained and predicts 0."""
 PART = 20

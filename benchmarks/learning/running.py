@@ -34,13 +34,16 @@ def train(folder: Path, *args: str) -> float:
     Raises:
         UsageError: The training failed, or the folder contains a run with other options.
     """
-    duration, options, expected = folder / "minutes", folder / "options.json", [*args, "--output-dir", str(folder)]
-    if options.exists() and json.loads(options.read_text()) != expected:
+    duration, started, expected = folder / "minutes", folder.with_name(f"{folder.name}.json"), [*args]
+    if started.exists() and json.loads(started.read_text()) != expected:
         raise UsageError(f"{folder} was run with other options: choose another --output-dir, or remove it")
     if not duration.exists():
         start = time.perf_counter()
-        known = ["--resume", str(folder)] if options.exists() else expected
-        command = [sys.executable, "-m", "vlmgym", "train", *known]
+        resumes = (folder / "config.json").exists()
+        options = ["--resume", str(folder)] if resumes else [*expected, "--output-dir", str(folder)]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        started.write_text(json.dumps(expected))
+        command = [sys.executable, "-m", "vlmgym", "train", *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")

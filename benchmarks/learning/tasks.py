@@ -45,7 +45,9 @@ TASKS: dict[str, Task] = {
         "Settings were chosen with other seeds, except that seed 10 was used in early experiments",
     ),
     "4x4": Task(
-        shlex.split("--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --sft.target 1"),
+        shlex.split(
+            "--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --settings sft.target=1"
+        ),
         "2048 on 4x4",
         MERGES.format("4x4", 8),
         "share of moves that merge",
@@ -55,9 +57,9 @@ TASKS: dict[str, Task] = {
         shlex.split(
             "--games shisensho --config rows=4 columns=4 copies=4 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 128 --states.moves 6 6 "
-            "--states.no-informative --reward.shaping sign --reward.illegal 0 --reward.unparsable 0 "
+            "--states.no-informative --settings reward.shaping=sign reward.illegal=0 reward.unparsable=0 "
             "--rollout.max-tokens 200 "
-            "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --sft.target 2 --steps 120"
+            "--sft.expert oracle --sft.accuracy 0.5 --sft.steps 900 --settings sft.target=2 --steps 120"
         ),
         "Shisen-Sho on 4x4",
         "The model answers once in Shisen-Sho, with the coordinates of two equal tiles connected by a path, on a 4x4 "

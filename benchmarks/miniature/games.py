@@ -60,7 +60,7 @@ RUNS = {
     DEMONSTRATIONS: Run(None, True, []),
     G1: Run(DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
     "SFT only": Run(DEMONSTRATIONS, True, MORE),
-    GREY_DEMONSTRATIONS: Run(None, True, ["--blank", "--sft.gate", "0", "--sft.steps", "300"]),
+    GREY_DEMONSTRATIONS: Run(None, True, ["--blank", "--settings", "sft.gate=0", "--sft.steps", "300"]),
     "G0, GRPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
 }
 PERFECT = {"SFT only, perfect player": Run(DEMONSTRATIONS, True, ["--sft.accuracy", "1", *MORE], every_seed=False)}
@@ -69,7 +69,7 @@ PPO = {
     "G0, PPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "ppo"], every_seed=False),
 }
 OWN_PLAY = shlex.split(
-    "--play.max-turns 4 --grpo.gamma 0 --batch-size 16 --grpo.no-scale-rewards --update.kl-coef 0.05"
+    "--max-turns 4 --settings grpo.gamma=0 --batch-size 16 --settings grpo.scale_rewards=false --update.kl-coef 0.05"
 )
 """Options for episodes of four turns, which include boards that an illegal answer left unchanged."""
 GAMES = {
@@ -82,7 +82,7 @@ GAMES = {
             "--config rows=6 columns=6 copies=2 colours=6 shapes=3 theme=dark similarity=0.0 "
             "'prompt=Write the board, equal tiles, and a pair that a path joins.' --size 192 --states.moves 0 17 "
             "--states.mover random-legal --states.no-informative --rollout.max-tokens 360 "
-            "--reward.perception-weight 1"
+            "--settings reward.perception_weight=1"
         ),
         OWN_PLAY,
         {"turns": "turns for 18 pairs (fewer is better)", "played": "pairs removed"},
@@ -98,7 +98,7 @@ GAMES = {
             "--config rows=5 columns=5 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, tiles in a line, and a swap.' --size 160 --states.moves 0 20 "
             "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1 "
-            "--reward.perception-weight 1"
+            "--settings reward.perception_weight=1"
         ),
         OWN_PLAY,
         {"played": "legal swaps in 100 turns"},

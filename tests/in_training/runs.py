@@ -13,24 +13,32 @@ from vlmgym.cli.main import main as run_command
 from vlmgym.runs.record import EpisodeRecord
 
 HERE = Path(__file__).parent
-QUICK = ("--preset", str(HERE / "quick.args"))
+QUICK = ("--preset", str(HERE / "quick.toml"))
 SMALL = ("--size", "96", "--config", "rows=3", "columns=3", "goal=16")
-EPISODES = ("--play.max-turns", "2", "--play.history", "1", "--play.history-images", "1")
+EPISODES = ("--max-turns", "2", "--history", "1", "--history-images", "1")
 NO_EPISODES = ("--evaluation.episodes", "0")
-SFT = ("--sft.steps", "2", "--sft.batch-size", "4", "--sft.gate", "0")
+SFT = ("--sft.steps", "2", "--settings", "sft.batch_size=4", "sft.gate=0")
 PPO = ("--algorithm", "ppo", "--batch-size", "4")
 VARIANTS = {
     "grpo": (*SMALL, *NO_EPISODES, "--update.kl-coef", "0.1"),
     "dr grpo, updates": (
-        *(*SMALL, *NO_EPISODES, "--grpo.no-scale-rewards", "--update.loss-over", "constant"),
-        *("--grpo.epochs", "2", "--grpo.minibatches", "2", "--update.clip-high", "0.1"),
-        *("--update.entropy-coef", "0.01"),
+        *(*SMALL, *NO_EPISODES, "--settings", "grpo.scale_rewards=false", "update.loss_over=constant"),
+        *("--settings", "grpo.epochs=2", "grpo.minibatches=2", "update.clip_high=0.1"),
+        *("--settings", "update.entropy_coef=0.01"),
     ),
-    "grpo, episodes": (*SMALL, *EPISODES, *NO_EPISODES, "--grpo.gamma", "0.9", "--update.micro-batch-size", "4"),
-    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--ppo.entropy-coef", "0.01", "--play.observation", "text"),
+    "grpo, episodes": (
+        *SMALL,
+        *EPISODES,
+        *NO_EPISODES,
+        "--settings",
+        "grpo.gamma=0.9",
+        "--update.micro-batch-size",
+        "4",
+    ),
+    "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--settings", "ppo.entropy_coef=0.01", "--observation", "text"),
     "ppo, tokens": (
-        *(*SMALL, *NO_EPISODES, *PPO, "--ppo.gae-over", "tokens", "--ppo.token-lam", "0.95"),
-        *("--update.kl-coef", "0.1", "--update.kl-target", "0.001"),
+        *(*SMALL, *NO_EPISODES, *PPO, "--settings", "ppo.gae_over=tokens", "ppo.token_lam=0.95"),
+        *("--update.kl-coef", "0.1", "--settings", "update.kl_target=0.001"),
     ),
     "lora, bfloat16": (
         *(*SMALL, *NO_EPISODES, "--lora", "4", "--dtype", "bfloat16", "--gradient-checkpointing"),
@@ -38,7 +46,7 @@ VARIANTS = {
     ),
     "blank": (*SMALL, *NO_EPISODES, "--blank"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
-    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--play.chat"),
+    "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--chat"),
 }
 """Options of each variant of training."""
 

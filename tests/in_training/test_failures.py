@@ -31,6 +31,7 @@ from vlmgym.training.sft import sft_loss
 from vlmgym.training.states import MultiTurnConfig
 from vlmgym.training.train import memory_errors
 
+DIVERGING = ("--settings", "update.weight_decay=1", "--evaluation.states", "0")
 FULL_GPU = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
@@ -81,7 +82,7 @@ def test_diverged_runs_stop_and_keep_a_good_checkpoint(
 ) -> None:
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "20", "--output-dir", str(run)]
-    code, message = fail(capsys, *args, "--update.lr", "1e2", "--update.weight-decay", "1", "--evaluation.states", "0")
+    code, message = fail(capsys, *args, *DIVERGING, "--update.lr", "1e2")
     last = last_checkpoint(run / "checkpoints")
     assert last is not None
     assert code == 1
@@ -95,7 +96,7 @@ def test_diverged_runs_stop_and_keep_a_good_checkpoint(
 def test_diverged_models_are_not_saved(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "1", "--output-dir", str(run)]
-    code, message = fail(capsys, *args, "--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0")
+    code, message = fail(capsys, *args, *DIVERGING, "--update.lr", "1e30")
     assert code == 1
     assert "after step 1 the model outputs are not finite" in message
     assert message.endswith("there is no checkpoint yet")
@@ -105,7 +106,7 @@ def test_diverged_models_are_not_saved(model: Path, tmp_path: Path, capsys: pyte
 
 def test_diverged_models_end_the_next_step(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "2", "--checkpoint-interval", "50"]
-    args += ["--update.lr", "1e30", "--update.weight-decay", "1", "--evaluation.states", "0"]
+    args += ["--update.lr", "1e30", "--settings", "update.weight_decay=1", "--evaluation.states", "0"]
     code, message = fail(capsys, *args, "--output-dir", str(tmp_path / "run"))
     assert code == 1
     assert "the loss is nan: lower --update.lr" in message
@@ -178,33 +179,39 @@ def test_truncated_checkpoints_are_rejected(
             ("--games", "geospot", *QUICK, "--sft.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
             "use --sft.expert oracle",
         ),
+        (("--settings", "sft.step=4", *QUICK), "unknown setting sft.step; the settings of sft are steps, batch_size"),
+        (("--settings", "step=4", *QUICK), "unknown setting step; the settings are size, perception"),
+        (("--settings", "sft=4", *QUICK), "sft must be a table of settings, got 4"),
+        (("--settings", "nowhere.toml", *QUICK), "cannot read nowhere.toml: No such file"),
+        (("--settings", __file__, *QUICK), "test_failures.py is not valid TOML: "),
+        (("--settings", "preset=tiny", *QUICK), "unknown setting preset"),
         (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, single_moves, tiny"),
         (("--model", "./no/where", *QUICK), "./no/where"),
         (("--games", "chess", *QUICK), "'chess'"),
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml"),
         (("--resume", "nowhere"), "nowhere contains no training run"),
-        (("--rollout.temperature", "0", *QUICK), "rollout.temperature must be above 0"),
+        (("--settings", "rollout.temperature=0", *QUICK), "rollout.temperature must be above 0"),
         (("--grpo.group-size", "1", *QUICK), "group_size: input should be greater than or equal to 2 (got 1)"),
         (("--batch-size", "7", *QUICK), "batch_size must be a multiple of group_size 3, got 7"),
         (("--batch-size", "0", *QUICK), "batch_size: input should be greater than 0 (got 0)"),
-        (("--algorithm", "ppo", "--update.clip-high", "0.3", *QUICK), "use --ppo.clip with PPO"),
-        (("--ppo.lr", "1e-4", *QUICK), "--ppo.lr only applies to PPO"),
-        (("--algorithm", "ppo", "--grpo.gamma=0.9", *QUICK), "--grpo.gamma only applies to GRPO"),
+        (("--algorithm", "ppo", "--settings", "update.clip_high=0.3", *QUICK), "use ppo.clip with PPO"),
+        (("--ppo.lr", "1e-4", *QUICK), "ppo.* only applies to PPO"),
+        (("--algorithm", "ppo", "--settings", "grpo.gamma=0.9", *QUICK), "grpo.* only applies to GRPO"),
         (("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"), "--ppo.lr 5e-05 overrides --update.lr"),
-        (("--grpo.minibatches", "7", *QUICK), "grpo.minibatches must be at most batch_size 6, got 7"),
+        (("--settings", "grpo.minibatches=7", *QUICK), "grpo.minibatches must be at most batch_size 6, got 7"),
         (
-            ("--algorithm", "ppo", "--ppo.minibatches", "7", *QUICK),
+            ("--algorithm", "ppo", "--settings", "ppo.minibatches=7", *QUICK),
             "ppo.minibatches must be at most batch_size 6, got 7",
         ),
         (("--games", "2048", "--curriculum", "2048", *QUICK), "use either --games or --curriculum"),
-        (("--tiny.layers", "2", "--model", "a/b", *QUICK), "--tiny.layers only applies to a tiny model"),
-        (("--reward.illegal", "nan", *QUICK), "reward: "),
+        (("--settings", "tiny.layers=2", "--model", "a/b", *QUICK), "settings of tiny only apply to a tiny model"),
+        (("--settings", "reward.illegal=nan", *QUICK), "reward: "),
         (("--update.lr", "nan", *QUICK), "lr: input should be a finite number (got nan)"),
-        (("--update.max-grad-norm", "0", *QUICK), "max_grad_norm: input should be greater than 0 (got 0.0)"),
-        (("--update.betas", "0.9", "1", *QUICK), "betas.1: input should be less than 1 (got 1.0)"),
+        (("--settings", "update.max_grad_norm=0", *QUICK), "update.max_grad_norm: input should be greater than 0"),
+        (("--settings", "update.betas=[0.9,1]", *QUICK), "update.betas.1: input should be less than 1 (got 1.0)"),
         (("--ppo.lr", "-1", *QUICK), "lr: input should be greater than or equal to 0 (got -1.0)"),
-        (("--grpo.gamma", "7", *QUICK), "gamma: input should be less than or equal to 1 (got 7.0)"),
-        (("--rollout.temperature", "inf", *QUICK), "temperature: input should be a finite number (got inf)"),
+        (("--settings", "grpo.gamma=7", *QUICK), "grpo.gamma: input should be less than or equal to 1"),
+        (("--settings", "rollout.temperature=inf", *QUICK), "rollout.temperature: input should be a finite number"),
         (("--seed", str(2**63), *QUICK), "seed: input should be less than 9223372036854775808 (got 92"),
         (("--record-interval", "-1", *QUICK), "record_interval: input should be greater than or equal to 0 (got -1)"),
     ],

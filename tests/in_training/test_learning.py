@@ -15,7 +15,7 @@ from vlmgym.training.engine.actor import Actor
 from vlmgym.training.validation import validate, validation_episodes
 
 HERE = Path(__file__).parent
-ARGS = ["--preset", str(HERE / "learning.args"), "--seed", "1"]
+ARGS = ["--preset", str(HERE / "learning.toml"), "--seed", "1"]
 CHANCE = 0.5
 """Accuracy without looking at the image."""
 

@@ -39,15 +39,15 @@ def test_empty_folders_are_rejected(
 
 
 def test_images_are_shrunk_to_the_most_tokens_of_a_tiny_model(tmp_path: Path) -> None:
-    make_tiny_vlm("qwen3_vl", tmp_path, size=read_config(["--tiny.image-tokens", "16"]).tiny)
+    make_tiny_vlm("qwen3_vl", tmp_path, size=read_config(["--settings", "tiny.image_tokens=16"]).tiny)
     encoder = Encoder(tmp_path)
     ids = encoder.encode("", [np.zeros((640, 640, 3), np.uint8)]).ids
     assert int((ids == encoder.image_token).sum()) == 16
 
 
 def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) -> None:
-    (tmp_path / "mine.args").write_text("--config rows=6 columns=6")
-    (game,) = read_config(["--preset", str(tmp_path / "mine.args"), "--games", "swap"]).make_curriculum().games
+    (tmp_path / "mine.toml").write_text("config = {rows = 6, columns = 6}")
+    (game,) = read_config(["--preset", str(tmp_path / "mine.toml"), "--games", "swap"]).make_curriculum().games
     assert (game.name, game.config.rows) == ("swap", 6)
     (game,) = read_config(["--preset", "tiny", "--games", "swap", "--size", "256"]).make_curriculum().games
     assert (game.name, game.config.rows) == ("swap", 8)
@@ -61,7 +61,7 @@ def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) 
         (("--model", "any", "--curriculum", "three-games"), "sign", (0, 40)),
         (("--model", "any", "--games", "swap"), "raw", (0, 40)),
         (("--games", "vqa", "caption"), "raw", (0, 0)),
-        (("--games", "vqa", "--reward.shaping", "sign", "--states.moves", "1", "1"), "sign", (1, 1)),
+        (("--games", "vqa", "--settings", "reward.shaping=sign", "--states.moves", "1", "1"), "sign", (1, 1)),
     ],
 )
 def test_rewards_and_states_of_the_preset_apply_only_to_2048(

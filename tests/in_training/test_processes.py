@@ -63,7 +63,7 @@ def test_supervised_fine_tuning_in_two_processes(model: Path, tmp_path: Path) ->
 def test_weights_without_gradients_do_not_decay(model: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, *SFT, "--steps", "0", "--evaluation.states", "0"]
-    main([*args, "--processes", "2", "--play.observation", "text", "--output-dir", str(run)])
+    main([*args, "--processes", "2", "--observation", "text", "--output-dir", str(run)])
     before, after = load_file(model / "model.safetensors"), load_file(run / "model" / "model.safetensors")
     changed = {name.startswith("model.visual") for name in before if not before[name].equal(after[name])}
     assert changed == {False}

@@ -159,7 +159,7 @@ def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str
     stand_ins = {
         " --steps 1500": "",
         " --games ": " --size 96 --games ",
-        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.args"), *NO_EPISODES]),
+        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.toml"), *NO_EPISODES]),
         "--episodes 500 --max-tokens 1024": f"--episodes {ROWS['held out']} --max-tokens 8 --workers 0",
         REAL_MODEL: str(model),
     }
@@ -195,7 +195,7 @@ def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "warned"), [("three-games", "", False), ("2048", "", False), ("2048", "--play.max-turns 1", True)]
+    ("name", "more", "warned"), [("three-games", "", False), ("2048", "", False), ("2048", "--max-turns 1", True)]
 )
 def test_documented_curricula(name: str, more: str, warned: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """With single responses, 2048 cannot leave its first stage, and a warning says so."""

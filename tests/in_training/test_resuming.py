@@ -109,13 +109,14 @@ def test_resume_options_about_memory_are_accepted_and_kept(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished("blank"), run)
-    options = read(run / "options.json")
+    config = read(run / "config.json")
     assert fail(capsys, f"--resume={run}", "--device", "banana")[0] == 2
-    assert read(run / "options.json") == options
+    assert read(run / "config.json") == config
     args = ["--steps", "4", "--update.micro-batch-size", "1", "--rollout.batch-size", "2", "--gradient-checkpointing"]
     for _ in range(2):
         main([f"--resume={run}", *args])
-    assert read(run / "options.json") == [*options, *args]
+    settings = read(run / "config.json")["settings"]
+    assert (settings["steps"], settings["rollout"]["batch_size"]) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -134,26 +135,32 @@ def test_resume_options_that_affect_results_are_rejected(
     assert (code, message.rpartition(": ")[2]) == (2, change)
 
 
-@pytest.mark.parametrize(
-    ("variant", "file", "edit", "change"),
-    [
-        ("blank", "quick.args", ("--update.lr 1e-3", "--update.lr 2e-3"), "update.lr was 0.001 and is 0.002"),
-        ("curriculum", "curriculum.toml", ("episodes = 1", "episodes = 4"), "stages.0.episodes was 1 and is 4"),
-    ],
-)
-def test_edited_files_of_a_run_are_rejected(
-    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], variant: str, file: str, edit: Any, change: str
+def test_edited_curricula_of_a_run_are_rejected(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, edited = tmp_path / "run", tmp_path / file
-    shutil.copytree(finished(variant), run)
-    edited.write_text((HERE / file).read_text())
-    options = (run / "options.json").read_text()
-    (run / "options.json").write_text(options.replace(str(HERE / file), str(edited)))
+    run, edited = tmp_path / "run", tmp_path / "curriculum.toml"
+    shutil.copytree(finished("curriculum"), run)
+    edited.write_text((HERE / "curriculum.toml").read_text())
+    config = (run / "config.json").read_text()
+    (run / "config.json").write_text(config.replace(str(HERE / "curriculum.toml"), str(edited)))
     TrainingRun.reopen(run, [])  # a moved copy is accepted
-    edited.write_text(edited.read_text().replace(*edit))
+    edited.write_text(edited.read_text().replace("episodes = 1", "episodes = 4"))
     code, message = fail(capsys, "--resume", str(run))
     assert code == 2
-    assert message.endswith(change)
+    assert message.endswith("stages.0.episodes was 1 and is 4")
+
+
+def test_settings_of_a_run_do_not_depend_on_the_preset(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset, run = tmp_path / "preset.toml", tmp_path / "run"
+    preset.write_text((HERE / "quick.toml").read_text())
+    args = ["--preset", str(preset), "--model", str(model), *SMALL, *NO_EPISODES, "--steps", "1"]
+    main([*args, "--output-dir", str(run)])
+    preset.unlink()
+    main(["--resume", str(run), "--steps", "2"])
+    assert len(curve(run)) == 2
+    assert "remove --preset" in fail(capsys, "--resume", str(run), "--preset", "tiny")[1]
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -169,13 +176,13 @@ def test_occupied_output_folders_are_rejected(
     assert "/file is a file" in fail(capsys, *QUICK, "--output-dir", str(tmp_path / "file"))[1]
     code, message = fail(capsys, "--resume", str(run), "--output-dir", str(tmp_path / "elsewhere"))
     assert (code, "remove --output-dir" in message) == (2, True)
-    with output_folder(run, "options.json"):
+    with output_folder(run, "config.json"):
         code, message = fail(capsys, "--resume", str(run))
     assert (code, f"another run is writing to {run}" in message) == (1, True)
 
 
 @pytest.mark.parametrize(
-    "file", ["notes.txt", "options.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x"]
+    "file", ["notes.txt", "config.json", "curve.png", "checkpoints/step_000002/model.safetensors", "model/x"]
 )
 def test_folders_with_foreign_files_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
     path = tmp_path / "run" / file
@@ -193,8 +200,8 @@ def test_failed_options_can_be_corrected_in_the_same_folder(
     code, message = fail(capsys, *args, *SFT, "--seed", "5", "--device", "banana")
     assert (code, "device banana" in message) == (2, True)
     assert fail(capsys, *args, "--model", str(tmp_path))[0] == 2
-    code, message = fail(capsys, *args, "--model", str(model), *SFT[:-1], "0.9")
-    assert (code, "--sft.gate of 90%" in message) == (1, True)
+    code, message = fail(capsys, *args, "--model", str(model), *SFT[:-1], "sft.gate=0.9")
+    assert (code, "sft.gate of 90%" in message) == (1, True)
     assert not (tmp_path / "run" / "rollouts").exists()
     main([*args, "--model", str(model)])
 

@@ -199,10 +199,10 @@ def test_blank_runs_never_show_an_image(model: Path, tmp_path: Path, monkeypatch
 def test_truncated_episodes_bootstrap_from_the_value_of_the_next_turn(
     model: Path, tmp_path: Path, history: str
 ) -> None:
-    args = ("--play.history", history, "--play.history-images", history, "--states.moves", "0", "2")
+    args = ("--history", history, "--history-images", history, "--states.moves", "0", "2")
 
     def play(max_turns: int) -> tuple[Trainer, list[EpisodeRollout], Any]:
-        trainer = make_trainer(model, tmp_path, *args, "--play.max-turns", str(max_turns))
+        trainer = make_trainer(model, tmp_path, *args, "--max-turns", str(max_turns))
         config = trainer.config
         picks = trainer.curriculum.picks(trainer.progress, 0, range(4))
         episodes = list(start_rollouts(picks, 0, 1, config.play, config.states, config.reward))
@@ -293,7 +293,7 @@ def test_a_tiny_model_is_created_and_fine_tuned(tmp_path: Path) -> None:
     assert list((run / "tensorboard").glob("events*"))
 
 
-@pytest.mark.parametrize("args", [["--play.max-turns", "3"], ["--sft.random-turns", "1"], []])
+@pytest.mark.parametrize("args", [["--max-turns", "3"], ["--settings", "sft.random_turns=1"], []])
 def test_demonstrations_follow_random_turns_where_prompts_have_feedback(model: Path, args: list[str]) -> None:
     demonstrations = make_demonstrations(read_config([*QUICK, "--model", str(model), *SMALL, *args]), model)
     prompts = {len(demonstrations.sample(index).prompt.ids) for index in range(24)}

@@ -1,11 +1,16 @@
-"""Configuration of a training run: options, their command line, and presets. Field docstrings are the help."""
+"""Settings of a training run: options, TOML files and presets. Field docstrings are the help.
+
+Fields marked `Fixed` are set in TOML files or by --settings, and have no option.
+"""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
-import shlex
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,23 +24,30 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic.dataclasses import dataclass
+from tyro.conf import Fixed
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.errors import UsageError, describe_validation_error, first_line, short_repr
 from vlmgym.policies.base import identity
 from vlmgym.rollout.states import StateConfig
 from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
-from vlmgym.terminal import parse_options
 from vlmgym.training.states import Expert, MultiTurnConfig, blank
 from vlmgym.workers.pool import available_cores
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""
@@ -113,12 +125,8 @@ class ModelConfig(Options):
     """Rank of LoRA adapters on all linear layers of the language model. 0 trains all weights."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, but needs less memory."""
-    threads: PositiveInt = 1
+    threads: Fixed[PositiveInt] = 1
     """CPU threads of torch per process. 1 is fastest for a tiny model."""
-
-    def __post_init__(self) -> None:
-        if self.dtype == "bfloat16" and not self.lora:
-            raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
 
     @property
     def used_device(self) -> str:
@@ -136,7 +144,7 @@ class RolloutConfig(Options):
 
     max_tokens: PositiveInt = 512
     """Maximum response length in tokens."""
-    temperature: NonNegativeFloat = 1.0
+    temperature: Fixed[NonNegativeFloat] = 1.0
     """Sampling temperature, also applied to the log-probabilities in the loss."""
     batch_size: PositiveInt = 64
     """Maximum generation batch size."""
@@ -148,7 +156,7 @@ class SftConfig(Options):
 
     steps: NonNegativeInt = 0
     """Maximum number of batches. 0 skips supervised fine-tuning."""
-    batch_size: PositiveInt = 32
+    batch_size: Fixed[PositiveInt] = 32
     """Responses per batch, each to a new state."""
     lr: PositiveFloat = 3e-3
     """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
@@ -157,16 +165,16 @@ class SftConfig(Options):
     The others have random answers, so the right answers have to be learned from rewards."""
     expert: Expert = "greedy"
     """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
-    random_turns: NonNegativeInt = 0
+    random_turns: Fixed[NonNegativeInt] = 0
     """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
     Random turns show the model prompts with feedback on invalid turns.
-    With --play.max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
-    target: NonNegativeFloat = 0.99
+    With --max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
+    target: Fixed[NonNegativeFloat] = 0.99
     """Stop once both perception accuracy and format compliance of generated responses reach this value.
     Above 1, take all steps."""
-    check_interval: PositiveInt = 100
-    """Steps between checks of --sft.target. The last step is always checked."""
-    gate: Fraction = 0.5
+    check_interval: Fixed[PositiveInt] = 100
+    """Steps between checks of `target`. The last step is always checked."""
+    gate: Fixed[Fraction] = 0.5
     """Minimum perception accuracy and format compliance to start reinforcement learning.
     With less, rewards would give no signal to learn from."""
 
@@ -177,14 +185,14 @@ class GrpoConfig(Options):
 
     group_size: Annotated[int, Field(ge=2)] = 8
     """Episodes per initial state."""
-    epochs: PositiveInt = 1
+    epochs: Fixed[PositiveInt] = 1
     """Passes over the responses of a step."""
-    minibatches: PositiveInt = 1
+    minibatches: Fixed[PositiveInt] = 1
     """Updates per pass. With a single update per step, nothing is clipped."""
-    scale_rewards: bool = True
+    scale_rewards: Fixed[bool] = True
     """Divide advantages by the standard deviation of the group's returns.
-    For Dr. GRPO, turn this off and set --update.loss-over constant."""
-    gamma: Fraction = 1.0
+    For Dr. GRPO, turn this off and set update.loss_over to constant."""
+    gamma: Fixed[Fraction] = 1.0
     """Discount factor per turn."""
 
 
@@ -194,33 +202,33 @@ class PpoConfig(Options):
 
     lr: NonNegativeFloat | None = None
     """Peak learning rate of the model. None means --update.lr."""
-    epochs: PositiveInt = 4
+    epochs: Fixed[PositiveInt] = 4
     """Passes over the responses of a step."""
-    minibatches: PositiveInt = 4
+    minibatches: Fixed[PositiveInt] = 4
     """Updates per pass."""
-    gamma: Fraction = 0.99
+    gamma: Fixed[Fraction] = 0.99
     """Discount factor per turn."""
-    lam: Fraction = 0.95
+    lam: Fixed[Fraction] = 0.95
     """GAE lambda over turns."""
-    gae_over: Literal["turns", "tokens"] = "turns"
+    gae_over: Fixed[Literal["turns", "tokens"]] = "turns"
     """Unit of a GAE step.
     turns: the critic values the state before each response, and all tokens of the response share its advantage.
-    tokens: the critic values each token; --ppo.token-gamma and --ppo.token-lam apply within a response."""
-    token_gamma: Fraction = 1.0
-    """Discount factor per token, for --ppo.gae-over tokens."""
-    token_lam: Fraction = 1.0
-    """GAE lambda over tokens, for --ppo.gae-over tokens."""
-    clip: NonNegativeFloat = 0.2
+    tokens: the critic values each token; `token_gamma` and `token_lam` apply within a response."""
+    token_gamma: Fixed[Fraction] = 1.0
+    """Discount factor per token, if `gae_over` is tokens."""
+    token_lam: Fixed[Fraction] = 1.0
+    """GAE lambda over tokens, if `gae_over` is tokens."""
+    clip: Fixed[NonNegativeFloat] = 0.2
     """Clip range of the probability ratio."""
-    entropy_coef: NonNegativeFloat = 0.01
+    entropy_coef: Fixed[NonNegativeFloat] = 0.01
     """Coefficient of the entropy bonus."""
-    value_coef: NonNegativeFloat = 0.5
+    value_coef: Fixed[NonNegativeFloat] = 0.5
     """Coefficient of the value loss."""
-    value_clip: NonNegativeFloat = 0.2
+    value_clip: Fixed[NonNegativeFloat] = 0.2
     """Clip range of value updates, in units of the reward. 0 turns clipping off."""
-    value_lr: NonNegativeFloat = 1e-2
+    value_lr: Fixed[NonNegativeFloat] = 1e-2
     """Learning rate of the value head."""
-    whiten: bool = True
+    whiten: Fixed[bool] = True
     """Normalise advantages to mean 0 and standard deviation 1 over the tokens of a step."""
 
 
@@ -230,39 +238,35 @@ class UpdateConfig(Options):
 
     lr: NonNegativeFloat = 1e-6
     """Peak learning rate."""
-    warmup_steps: NonNegativeInt = 10
+    warmup_steps: Fixed[NonNegativeInt] = 10
     """Steps of linear warm-up."""
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    betas: Fixed[tuple[Beta, Beta]] = (0.9, 0.95)
     """Betas of AdamW."""
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: Fixed[NonNegativeFloat] = 0.0
     """Weight decay of AdamW."""
-    max_grad_norm: PositiveFloat = 1.0
+    max_grad_norm: Fixed[PositiveFloat] = 1.0
     """Maximum gradient norm."""
-    clip_low: NonNegativeFloat = 0.2
+    clip_low: Fixed[NonNegativeFloat] = 0.2
     """Lower clip range of GRPO's probability ratio. Clipping only matters with several updates per step."""
-    clip_high: NonNegativeFloat = 0.28
+    clip_high: Fixed[NonNegativeFloat] = 0.28
     """Upper clip range of GRPO's probability ratio.
     If it is above clip_low, rare tokens keep their probability (DAPO, https://arxiv.org/abs/2503.14476)."""
-    entropy_coef: NonNegativeFloat = 0.0
+    entropy_coef: Fixed[NonNegativeFloat] = 0.0
     """Coefficient of GRPO's entropy bonus."""
     kl_coef: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the model before reinforcement learning."""
-    kl_target: PositiveFloat | None = None
-    """Adapt --update.kl-coef so that the KL divergence stays near this many nats per token. None keeps it constant.
+    kl_target: Fixed[PositiveFloat | None] = None
+    """Adapt `kl_coef` so that the KL divergence stays near this many nats per token. None keeps it constant.
     See Ziegler et al. 2019, https://arxiv.org/abs/1909.08593."""
-    loss_over: Literal["tokens", "responses", "constant"] = "tokens"
+    loss_over: Fixed[Literal["tokens", "responses", "constant"]] = "tokens"
     """Averaging of the loss.
     tokens: over all tokens.
     responses: over the tokens of each response, then over responses.
     constant: the sum over tokens, divided by responses x --rollout.max-tokens (Dr. GRPO)."""
-    max_loss: PositiveFloat = 1e3
+    max_loss: Fixed[PositiveFloat] = 1e3
     """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""
     micro_batch_size: PositiveInt = 64
     """Maximum number of responses per forward and backward pass. Lower numbers need less memory."""
-
-    def __post_init__(self) -> None:
-        if self.kl_target is not None and not self.kl_coef:
-            raise UsageError("kl_target needs an initial --update.kl-coef above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +279,7 @@ class EvaluationConfig(Options):
     """Number of whole episodes per game. Records, curves and a report are written."""
     max_turns: PositiveInt = 50
     """Maximum number of turns per whole episode."""
-    temperature: NonNegativeFloat = 1.0
+    temperature: Fixed[NonNegativeFloat] = 1.0
     """Sampling temperature. 0 is greedy."""
 
 
@@ -284,8 +288,13 @@ class TrainConfig(GameOptions, Options):
     """Train a Qwen-VL on games by GRPO or PPO, on one machine."""
 
     preset: str | None = None
-    """Preset to start from, which other options override: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a file
-    of options. None means tiny, or 1x24gb with --model."""
+    """Preset to start from: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a TOML file. None means tiny, or
+    1x24gb with --model."""
+    settings: Annotated[
+        tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="FILE|NAME=VALUE ..."), tyro.conf.UseAppendAction
+    ] = ()
+    """Settings that override the preset: TOML files, or single ones such as ppo.lam=0.9. Options override both.
+    Besides all options, there are settings without an option: see docs/training_local.md."""
     algorithm: Literal["grpo", "ppo"] = "grpo"
     """Reinforcement learning algorithm."""
     games: tuple[str, ...] | None = None
@@ -308,9 +317,9 @@ class TrainConfig(GameOptions, Options):
     The run keeps its options. Later steps are moved to a separate folder."""
     checkpoint_interval: PositiveInt = 50
     """Steps between checkpoints."""
-    keep_checkpoints: PositiveInt = 2
+    keep_checkpoints: Fixed[PositiveInt] = 2
     """Number of checkpoints to keep."""
-    save_merged: bool = False
+    save_merged: Fixed[bool] = False
     """With --lora, also save the merged model in each checkpoint. The final model is always merged."""
     record_interval: NonNegativeInt = 1
     """Steps between recorded rollouts. 0 records none."""
@@ -321,10 +330,10 @@ class TrainConfig(GameOptions, Options):
     blank: bool = False
     """Train on grey images: a control for what can be learned without vision."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
-    tiny: TinySize = field(default_factory=TinySize)
-    play: MultiTurnConfig = field(default_factory=MultiTurnConfig)
+    tiny: Fixed[TinySize] = field(default_factory=TinySize)
+    play: Annotated[MultiTurnConfig, tyro.conf.arg(name="")] = field(default_factory=MultiTurnConfig)
     states: StateConfig = field(default_factory=StateConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
+    reward: Fixed[RewardConfig] = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     sft: SftConfig = field(default_factory=SftConfig)
     grpo: GrpoConfig = field(default_factory=GrpoConfig)
@@ -332,7 +341,12 @@ class TrainConfig(GameOptions, Options):
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
+        """Raise `UsageError` if settings contradict each other."""
+        if self.model.dtype == "bfloat16" and not self.model.lora:
+            raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
+        if self.update.kl_target is not None and not self.update.kl_coef:
+            raise UsageError("update.kl_target needs an initial --update.kl-coef above 0")
         if self.batch_size % self.group_size:
             raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
         if (minibatches := self.method.minibatches) > self.batch_size:
@@ -348,14 +362,13 @@ class TrainConfig(GameOptions, Options):
         if self.rollout.temperature == 0:
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
         if self.blank and self.play.has_descriptions:
-            raise UsageError("--blank hides the images, but descriptions reveal them: remove --play.observation")
+            raise UsageError("--blank hides the images, but descriptions reveal them: remove --observation")
         if self.games is not None and self.curriculum is not None:
             raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
         if self.algorithm == "ppo":
-            for name, ppo in (("entropy_coef", "entropy-coef"), ("clip_low", "clip"), ("clip_high", "clip")):
+            for name, ppo in (("entropy_coef", "entropy_coef"), ("clip_low", "clip"), ("clip_high", "clip")):
                 if getattr(self.update, name) != getattr(UpdateConfig, name):
-                    option = f"--update.{name.replace('_', '-')}"
-                    raise UsageError(f"{option} only applies to GRPO: use --ppo.{ppo} with PPO")
+                    raise UsageError(f"update.{name} only applies to GRPO: use ppo.{ppo} with PPO")
 
     @property
     def _on_cpu(self) -> bool:
@@ -400,82 +413,170 @@ class TrainConfig(GameOptions, Options):
 
 
 PRESETS = Path(__file__).parent / "presets"
+FLAT = {"model": ModelConfig, "play": MultiTurnConfig}
+"""Sections whose settings have no prefix, as their options have none."""
+PER_COMMAND = ("preset", "settings", "resume", "output_dir", "check")
+"""Options of a single command, which are not settings of a run."""
+Settings = dict[str, Any]
 
 
-def read_config(args: Sequence[str]) -> TrainConfig:
-    """Parse a command line, whose options override its preset; raise `UsageError` if one is invalid."""
-    known = _parse_known(args)
-    name = known.preset or ("tiny" if known.model is None else "1x24gb")
-    preset = read_preset(name)
-    if (PRESETS / f"{name}.args").is_file():  # a user's file is not adapted
-        preset = _for_games(preset, tuple(known.games or DEFAULT_GAMES), known.curriculum)
-    given = {word.partition("=")[0] for group in known.config for word in group}
-    preset = [word for word in preset if "=" not in word or word.partition("=")[0] not in given]
-    config = parse_options(TrainConfig, [*preset, *args], prog="vlmgym train")
-    sizes = [word for word in args if word.startswith("--tiny.")]
-    if sizes and config.model.model is not None:
-        raise UsageError(f"{sizes[0]} only applies to a tiny model: remove it or --model")
-    _check_algorithm(config, args)
+def read_config(args: Sequence[str], run: Mapping[str, Any] | None = None) -> TrainConfig:
+    """Parse a command line. Options override --settings, and these the preset, or the settings of a resumed `run`.
+
+    Raises:
+        UsageError: A setting is invalid, or settings contradict each other.
+    """
+    known = parse_known(args)
+    given = _given_settings([word for words in known.settings for word in words])
+    if run is None:
+        name = known.preset or ("tiny" if known.model is None and "model" not in given.get("model", {}) else "1x24gb")
+        base = read_settings(preset_path(name))
+        if preset_path(name).parent == PRESETS:  # a user's file is not adapted
+            base = _for_games(base, tuple(known.games or given.get("games", DEFAULT_GAMES)), known.curriculum)
+    elif known.preset is not None:
+        raise UsageError("a resumed run has its settings: remove --preset")
+    else:
+        base = {name: value for name, value in run.items() if name not in PER_COMMAND}
+    settings = _merged(base, given)
+    stored, fields = tuple(map(tuple, settings.pop("overrides", ()))), settings.pop("config", {})
+    default = _make_config(settings)
+    config = tyro.cli(TrainConfig, args=args, default=default, prog="vlmgym train", config=(tyro.conf.SuppressFixed,))
+    own = {word.partition("=")[0] for words in known.config for word in words}
+    words = tuple(f"{name}={_word(value)}" for name, value in fields.items() if name not in own)
+    config = dataclasses.replace(config, overrides=(*stored, *((words,) if words else ()), *config.overrides))
+    config.check_together()
+    if "tiny" in given and config.model.model is not None:
+        raise UsageError("settings of tiny only apply to a tiny model: remove them or --model")
+    _check_algorithm(config, args, given)
     return config
 
 
-def _for_games(preset: list[str], names: tuple[str, ...], curriculum: str | None) -> list[str]:
-    """Adapt a built-in preset, written for 2048, to other games: drop 2048's config fields, states and rewards."""
-    if curriculum is None:
-        games = {make_game(name) for name in names}
-        fields = [] if names == DEFAULT_GAMES else ["--config"]
-    else:
-        games, fields = {*Curriculum.read(Path(curriculum)).games}, ["--config", "--size"]
-    kinds = {game.name for game in games}
-    rewards = [] if "2048" in kinds else ["--reward.shaping", "--reward.illegal", "--reward.unparsable"]
-    states = ["--states.moves"] if all(isinstance(game, Task) for game in games) else []
-    preset = drop_options(preset, *fields, *rewards, *states)
-    if len(kinds) > 1 and "2048" in kinds:
-        preset += ["--reward.shaping", "sign"]  # otherwise its large rewards would dominate
-    return preset
-
-
-def _check_algorithm(config: TrainConfig, args: Sequence[str]) -> None:
-    """Reject options of the other algorithm. A preset may have them, because it serves both algorithms."""
-    given = [word.partition("=")[0] for word in args if word.startswith("--")]
-    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
-    for option in given:
-        if option.startswith(f"--{other}."):
-            raise UsageError(f"{option} only applies to {other.upper()}: remove it, or use --algorithm {other}")
-    if config.algorithm == "ppo" and "--update.lr" in given and config.ppo.lr is not None:
-        raise UsageError(f"--ppo.lr {config.ppo.lr:g} overrides --update.lr: set --ppo.lr instead")
-
-
-def _parse_known(args: Sequence[str]) -> argparse.Namespace:
-    """Parse the options that select and filter a preset."""
+def parse_known(args: Sequence[str]) -> argparse.Namespace:
+    """Parse the options that select settings."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--preset", "--model", "--curriculum"):
+    for name in ("--preset", "--model", "--curriculum", "--resume"):
         parser.add_argument(name)
     parser.add_argument("--games", nargs="*")
     parser.add_argument("--config", nargs="+", action="append", default=[])
+    parser.add_argument("--settings", nargs="+", action="append", default=[])
     try:
         return parser.parse_known_args(args)[0]
     except argparse.ArgumentError:  # an option without a value, which tyro reports
         return parser.parse_args([])
 
 
-def drop_options(options: Sequence[str], *names: str) -> list[str]:
-    """Remove options and their values."""
-    kept: list[str] = []
-    dropping = False
-    for word in options:
-        dropping = word.partition("=")[0] in names or (dropping and not word.startswith("--"))
-        if not dropping:
-            kept.append(word)
-    return kept
+def preset_path(preset: str) -> Path:
+    """Return the file of a built-in preset, or the file that `preset` names."""
+    builtin = PRESETS / f"{preset}.toml"
+    if not builtin.is_file() and not Path(preset).is_file():
+        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
+        raise UsageError(f"preset {preset!r} not found: use {names}, or a TOML file")
+    return builtin if builtin.is_file() else Path(preset)
 
 
-def read_preset(preset: str) -> list[str]:
-    """Read options from a built-in preset or a file, ignoring # comments; raise `UsageError` on failure."""
-    builtin = PRESETS / f"{preset}.args"
-    path = builtin if builtin.is_file() else Path(preset)
+def read_settings(path: Path) -> Settings:
+    """Read a TOML file of settings, by section; raise `UsageError` on failure."""
     try:
-        return shlex.split(path.read_text(encoding="utf-8"), comments=True)
-    except (OSError, UnicodeDecodeError, ValueError):
-        names = ", ".join(sorted(file.stem for file in PRESETS.glob("*.args")))
-        raise UsageError(f"preset {preset!r} not found: use {names}, or a file of options") from None
+        return _by_section(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {first_line(error)}") from None
+
+
+def _given_settings(words: Sequence[str]) -> Settings:
+    """Merge the files and NAME=VALUE words of --settings."""
+    merged: Settings = {}
+    for word in words:
+        if "=" not in word:
+            merged = _merged(merged, read_settings(Path(word)))
+            continue
+        ((name, value),) = parse_config_fields([word]).items()
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        merged = _merged(merged, _by_section(value))
+    return merged
+
+
+def _by_section(settings: Settings) -> Settings:
+    """Move the settings without a prefix into their sections."""
+    for section, kind in FLAT.items():
+        names = [field.name for field in dataclasses.fields(kind) if field.name in settings]
+        values = {name: settings.pop(name) for name in names}
+        if values:
+            settings[section] = values
+    return settings
+
+
+def _merged(below: Settings, above: Settings) -> Settings:
+    merged = dict(below)
+    for name, value in above.items():
+        both = isinstance(value, dict) and isinstance(below.get(name), dict)
+        merged[name] = _merged(below[name], value) if both else value
+    return merged
+
+
+def _make_config(settings: Settings) -> TrainConfig:
+    sections = {field.name: field.default_factory for field in dataclasses.fields(TrainConfig)}
+    values: Settings = {}
+    for name, value in settings.items():
+        kind: Any = sections.get(name)
+        if name not in sections or name in PER_COMMAND:
+            raise UsageError(f"unknown setting {name}; the settings are {', '.join(sections)}")
+        values[name] = value if kind is dataclasses.MISSING else _make_section(kind, name, value)
+    return TrainConfig(**values)
+
+
+def _make_section(kind: Any, section: str, values: Any) -> Any:
+    prefix = "" if section in FLAT else f"{section}."
+    if not isinstance(values, dict):
+        raise UsageError(f"{section} must be a table of settings, got {short_repr(values)}")
+    names = [*getattr(kind, "model_fields", ())] or [field.name for field in dataclasses.fields(kind)]
+    for name in values:
+        if name not in names:
+            raise UsageError(f"unknown setting {prefix}{name}; the settings of {section} are {', '.join(names)}")
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise UsageError(prefix + describe_validation_error(error)) from None
+    except UsageError as error:
+        raise UsageError(f"{prefix}{error}") from None
+
+
+def _word(value: Any) -> str:
+    """Write a config field as --config takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _for_games(preset: Settings, names: tuple[str, ...], curriculum: str | None) -> Settings:
+    """Adapt a built-in preset, written for 2048, to other games: drop 2048's config fields, states and rewards."""
+    preset = copy.deepcopy(preset)
+    if curriculum is None:
+        games = {make_game(name) for name in names}
+        if names != DEFAULT_GAMES:
+            preset.pop("config", None)
+    else:
+        games = {*Curriculum.read(Path(curriculum)).games}
+        for name in ("config", "size"):
+            preset.pop(name, None)
+    kinds = {game.name for game in games}
+    reward = preset.setdefault("reward", {})
+    if "2048" not in kinds:
+        for name in ("shaping", "illegal", "unparsable"):
+            reward.pop(name, None)
+    elif len(kinds) > 1:
+        reward["shaping"] = "sign"  # otherwise the large rewards of 2048 would dominate
+    if all(isinstance(game, Task) for game in games):
+        preset.get("states", {}).pop("moves", None)
+    return preset
+
+
+def _check_algorithm(config: TrainConfig, args: Sequence[str], given: Settings) -> None:
+    """Reject settings of the other algorithm. A preset may have them, because it serves both algorithms."""
+    words = [word.partition("=")[0] for word in args if word.startswith("--")]
+    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
+    if other in given or any(word.startswith(f"--{other}.") for word in words):
+        raise UsageError(f"{other}.* only applies to {other.upper()}: remove it, or use --algorithm {other}")
+    sets_lr = "--update.lr" in words or "lr" in given.get("update", {})
+    if config.algorithm == "ppo" and config.ppo.lr is not None and sets_lr:
+        raise UsageError(f"--ppo.lr {config.ppo.lr:g} overrides --update.lr: set --ppo.lr instead")

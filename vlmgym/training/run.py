@@ -21,7 +21,7 @@ from vlmgym.rollout.states import sample_state
 from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
 from vlmgym.runs.record import GameRecord, PolicyRecord, changes
 from vlmgym.sandbox.core.episode import game_errors
-from vlmgym.training.config import DEFAULT_GAMES, TrainConfig, drop_options, read_config
+from vlmgym.training.config import DEFAULT_GAMES, PER_COMMAND, TrainConfig, read_config
 from vlmgym.training.engine.checkpoint import STATE
 from vlmgym.training.records import RESULT, write_rollout_records
 from vlmgym.training.states import START_ERRORS, EpisodeRollout, expert_response
@@ -30,10 +30,7 @@ from vlmgym.training.tiny_vlm import make_tiny_vlm
 TOKENIZER_STATES = 300
 """Number of states whose prompts and responses train the tokenizer of a tiny model."""
 _TOKENIZER_SEED = 2**40
-OPERATIONAL = (
-    *("resume", "output_dir", "preset", "steps", "checkpoint_interval", "keep_checkpoints", "save_merged"),
-    *("record_interval", "wandb", "check"),
-)
+OPERATIONAL = ("steps", "checkpoint_interval", "keep_checkpoints", "save_merged", "record_interval", "wandb")
 """Options that may change when a run is resumed."""
 RESOURCES = (
     *("model.device", "model.threads", "model.gradient_checkpointing", "update.micro_batch_size"),
@@ -41,7 +38,7 @@ RESOURCES = (
 )
 """Memory and speed options, which may also change when a run is resumed. They affect only floating-point rounding,
 which can change sampled tokens, especially on another kind of device."""
-GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size", "strict")
+GAME_OPTIONS = ("games", "curriculum", "perception", "reasoning", "overrides", "size")
 """Options that select games. When a run is resumed, the games are compared instead of these options."""
 
 
@@ -51,7 +48,6 @@ class TrainingRun:
     def __init__(self, folder: Path) -> None:
         """Set the paths of all files without creating any."""
         self.folder = folder = folder.absolute()
-        self.options = folder / "options.json"
         self.config = folder / "config.json"
         self.tiny = folder / "tiny"
         self.sft = folder / "sft"
@@ -66,31 +62,33 @@ class TrainingRun:
         self.wandb = folder / "wandb_id"
         self.checkpoint: Path | None = None
         """Checkpoint given by --resume; None to use the last one."""
-        self._resume_args: list[str] = []
 
     @classmethod
     def new(cls, config: TrainConfig) -> TrainingRun:
         """Choose the folder of a new run; raise `UsageError` if it has other files, or a run with results."""
         run = cls(config.output_dir or _new_folder(config))
-        check_output_folder(run.folder, run.options.name)
-        if run.options.exists():
+        check_output_folder(run.folder, run.config.name)
+        if run.config.exists():
             run._read()
         if any(path.exists() for path in (run.sft, run.before_result, run.checkpoints)):
             raise UsageError(f"{run.folder} contains a training run: --resume it, or choose another --output-dir")
         return run
 
-    def begin(self, config: TrainConfig, args: Sequence[str]) -> None:
-        """Write the options of a new run, and remove what a run without results has left in the folder."""
+    def begin(self, config: TrainConfig) -> None:
+        """Write the settings of a new run, and remove what a run without results has left in the folder."""
         with writing(self.folder):
             self.wandb.unlink(missing_ok=True)
             if self.tiny.exists():
                 shutil.rmtree(self.tiny)
+        self.write_config(config)
+
+    def write_config(self, config: TrainConfig) -> None:
+        """Write the settings, and the games of all curriculum stages, from which the run can resume."""
         replace_file(self.config, json_bytes(resolve_config(config)))
-        replace_file(self.options, json_bytes(list(args)))
 
     @classmethod
     def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
-        """Reopen a run, given its folder or one of its checkpoints; `args` are added to the options of the run.
+        """Reopen a run, given its folder or one of its checkpoints; options in `args` override its settings.
 
         Raises `UsageError` if the run is missing, or if something that affects results has changed: an option, or the
         contents of a preset, curriculum or game file.
@@ -104,32 +102,24 @@ class TrainingRun:
             if not (run.checkpoint / STATE).is_file():
                 names = ", ".join(sorted(path.name for path in run.checkpoints.glob("step_*"))) or "none"
                 raise UsageError(f"{resume} is not a checkpoint; the checkpoints of this run are: {names}")
-        options, resolved = run._read()
-        config = read_config([*options, *args])
-        found = changes(resolved, resolve_config(config))
-        if different := [str(change) for change in found if change.path not in RESOURCES]:
-            raise UsageError(f"cannot resume {folder} with other options: {'; '.join(different)}")
-        run._resume_args = drop_options(args, "--resume")
+        before = run._read()
+        config = read_config(args, before["settings"])
+        if config.output_dir is not None:
+            raise UsageError("a resumed run stays in its folder: remove --output-dir")
+        different = changes(_fixed(before), _fixed(resolve_config(config)))
+        if listed := [str(change) for change in different if change.path not in RESOURCES]:
+            raise UsageError(f"cannot resume {folder} with other options: {'; '.join(listed)}")
         return run, config
 
-    def _read(self) -> tuple[list[str], Any]:
-        """Read options and config; raise `UsageError` if the folder has none of a training run."""
+    def _read(self) -> dict[str, Any]:
+        """Read the config; raise `UsageError` if the folder has none of a training run."""
         try:
-            options = json.loads(self.options.read_text(encoding="utf-8"))
-            resolved = json.loads(self.config.read_text(encoding="utf-8"))
+            config = json.loads(self.config.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            names = f"{self.options.name} or {self.config.name}"
-            raise UsageError(f"{self.folder} contains no training run: cannot read {names}") from None
-        if not (isinstance(options, list) and all(isinstance(arg, str) for arg in options)):
-            raise UsageError(f"{self.options} must be a list of options")
-        return options, resolved
-
-    def keep_resume_options(self) -> None:
-        """Append the options given on resuming to `options.json`."""
-        if args := self._resume_args:
-            options: list[str] = json.loads(self.options.read_text(encoding="utf-8"))
-            if options[-len(args) :] != args:
-                replace_file(self.options, json_bytes([*options, *args]))
+            config = None
+        if not isinstance(config, dict) or not isinstance(config.get("settings"), dict):
+            raise UsageError(f"{self.folder} contains no training run: cannot read {self.config.name}")
+        return config
 
     def base_model(self, config: TrainConfig, curriculum: Curriculum) -> Path | str:
         """Return the checkpoint to start from, by default a tiny model; raise `UsageError` if it does not exist."""
@@ -152,15 +142,20 @@ class TrainingRun:
 
 
 def resolve_config(config: TrainConfig) -> dict[str, Any]:
-    """Collect options, and the games of all curriculum stages, as JSON data, to detect changes when resuming a run."""
+    """Return settings, and the games of all curriculum stages, as JSON data."""
     curriculum = config.make_curriculum()
-    options: dict[str, Any] = to_jsonable_python(config)
-    stages = curriculum.to_data()
     return {
-        **{name: value for name, value in options.items() if name not in (*OPERATIONAL, *GAME_OPTIONS)},
+        "settings": to_jsonable_python(config),
         "games": [GameRecord.of(game).model_dump(mode="json") for game in curriculum.games],
-        "curriculum": stages,
+        "curriculum": curriculum.to_data(),
     }
+
+
+def _fixed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what must not change when a run is resumed, except `RESOURCES`."""
+    free = (*PER_COMMAND, *OPERATIONAL, *GAME_OPTIONS)
+    settings = {name: value for name, value in config["settings"].items() if name not in free}
+    return {**settings, "games": config.get("games"), "curriculum": config.get("curriculum")}
 
 
 def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ import torch
 from rich.console import Console
 
 from vlmgym.curriculum.timetable import describe
-from vlmgym.errors import UsageError
 from vlmgym.evaluation.live_log import begin_wandb, check_loggers
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
@@ -44,14 +43,8 @@ OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", 
 """Parts of the RuntimeError messages when torch runs out of memory on a CPU, on a GPU and in cuBLAS."""
 
 
-def run_training(config: TrainConfig, args: Sequence[str]) -> None:
-    """Train, or only check the options; `args` is the command line that `config` was read from."""
-    if config.resume is not None:
-        if config.output_dir is not None:
-            raise UsageError("a resumed run stays in its folder: remove --output-dir")
-        run, config = TrainingRun.reopen(config.resume, args)
-    else:
-        run = TrainingRun.new(config)
+def run_training(run: TrainingRun, config: TrainConfig) -> None:
+    """Train, or only check the settings."""
     check_loggers(wandb=config.wandb)
     curriculum = config.make_curriculum()
     check_evaluation(config, curriculum)
@@ -66,9 +59,9 @@ def run_training(config: TrainConfig, args: Sequence[str]) -> None:
         return
     console.print(f"run     {run.folder}", soft_wrap=True)
     try:
-        with output_folder(run.folder, run.options.name):
+        with output_folder(run.folder, run.config.name):
             if config.resume is None:
-                run.begin(config, args)
+                run.begin(config)
             with wandb_run(config.wandb, run) as wandb, memory_errors():
                 result = train(config, run, make_console(stderr=True), wandb)
     except (TrainingError, KeyboardInterrupt) as error:
@@ -103,7 +96,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     start = time.perf_counter()
     processes = Processes(size=config.num_processes)
     trainer = Trainer(config, run, processes=processes)
-    run.keep_resume_options()
+    run.write_config(config)
     with processes.running(partial(Trainer, config, run, trainer.curriculum)):
         fine_tune(trainer, console)
         before = evaluate_before(trainer, console)

@@ -106,11 +106,11 @@ class Trainer:
         steps = fine_tune(self.actor, config, size, batches, check, progress.batch, processes)
         if result.worst_skill < config.gate:
             raise SftError(
-                f"supervised fine-tuning missed its --sft.gate of {config.gate:.0%}: {result.summary('states')}; "
+                f"supervised fine-tuning missed its sft.gate of {config.gate:.0%}: {result.summary('states')}; "
                 "start again with more --sft.steps or another --sft.lr"
             )
         missed = result.worst_skill < config.target <= 1
-        below = f" (below the --sft.target of {config.target:.0%})" if missed else ""
+        below = f" (below the sft.target of {config.target:.0%})" if missed else ""
         return f"supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
 
     def take_step(self) -> dict[str, float]:
