@@ -1,16 +1,19 @@
-"""Training without a framework: states, experts, rollouts and advantages (training.core)."""
+"""Training without a framework: settings, states, experts, rollouts and advantages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tyro.conf import Fixed
 
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum, Pick
@@ -29,6 +32,17 @@ from vlmgym.training.advantages import (
     grpo_advantages,
     informative_fraction,
     normalise_groups,
+)
+from vlmgym.training.config import (
+    EvaluationConfig,
+    GrpoConfig,
+    ModelConfig,
+    PpoConfig,
+    RolloutConfig,
+    SftConfig,
+    TinySize,
+    TrainConfig,
+    UpdateConfig,
 )
 from vlmgym.training.states import (
     EpisodeRollout,
@@ -322,3 +336,21 @@ def test_gae_over_tokens_matches_its_definition(bootstrap: float) -> None:
     expected = plain_gae(rewards, flat, bootstrap, gammas, lams)
     np.testing.assert_allclose(np.concatenate(advantages), expected)
     np.testing.assert_allclose(np.concatenate(returns), np.add(expected, flat))
+
+
+def test_settings_without_an_option_are_documented() -> None:
+    (marker,) = get_args(Fixed[int])[1:]
+    page = (Path(__file__).parents[1] / "docs" / "training_local.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `?(\w*)`? ?\| (.*) \|$", page, re.MULTILINE))
+
+    def fixed(config: type[Any]) -> list[str]:
+        hints = get_type_hints(config, include_extras=True)
+        return [field.name for field in fields(config) if marker in get_args(hints[field.name])]
+
+    assert rows.pop("reward") == "as the options `--reward.*` of `vlmgym eval`"
+    assert re.findall(r"`(\w+)`", rows.pop("tiny")) == [field.name for field in fields(TinySize)]
+    without_section = {*fixed(TrainConfig), *fixed(ModelConfig)} - {"tiny", "reward"}
+    assert set(re.findall(r"`(\w+)`", rows.pop("none"))) == without_section
+    for config in (RolloutConfig, SftConfig, GrpoConfig, PpoConfig, UpdateConfig, EvaluationConfig):
+        section = config.__name__.removesuffix("Config").lower()
+        assert re.findall(r"`(\w+)`", rows.pop(section)) == fixed(config), section

@@ -158,7 +158,7 @@ def update(
             if abs(sums["policy_loss"]) > config.max_loss:
                 raise DivergedError(
                     f"the policy loss is {sums['policy_loss']:.3g}, above {config.max_loss:g}: lower --update.lr "
-                    "(--ppo.lr for PPO), or raise --update.max-loss"
+                    "(--ppo.lr for PPO), or raise update.max_loss"
                 )
             processes.sum_gradients(parameters)
             norm = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm))
