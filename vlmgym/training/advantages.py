@@ -68,10 +68,10 @@ def grpo_advantages(
     episode's turns.
     """
     returns = np.zeros((len(rewards), max(map(len, rewards))))
-    for number, earned in enumerate(rewards):
-        returns[number, : len(earned)] = discounted_returns(earned, gamma)
+    for number, turns in enumerate(rewards):
+        returns[number, : len(turns)] = discounted_returns(turns, gamma)
     advantages = np.stack([normalise_groups(turn, groups, scale) for turn in returns.T], axis=1)
-    return [row[: len(earned)] for row, earned in zip(advantages, rewards)]
+    return [row[: len(turns)] for row, turns in zip(advantages, rewards)]
 
 
 def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
@@ -80,8 +80,8 @@ def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Ha
     With single-turn episodes, the other groups give GRPO no learning signal.
     """
     totals: dict[Hashable, list[float]] = {}
-    for earned, group in zip(rewards, groups):
-        totals.setdefault(group, []).append(sum(earned))
+    for turns, group in zip(rewards, groups):
+        totals.setdefault(group, []).append(sum(turns))
     return float(np.mean([np.ptp(group) > 1e-9 for group in totals.values() for _ in group]))
 
 
@@ -94,11 +94,11 @@ def gae_over_turns(
     `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
     have the same advantage; only the first token has a return, the others have NaN.
     """
-    advantages, returns = gae(rewards, [each[0] for each in values], gamma, lam, bootstrap_value)
-    targets = [np.full(len(each), np.nan) for each in values]
+    advantages, returns = gae(rewards, [tokens[0] for tokens in values], gamma, lam, bootstrap_value)
+    targets = [np.full(len(tokens), np.nan) for tokens in values]
     for target, value in zip(targets, returns):
         target[0] = value
-    return [np.full(len(each), advantage) for each, advantage in zip(values, advantages)], targets
+    return [np.full(len(tokens), advantage) for tokens, advantage in zip(values, advantages)], targets
 
 
 def gae_over_tokens(

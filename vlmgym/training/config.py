@@ -441,8 +441,8 @@ def read_config(args: Sequence[str], run: Mapping[str, Any] | None = None) -> Tr
     stored, fields = tuple(map(tuple, settings.pop("overrides", ()))), settings.pop("config", {})
     default = _make_config(settings)
     config = tyro.cli(TrainConfig, args=args, default=default, prog="vlmgym train", config=(tyro.conf.SuppressFixed,))
-    own = {word.partition("=")[0] for words in known.config for word in words}
-    words = tuple(f"{name}={_word(value)}" for name, value in fields.items() if name not in own)
+    config_names = {word.partition("=")[0] for words in known.config for word in words}
+    words = tuple(f"{name}={_word(value)}" for name, value in fields.items() if name not in config_names)
     config = dataclasses.replace(config, overrides=(*stored, *((words,) if words else ()), *config.overrides))
     config.check_together()
     if "tiny" in given and config.model.model is not None:

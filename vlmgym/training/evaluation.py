@@ -92,41 +92,45 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
         Data for `result.json`: `states` has the fields of `ValidationResult`; `episodes` has the mean score, its 95%
         interval and the number of episodes, keyed by game. A part is missing if its option is 0.
     """
-    config, curriculum, found = trainer.config, trainer.curriculum, dict[str, Any]()
+    config, curriculum, scores = trainer.config, trainer.curriculum, dict[str, Any]()
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
         states = validation_episodes(config, last, last.begin(), config.evaluation.states)
         result = validate(trainer.actor, config, states, "blank" if config.blank else "true")
-        found["states"] = asdict(result)
+        scores["states"] = asdict(result)
         console.print(f"{folder.name}: {result.summary()}", soft_wrap=True)
     if config.evaluation.episodes:
-        found["episodes"] = {}
+        scores["episodes"] = {}
         for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
             run_folder = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
             summary = evaluate_episodes(trainer, [*games.values()], run_folder, console)
             for name, game in games.items():
-                one = summary.games[game.id]
-                found["episodes"][name] = {"score": one.score_mean, "score_ci": one.score_ci, "episodes": one.episodes}
-    return found
+                mean = summary.games[game.id]
+                scores["episodes"][name] = {
+                    "score": mean.score_mean,
+                    "score_ci": mean.score_ci,
+                    "episodes": mean.episodes,
+                }
+    return scores
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
     """Score random play on the same episodes as `evaluate_model`, and return scores in the form of its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
-    found = {}
+    scores = {}
     for games in split_by_id(last_games(curriculum)):
         for name, game in games.items():
             records = evaluate(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
-            found[name] = score_summary(records)
-    return found
+            scores[name] = score_summary(records)
+    return scores
 
 
 def describe_scores(scores: Mapping[str, Any]) -> str:
     """Format mean scores and 95% intervals of games as one line."""
     parts = []
-    for game, one in scores.items():
-        score = "no episode with a score" if one["score"] is None else f"{one['score']:.4g}"
-        interval = "" if one["score_ci"] is None else " ({:.4g} to {:.4g})".format(*one["score_ci"])
+    for game, result in scores.items():
+        score = "no episode with a score" if result["score"] is None else f"{result['score']:.4g}"
+        interval = "" if result["score_ci"] is None else " ({:.4g} to {:.4g})".format(*result["score_ci"])
         parts.append(f"{game} {score}{interval}")
     return ", ".join(parts)
 

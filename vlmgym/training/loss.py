@@ -73,12 +73,12 @@ def micro_batches(samples: Sequence[TrainSample], max_size: int, *, share: bool 
     unique, prompts = deduplicate([sample.prompt for sample in samples])
     shared = share and len(unique) < len(samples)
     parts = [(len(sample.prompt.ids), len(sample.response)) for sample in samples]
-    lengths: list[tuple[int, ...]] = [*parts] if shared else [(sum(each),) for each in parts]
+    lengths: list[tuple[int, ...]] = [*parts] if shared else [(sum(sizes),) for sizes in parts]
     min_fill = MIN_FILL_SHARED if shared else MIN_FILL
     batches: list[list[int]] = []
     for index in sorted(range(len(samples)), key=lambda i: (-lengths[i][0], prompts[i], -lengths[i][-1])):
         joined = [*batches[-1], index] if batches else []
-        padded_length = sum(max(each) for each in zip(*(lengths[i] for i in joined)))
+        padded_length = sum(max(sizes) for sizes in zip(*(lengths[i] for i in joined)))
         if 1 < len(joined) <= max_size and min(sum(lengths[i]) for i in joined) >= min_fill * padded_length:
             batches[-1] = joined
         else:
@@ -143,12 +143,12 @@ def update(
                 batch = [minibatch[index] for index in part]
                 out = actor.compute_logprobs(batch, temperature, entropy_grad=config.entropy_coef > 0)
                 weights = token_weights(out.mask, config, len(minibatch), tokens, max_tokens)
-                loss, found = _policy_loss(out, batch, weights, tokens, config)
+                loss, sums_of_batch = _policy_loss(out, batch, weights, tokens, config)
                 if out.values is not None:
                     error = _value_error(out, batch, value_clip) / targets
-                    loss, found["value_loss"] = loss + value_coef * error, error.item()
+                    loss, sums_of_batch["value_loss"] = loss + value_coef * error, error.item()
                 loss.backward()
-                parts.append({"loss": loss.item(), **found})
+                parts.append({"loss": loss.item(), **sums_of_batch})
             parts = processes.gather(parts)
             sums = {name: sum(part[name] for part in parts) for name in parts[0]}
             if not math.isfinite(sums["loss"]):
@@ -168,7 +168,7 @@ def update(
             optimizer.step()
             optimizer.zero_grad()
             metrics.append({**sums, "grad_norm": norm})
-    return {name: float(np.mean([each[name] for each in metrics])) for name in metrics[0]}
+    return {name: float(np.mean([row[name] for row in metrics])) for name in metrics[0]}
 
 
 def _policy_loss(

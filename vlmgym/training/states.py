@@ -202,7 +202,7 @@ def expert_action(
     if expert == "greedy":
         actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
         highest = max(rewards)
-        best = [action for action, earned in zip(actions, rewards) if earned == highest]
+        best = [action for action, value in zip(actions, rewards) if value == highest]
         return best[int(rng.integers(len(best)))]
     action = game.rule_action(state) if expert == "rule" else game.best_action(state)
     if action is None:

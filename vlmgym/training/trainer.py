@@ -123,8 +123,8 @@ class Trainer:
         start = clock()
         prompt_ids = range(self.step * config.prompts, (self.step + 1) * config.prompts)
         picks = self.curriculum.picks(self.progress, config.seed, prompt_ids)
-        own = {prompt_id: picks[prompt_id] for prompt_id in self.processes.share(prompt_ids)}
-        args = (own, config.seed, config.group_size, config.play, config.states, config.reward)
+        share = {prompt_id: picks[prompt_id] for prompt_id in self.processes.share(prompt_ids)}
+        args = (share, config.seed, config.group_size, config.play, config.states, config.reward)
         errors: list[str] = []
         episodes = list(start_rollouts(*args, transform=config.transform, errors=errors))
         started = clock()
@@ -138,11 +138,14 @@ class Trainer:
             raise TrainingError(f"all episodes of step {self.step + 1} ended as errors, the first: {self.errors[0]}")
         episodes, samples, bootstrap_values = ([*column] for column in zip(*gathered))
         metrics = self.compute_advantages(episodes, samples, bootstrap_values)
-        judged = clock()
+        estimated = clock()
         flat = list(chain.from_iterable(samples))
         metrics |= self._update(flat)
         updated = clock()
-        results = ((each.prompt_id, each.pick, self.curriculum.success(each.pick, each.turns)) for each in episodes)
+        results = (
+            (episode.prompt_id, episode.pick, self.curriculum.success(episode.pick, episode.turns))
+            for episode in episodes
+        )
         self.progress = advance(self.curriculum, self.progress, results)
         first = self.processes.rank == 0
         if first and config.record_interval and self.step % config.record_interval == 0:
@@ -161,8 +164,8 @@ class Trainer:
             "seconds_states": started - start,
             "seconds_generation": rolled_out - started - seconds_scoring,
             "seconds_scoring": seconds_scoring,
-            "seconds_advantages": judged - rolled_out,
-            "seconds_update": updated - judged,
+            "seconds_advantages": estimated - rolled_out,
+            "seconds_update": updated - estimated,
             "seconds": clock() - start,
         }
 
@@ -177,9 +180,9 @@ class Trainer:
     def _generate(
         self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
     ) -> list[list[int]]:
-        own, seeds = self.processes.share(prompts), self.processes.share(seeds)
-        args = (own, range(len(own)), seeds, max_tokens, temperature)
-        return self.processes.gather(self.actor.generate(*args) if own else [])
+        share, seeds = self.processes.share(prompts), self.processes.share(seeds)
+        args = (share, range(len(share)), seeds, max_tokens, temperature)
+        return self.processes.gather(self.actor.generate(*args) if share else [])
 
     def fill_in_logprobs(
         self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
@@ -286,7 +289,7 @@ class Trainer:
     def save(self, folder: Path) -> None:
         """Write a checkpoint; raise `DivergedError` if the model's outputs are not finite."""
         outputs = () if self._last_sample is None else self._infer(self.actor, [self._last_sample])
-        if not all(np.isfinite(numbers).all() for each in outputs for numbers in each):
+        if not all(np.isfinite(numbers).all() for output in outputs for numbers in output):
             raise DivergedError(
                 f"after step {self.step} the model outputs are not finite: lower --update.lr (--ppo.lr for PPO)"
             )
@@ -322,12 +325,12 @@ def compute_ppo_targets(
     """
     monte_carlo: list[Floats] = []
     # With lambda below 1, returns contain the critic's own values, so the critic is compared with lambda-1 returns.
-    judge = replace(config, lam=1.0, token_lam=1.0)
-    for episode, earned, bootstrap in zip(samples, rewards, bootstrap_values):
+    monte_carlo_config = replace(config, lam=1.0, token_lam=1.0)
+    for episode, turn_rewards, bootstrap in zip(samples, rewards, bootstrap_values):
         values = [sample.old_values for sample in episode if sample.old_values is not None]
-        for sample, advantages, returns in zip(episode, *episode_gae(earned, values, bootstrap, config)):
+        for sample, advantages, returns in zip(episode, *episode_gae(turn_rewards, values, bootstrap, config)):
             sample.advantages, sample.returns = advantages, returns
-        monte_carlo += episode_gae(earned, values, bootstrap, judge)[1]
+        monte_carlo += episode_gae(turn_rewards, values, bootstrap, monte_carlo_config)[1]
     flat = list(chain.from_iterable(samples))
     if config.whiten:
         white = whiten(np.concatenate([sample.advantages for sample in flat]))

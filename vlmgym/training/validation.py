@@ -78,11 +78,11 @@ def validate(
     """Generate one response to each validation state and play it; this modifies `episodes`."""
     shown = [episode.observation.images for episode in episodes]
     if images == "blank":
-        shown = [[*map(blank, each)] for each in shown]
+        shown = [[*map(blank, arrays)] for arrays in shown]
     elif images == "shuffled":
         shown = [*shown[1:], *shown[:1]]
-    for episode, each in zip(episodes, shown):
-        episode.observation = episode.observation._replace(images=each)
+    for episode, arrays in zip(episodes, shown):
+        episode.observation = episode.observation._replace(images=arrays)
     return _respond(actor, config, episodes, VALIDATION_STREAM, temperature)
 
 
@@ -122,15 +122,15 @@ def _respond(
     episodes = [episode for episode in episodes if not episode.failed]
     if not episodes:
         raise TrainingError("all responses for validation ended as errors of the games")
-    found = [turn.reward for episode in episodes for turn in episode.turns]
-    rewards = [reward.total for reward in found]
-    perception = [reward.perception for reward in found if reward.perception is not None]
+    parts = [turn.reward for episode in episodes for turn in episode.turns]
+    rewards = [reward.total for reward in parts]
+    perception = [reward.perception for reward in parts if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
     proportions = config.reward.shaping == "sign" or all(isinstance(each.setup.game, Task) for each in episodes)
     return ValidationResult(
-        responses=len(found),
+        responses=len(parts),
         reward=float(np.mean(rewards)),
         reward_ci=confidence_interval(rewards, unit_interval=proportions),
         perception=float(np.mean(perception)) if perception else None,
-        format=float(np.mean([reward.format for reward in found])),
+        format=float(np.mean([reward.format for reward in parts])),
     )

@@ -109,13 +109,13 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
     The critic estimates the value of a token before it sees the token, so any token will do.
     """
     batch = prompt_batch(requests, meta)
-    one = torch.ones(len(requests), 1, dtype=torch.int64)
+    ones = torch.ones(len(requests), 1, dtype=torch.int64)
     positions = batch.batch["position_ids"]
-    more = {"input_ids": one, "attention_mask": one, "position_ids": positions[..., -1:] + 1}
+    more = {"input_ids": ones, "attention_mask": ones, "position_ids": positions[..., -1:] + 1}
     tensors = {key: torch.cat([batch.batch[key], added], -1) for key, added in more.items()}
     uids = _objects([f"{request.prompt_id} {request.sample_idx} bootstrap" for request in requests])
     return DataProto.from_dict(
-        tensors={**tensors, "responses": one, "response_mask": one},
+        tensors={**tensors, "responses": ones, "response_mask": ones},
         non_tensors={"uid": uids, "multi_modal_data": batch.non_tensor_batch["multi_modal_data"]},
         meta_info=meta,
     )
@@ -264,8 +264,8 @@ def compute_advantages(
     if adv_estimator == "gae":
         advantages, returns = _token_gae(part, gamma, lam, bootstrap_values())
     elif any(turn > 1 for turn in part.non_tensor_batch["turn"]):
-        each = torch.from_numpy(episode_advantages(part, gamma, step_weight)).float()
-        advantages = returns = each.unsqueeze(-1) * part.batch["response_mask"]
+        per_row = torch.from_numpy(episode_advantages(part, gamma, step_weight)).float()
+        advantages = returns = per_row.unsqueeze(-1) * part.batch["response_mask"]
     else:
         part = stock(part, adv_estimator=adv_estimator, gamma=gamma, lam=lam)
         advantages, returns = part.batch["advantages"], part.batch["returns"]
@@ -307,8 +307,8 @@ def _token_gae(
         rows = torch.tensor(indices)
         tokens = mask[rows]
         args = (rewards[rows][tokens].double().numpy(), values[rows][tokens].double().numpy())
-        found = gae(*args, gamma, lam, bootstrap_values.get(episode, 0.0))
-        for whole, numbers in zip((advantages, returns), found):
+        estimates = gae(*args, gamma, lam, bootstrap_values.get(episode, 0.0))
+        for whole, numbers in zip((advantages, returns), estimates):
             part = whole[rows]
             part[tokens] = torch.from_numpy(numbers).to(whole.dtype)
             whole[rows] = part

@@ -215,8 +215,8 @@ class RolloutWorkerPool:
     def play(self, replies: Sequence[tuple[EpisodeId, Reply]]) -> list[StepResult]:
         """Play a reply in each episode; return results in the order of `replies`."""
         results = self._distribute("play", replies, lambda reply: reply[0][0])
-        found = {(result.prompt_id, result.sample_idx): result for result in results}
-        return [found[episode_id] for episode_id, _ in replies]
+        by_episode = {(result.prompt_id, result.sample_idx): result for result in results}
+        return [by_episode[episode_id] for episode_id, _ in replies]
 
     def bootstrap_requests(self) -> list[tuple[EpisodeId, Request]]:
         """Return requests of truncated episodes; see `RolloutWorker.bootstrap_requests`."""

@@ -64,15 +64,15 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
 
 def whole_weights(actor: Path) -> dict[str, torch.Tensor]:
     """Merge the weights of all shards; raise `UsageError` if a file is missing or damaged."""
-    found = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
-    sizes = {int(re.findall(r"\d+", name)[0]) for name in found}
+    files = {path.name: path for path in actor.glob("model_world_size_*_rank_*.pt")}
+    sizes = {int(re.findall(r"\d+", name)[0]) for name in files}
     if len(sizes) != 1:
         raise UsageError(f"{actor} must have weights from runs with the same number of GPUs, got {sorted(sizes)}")
     size = sizes.pop()
     names = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size)]
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in files]:
         raise UsageError(f"{actor} lacks {', '.join(missing)}: the checkpoint is incomplete")
-    parts = [_read(found[name]) for name in names]
+    parts = [_read(files[name]) for name in names]
     return {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
 
 

@@ -135,13 +135,13 @@ def check_model(model: str | None) -> None:
     """
     if not model:
         raise UsageError("worker.actor.model.model_path must name a model: set MODEL")
-    found = resolve_checkpoint(model, "easyr1")
-    if Path(found).is_dir() or isinstance(try_to_load_from_cache(found, "config.json"), str):
+    name = resolve_checkpoint(model, "easyr1")
+    if Path(name).is_dir() or isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
     try:
-        HfApi().model_info(found, timeout=HUB_SECONDS)
+        HfApi().model_info(name, timeout=HUB_SECONDS)
     except OfflineModeIsEnabled:
-        raise UsageError(f"the model {found} was not found locally, and HF_HUB_OFFLINE is set") from None
+        raise UsageError(f"the model {name} was not found locally, and HF_HUB_OFFLINE is set") from None
     except OSError as error:
         why = error_text(error) if isinstance(error, HfHubHTTPError) else "the Hub does not respond"
-        raise UsageError(f"the model {found} was not found locally or on the Hub: {why}") from None
+        raise UsageError(f"the model {name} was not found locally or on the Hub: {why}") from None

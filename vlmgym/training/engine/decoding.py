@@ -38,11 +38,12 @@ class Decoder:
         self._cached: list[torch.Tensor] = []
         """Keys and values of each layer in turn."""
         for layer in cache.layers:
-            self._cached += [_copy_with_room(each, rows, steps) for each in (layer.keys, layer.values)]
+            self._cached += [_copy_with_room(tensor, rows, steps) for tensor in (layer.keys, layer.values)]
             layer.keys = layer.values = None  # frees memory before the next layer is copied
         positions = positions + torch.arange(steps, device=positions.device)
         cos, sin = model.rotary_emb(self._cached[0], positions.expand(3, *positions.shape))
-        cos, sin = (each[0] if each.ndim == 4 else each for each in (cos, sin))  # 4: Qwen2-VL, 2.5-VL in transformers 4
+        if cos.ndim == 4:  # Qwen2-VL and Qwen2.5-VL in transformers 4
+            cos, sin = cos[0], sin[0]
         half = sin.shape[-1] // 2
         sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)  # see `_rotate`
         self._rotary = [cos[:, :, None], sin[:, :, None]]
@@ -57,7 +58,7 @@ class Decoder:
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Append a token to each sequence and return its hidden states, shape (sequences, width)."""
         rows, model = len(tokens), self._model
-        cos, sin = (each[:, self._step] for each in self._rotary)
+        cos, sin = (table[:, self._step] for table in self._rotary)
         self._step += 1
         last = self._length + self._step
         mask = self._mask[0][..., :last] if self._mask else None

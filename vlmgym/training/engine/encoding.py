@@ -138,8 +138,8 @@ class Encoder:
         shape = (len(patches), len(self._levels), self.image_processor.temporal_patch_size, patches.shape[-1])
         values = torch.empty(shape, device=patches.device)
         size = PATCHES_AT_ONCE if patches.device.type == "cpu" else len(patches)
-        for part, found in zip(patches.split(size), values.split(size)):
-            found.copy_(levels.index_select(0, (part + offsets).flatten()).view(part.shape).unsqueeze(2))
+        for part, target in zip(patches.split(size), values.split(size)):
+            target.copy_(levels.index_select(0, (part + offsets).flatten()).view(part.shape).unsqueeze(2))
         return values.flatten(1)
 
     def _split_frames(self, patches: Any) -> Any:
@@ -158,7 +158,7 @@ class Encoder:
         before = self._patches(image, do_resize=False, do_rescale=False, do_normalize=False)["pixel_values"]
         after = self._patches(image, do_resize=False)["pixel_values"]
         levels = np.empty((3, 256), np.float32)
-        raw, normalised = (each.reshape(len(each), len(levels), -1) for each in (before.astype(np.uint8), after))
+        raw, normalised = (pixels.reshape(len(pixels), len(levels), -1) for pixels in (before.astype(np.uint8), after))
         for channel in range(len(levels)):
             levels[channel, raw[:, channel]] = normalised[:, channel]
         return torch.from_numpy(levels)

@@ -122,13 +122,13 @@ class Processes:
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Sum the gradients over all processes; a gradient that is None in every process stays None."""
         if self.size > 1:
-            found = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
+            known = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-            sums = parameters_to_vector([*gradients, found])
+            sums = parameters_to_vector([*gradients, known])
             with _noticing_losses():
                 distributed.all_reduce(sums)
-            *gradients, found = sums.split([each.numel() for each in (*parameters, found)])
-            for parameter, gradient, count in zip(parameters, gradients, found.tolist()):
+            *gradients, known = sums.split([each.numel() for each in (*parameters, known)])
+            for parameter, gradient, count in zip(parameters, gradients, known.tolist()):
                 parameter.grad = gradient.view_as(parameter) if count else None
 
 
