@@ -20,7 +20,7 @@ from transformers import AutoModelForImageTextToText
 from tests.hub_server import serving_hub
 from tests.in_training.reference import IMAGE_TOKENS, Reference
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_prompts, make_samples
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies import local_model
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel, SeededSampler
@@ -114,7 +114,7 @@ def test_image_tokens_are_never_split(actor: Actor, checkpoint: Path, tmp_path: 
 
 
 def test_prompts_cannot_contain_image_tokens(actor: Actor) -> None:
-    with pytest.raises(UsageError, match=r"contains <\|image_pad\|>"):
+    with pytest.raises(EpisodeError, match=r"contains <\|image_pad\|>"):
         actor.encoder.encode("see <|image_pad|>", make_prompts(1)[0][1])
 
 
