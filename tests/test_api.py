@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,18 +157,6 @@ def test_make_episodes_matches_make_dataset() -> None:
     assert [episode.snapshot() for episode in episodes] == [row["snapshot"] for row in rows]
     typed = {**options, "states": StateConfig(moves=(0, 9)), "reward": RewardConfig(illegal=-1.0)}
     assert rows[0]["snapshot"] == make_dataset("2048", 1, 1, "validation", **typed)[0]["snapshot"]
-
-
-def test_questions_of_validation_are_never_trained_on(tmp_path: Path) -> None:
-    Image.new("RGB", (64, 64)).save(tmp_path / "image.png")
-    lines = [f"image.png,Question {i}?,yes" for i in range(20)]
-    (tmp_path / "questions.csv").write_text("\n".join(["image,question,answer", *lines]))
-    game = make_game("vqa", data=str(tmp_path / "questions.csv"), size=64)
-    train, validation = (
-        {row["prompt"][0]["content"] for row in make_dataset(game, 40, 0, split)} for split in ("train", "validation")
-    )
-    assert (len(train), len(validation)) == (18, 2)
-    assert train.isdisjoint(validation)
 
 
 COMPLETION = "reward_fn takes a completion of text or of one message with text, got"

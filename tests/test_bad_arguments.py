@@ -111,17 +111,6 @@ def test_evaluate_rejects_invalid_values(options: dict[str, Any]) -> None:
     check_rejected(lambda: evaluate("2048", "random", **options))
 
 
-def test_number_of_episodes_is_unlimited() -> None:
-    class Enough(Exception):
-        pass
-
-    def policy(images, prompts):
-        raise Enough
-
-    with pytest.raises(Exception, match="Enough"):
-        evaluate("2048", policy, 10**9, workers=0)
-
-
 # Memory limits of cgroups -----------------------------------------------------------------------------------------
 
 
@@ -146,13 +135,3 @@ def test_memory_limit_is_read_from_cgroup_v2(tmp_path: Path) -> None:
         "sys/fs/cgroup/pod/box/memory.max": "max\n",
     }
     assert available_memory(write(tmp_path, groups)) == 5_000_000
-
-
-def test_memory_limit_is_read_from_cgroup_v1(tmp_path: Path) -> None:
-    groups = {
-        "proc/self/cgroup": "5:cpu:/x\n4:memory:/not/visible/here\n",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9000000\n",
-        "sys/fs/cgroup/memory/memory.usage_in_bytes": "9500000\n",
-        "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 0\n",
-    }
-    assert available_memory(write(tmp_path, MACHINE | groups)) == 0

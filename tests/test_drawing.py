@@ -25,7 +25,7 @@ from vlmgym import game_ids, make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.drawing import board as board_module
-from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
+from vlmgym.sandbox.drawing.board import BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
@@ -48,29 +48,6 @@ def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
         canvas.image(logo, 38, 50, angle=30)
         canvas.polygon([(62.1, 20.2), (80.6, 33.3), (66.6, 60.1)], RED)
     np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
-
-
-# Geometry ---------------------------------------------------------------------------------------------------------
-
-sizes = st.tuples(st.integers(64, 2048), st.integers(1, 16), st.integers(1, 16), st.booleans()).filter(
-    lambda s: BoardGeometry.of(*s).cell >= 8
-)
-
-
-@given(sizes, st.data())
-def test_cells_are_disjoint_and_found_by_their_pixels(size: tuple[int, int, int, bool], data: st.DataObject) -> None:
-    board = BoardGeometry.of(*size)
-    row, column = data.draw(st.integers(0, board.rows - 1)), data.draw(st.integers(0, board.columns - 1))
-    left, top, width, height = board.cell_box(row, column)
-    assert width == height == board.cell
-    assert board.gap <= left
-    assert board.gap <= top
-    assert left + width + board.gap <= size[0]
-    assert top + height + board.gap <= size[0]
-    for x, y in ((left, top), (left + width - 1, top + height - 1), (left + width // 2, top + height // 2)):
-        assert board.cell_at(x, y) == (row, column)
-    assert board.cell_at(left - board.pitch * (column + 1), top) is None
-    assert board.cell_at(left, size[0] + board.pitch * board.rows) is None
 
 
 # Painting ---------------------------------------------------------------------------------------------------------
@@ -104,17 +81,6 @@ def paint_square(canvas: Canvas, cell: Hashable, angle: float) -> None:
 def painter_of(**overrides: Any) -> BoardPainter:
     style: Any = BoardConfig(**overrides)
     return BoardPainter(style, paint_square)
-
-
-def test_only_changed_cells_are_repainted() -> None:
-    painter = painter_of(size=100, rows=2, columns=2)
-    before, after = ((0, 1), (1, 0)), ((0, 1), (1, 1))
-    out = np.full((100, 100, 3), 7, dtype=np.uint8)
-    painter.paint(after, out=out, before=before)
-    left, top, side, _ = painter.geometry.cell_box(1, 1)
-    assert (out[top : top + side, left : left + side] != 7).any()
-    out[top : top + side, left : left + side] = 7
-    assert (out == 7).all()
 
 
 def test_images_do_not_depend_on_the_sprite_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,16 +178,6 @@ def test_golden_pixels_on_any_processor(disabled: str) -> None:
     assert ast.literal_eval(done.stdout) == GOLDEN
 
 
-def test_a_state_has_one_image_before_and_after_the_answer() -> None:
-    game = make_game("vqa", 5, size=200)
-    state = game.start(np.random.default_rng(0))
-    (image,) = game.draw(state)
-    assert np.array_equal(image, make_game("vqa", 5, size=200).draw(game.from_json(game.to_json(state)))[0])
-    assert np.array_equal(image, game.draw(game.on_invalid(state, np.random.default_rng(0)).state)[0])
-    other = game.start(np.random.default_rng(1))
-    assert not np.array_equal(image, game.draw(other)[0])
-
-
 # Files --------------------------------------------------------------------------------------------------------------
 
 
@@ -240,16 +196,6 @@ def test_png_of_any_size_and_view_keeps_every_pixel(image):
     for view in (image, image[::-1, ::2]):
         np.testing.assert_array_equal(decoded(encode_png(view)), view)
         assert decoded(encode_jpeg(view)).shape == view.shape
-
-
-@pytest.mark.parametrize("name", ["2048", "shisensho", "swap"])
-@pytest.mark.parametrize("perception", [3, 5])
-def test_png_of_a_board_keeps_every_pixel_and_is_smaller(name, perception):
-    game = make_game(name, perception, size=320)
-    image = game.draw(game.start(np.random.default_rng(0)))
-    file = encode_png(image)
-    np.testing.assert_array_equal(decoded(file), image)
-    assert len(file) < image.nbytes * (0.1 if perception == 3 else 1.0)
 
 
 def test_jpeg_is_close_and_closer_at_a_higher_quality():

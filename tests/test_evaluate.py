@@ -85,18 +85,6 @@ def test_game_ends_the_episode():
     assert GAME.ended(GAME.from_json(json.dumps(record.final_state))) == record.end_reason
 
 
-def test_concurrency_limits_episodes():
-    most = 0
-
-    def policy(images_batch, prompt_batch):
-        nonlocal most
-        most = max(most, len(prompt_batch))
-        return [random_response(prompt) for prompt in prompt_batch]
-
-    assert len(evaluate(GAME, policy, 7, max_turns=3, workers=0, concurrency=3)) == 7
-    assert most == 3
-
-
 def test_evaluate_works_inside_an_event_loop():
     async def notebook():
         return evaluate(GAME, "random", 1, max_turns=3, workers=0)

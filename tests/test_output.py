@@ -16,8 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.evaluation.curves import EpisodeRewards, draw_curves, mean_curve
 from vlmgym.evaluation.video import write_video
-from vlmgym.runs.files import LineLog, OutputError, new_folder, replace_file
-from vlmgym.runs.run import RunFolder
+from vlmgym.runs.files import LineLog
 from vlmgym.runs.store import drop_torn_line, find_episodes
 
 GAME = vlmgym.make_game("2048", size=160, reasoning=5)
@@ -101,14 +100,6 @@ def log(tmp_path, episodes):
     return path
 
 
-def test_episodes_are_on_the_disk_as_they_end(tmp_path, episodes):
-    path = tmp_path / "log.jsonl"
-    with LineLog(path) as log:
-        for i, episode in enumerate(episodes):
-            log.write(episode.model_dump_json())
-            assert read_lines(path) == (episodes[: i + 1], False)
-
-
 @pytest.mark.parametrize("cut", [2, 1000, None])
 def test_torn_last_line_is_dropped(log, episodes, cut):
     data = log.read_bytes()
@@ -120,19 +111,6 @@ def test_torn_last_line_is_dropped(log, episodes, cut):
     with LineLog(log) as lines:
         lines.write(episodes[-1].model_dump_json())
     assert log.read_bytes() == data
-
-
-@given(ends=st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"\r\n\n"]), min_size=3, max_size=3), final=st.booleans())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_line_ends_do_not_matter(tmp_path, episodes, ends, final):
-    log = tmp_path / "episodes.jsonl"
-    if not final:
-        ends = [*ends[:-1], b""]
-    log.write_bytes(b"".join(episode.model_dump_json().encode() + end for episode, end in zip(episodes, ends)))
-    assert read_lines(log) == (episodes, False)
-    with LineLog(log) as lines:
-        lines.write(episodes[0].model_dump_json())
-    assert read_lines(log) == ([*episodes, episodes[0]], False)
 
 
 @given(data=st.data(), line_end=st.sampled_from([b"\n", b"\r\n", b"\r"]))
@@ -165,15 +143,3 @@ def test_edited_line_is_named(log, edit, reason):
 def test_folder_without_a_run(tmp_path):
     with pytest.raises(UsageError, match=r"run\.json: No such file"):
         read_run(tmp_path)
-
-
-@pytest.mark.parametrize("place", ["a" * 300, "loop", "file"], ids=["too long", "loop", "file"])
-def test_impossible_path_is_named(tmp_path, place):
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "file").touch()
-    place = tmp_path / place / "run"
-    for use in (RunFolder(place).reserved, lambda: new_folder(place)):
-        with pytest.raises(OutputError, match="/run: "), use():
-            pass
-    with pytest.raises(OutputError, match="/run: "):
-        replace_file(place, b"")

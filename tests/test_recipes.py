@@ -8,13 +8,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from tests.test_training_scripts import assert_rejected, run
 from tests.training import ROOT
-from vlmgym.sandbox.games.shisensho.images import BATCHES, FOLDER, RECORD
 
 GAMES = {"2048": "2048", "shisensho_cifar10": "shisensho_cifar10", "swap": "swap", "all": "mixed"}
 """Configuration name for some of the games that the recipes accept."""
@@ -87,20 +85,6 @@ def test_unfinished_fine_tuning_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sft").mkdir()
     for stages in ("sft", "data sft rl"):
         assert_rejected(run("g1.sh", "2048", OUT=str(tmp_path), STAGES=stages), "remove it to fine-tune again")
-
-
-@pytest.mark.slow
-def test_cold_start_on_cifar10(tmp_path: Path) -> None:
-    folder = tmp_path / "cifar" / FOLDER
-    folder.mkdir(parents=True)
-    for name in BATCHES["train"]:
-        records = np.zeros((10, RECORD), np.uint8)
-        records[:, 0] = range(10)
-        (folder / name).write_bytes(records.tobytes())
-    variables = {"OUT": str(tmp_path / "out"), "EPISODES": "1", "STAGES": "data", "DATA": str(folder.parent)}
-    done = run("g1.sh", "shisensho_cifar10", **variables)
-    assert done.returncode == 0, done.stderr
-    assert all("a photograph" in row["messages"][0]["content"] for row in llamafactory_rows(tmp_path / "out" / "data"))
 
 
 @pytest.mark.slow

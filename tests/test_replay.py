@@ -14,7 +14,6 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, RunFolder, evaluate, read_run
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
 from vlmgym.policies.replay import ReplayOptions, ReplayPolicy
-from vlmgym.runs.store import StoredEpisode
 
 GAMES = [vlmgym.make_game(name, size=128) for name in ("2048", "swap")]
 
@@ -62,22 +61,6 @@ def test_replay_part_of_a_run(run: Path):
     (again,) = evaluate(GAMES[1], replay(run), 1, max_turns=3, seed=2, workers=0, history=1)
     assert again.turns == recorded["swap-v0", 2].turns[:3]
     assert again.status == "turn limit"
-
-
-def test_replay_bounds_memory(run: Path, monkeypatch: pytest.MonkeyPatch):
-    policy, held, read = replay(run), [], []
-    reading = StoredEpisode.read
-
-    def counted(stored: StoredEpisode) -> EpisodeRecord:
-        read.append((stored.game, stored.seed))
-        held.append(len(policy._replies))
-        return reading(stored)
-
-    monkeypatch.setattr(StoredEpisode, "read", counted)
-    again = evaluate(GAMES, policy, 4, max_turns=6, workers=0, history=1, concurrency=2)
-    assert {record.status for record in again} == {"turn limit"}
-    assert len(read) == len(set(read)) == 8
-    assert max(held) <= 4
 
 
 def test_missing_turn_is_an_error_without_score(run: Path):

@@ -6,7 +6,6 @@ from playwright.sync_api import expect
 
 from tests.browser import EVIL, WAIT, canvas, choose, pixels, rows, shows, turn
 from vlmgym import make_game
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import RunRecord, evaluate, open_run
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.tables import PageTable
@@ -171,25 +170,6 @@ def test_old_episode_files_are_removed(tmp_path, few, monkeypatch):
         assert sorted(file.name for file in (tmp_path / "report").glob("*/*.js")) == ["0.js"]
     write(path, two)
     assert list((tmp_path / "report").iterdir()) == [own]
-
-
-def test_failure_leaves_the_earlier_page(tmp_path, few, monkeypatch):
-    broken = few[1].model_copy(update={"final_state": {"board": [[1]]}})
-    good = labelled(few[:2], tmp_path / "runs/good")
-    bad = labelled([few[0], broken], tmp_path / "runs/bad")
-    path = tmp_path / "out" / "report.html"
-    path.parent.mkdir()
-
-    def contents():
-        return {file: file.read_bytes() for file in path.parent.rglob("[!.]*") if file.is_file()}
-
-    monkeypatch.setattr(store, "INLINE_BYTES", 0)
-    write(path, good)
-    before = contents()
-    with pytest.raises(UsageError, match="invalid state of 2048"):
-        write(path, bad)
-    assert contents() == before
-    assert not list(path.parent.rglob("*.part"))
 
 
 @pytest.mark.parametrize(("perception", "lossy"), [(3, False), (5, True)])

@@ -112,11 +112,6 @@ def test_other_responses_are_parse_errors(response: str, problem: str) -> None:
     assert format_reward(response) == 0.0
 
 
-def test_the_length_limit_ignores_surrounding_blanks() -> None:
-    word = "x" * LONGEST_ANSWER
-    assert answer(f"<answer>{' ' * 1000}{word}\n</answer>") == word
-
-
 # Thoughts, by properties ----------------------------------------------------------------------------------------------
 
 
@@ -173,14 +168,6 @@ def test_closed_thoughts_may_contain_anything(thought: str, good: str) -> None:
 def test_an_answer_in_a_thought_is_never_read(before: str, last: str) -> None:
     with pytest.raises(ParseError):
         answer(before + last)
-
-
-@given(st.sampled_from(TOKENS), musing, musing)
-def test_special_tokens_open_and_close_thoughts(tokens: tuple[str, str], before: str, thought: str) -> None:
-    opening, closing = tokens
-    assert answer(f"{before}{opening}{thought}{closing}<answer>up</answer>") == "up"
-    with pytest.raises(ParseError):
-        answer(f"<answer>up</answer>{opening}{thought.replace('/', '')}")
 
 
 # Perception -----------------------------------------------------------------------------------------------------------

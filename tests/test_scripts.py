@@ -41,19 +41,6 @@ def test_script_writes_records_curves_and_videos(tmp_path, script):
         assert word in done.stdout
 
 
-def test_script_replaces_its_last_results_and_nothing_else(tmp_path, run, script):
-    assert run(*SMALL, "--episodes", "3", script=script).code == 0
-    for name in ("test_2048_mine.mp4", "other_0.mp4"):
-        (tmp_path / "videos" / name).touch()
-    assert run(*SMALL, script=script).code == 0
-    videos = ["other_0.mp4", "test_2048_0.mp4", "test_2048_1.mp4", "test_2048_mine.mp4"]
-    assert names(tmp_path / "videos") == videos
-    assert names(tmp_path / "logs") == ["test_2048", "test_2048.1", "test_2048.json", "test_2048.png"]
-    assert run(*SMALL, "--policy", policy_file(tmp_path, "raise ValueError"), script=script).code == 1
-    assert names(tmp_path / "videos") == videos, "a script that fails at once leaves the last results"
-    assert [len(read_run(tmp_path / "logs" / name).episodes) for name in ("test_2048.1", "test_2048")] == [3, 2]
-
-
 def test_script_resumes_its_own_folder(tmp_path, run, script):
     assert run(*SMALL, "--no-report", script=script).code == 0
     more = ["--episodes", "3", "--no-report", "--resume", f"../{tmp_path.name}/logs/test_2048"]

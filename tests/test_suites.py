@@ -18,7 +18,6 @@ from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, rea
 from vlmgym.benchmark.verify import verify_results
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.evaluation.tables import format_estimate
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap import Swap
@@ -149,13 +148,6 @@ def test_summaries_have_normalised_scores_of_games_and_skills(suite, tmp_path):
     assert found.games["swap-v0"].episodes == 3
     assert found.games["swap-v0"].score_mean == found.games["swap-v0"].oracle
     assert set(found.skills) == {*Swap.skills, *make_game("nlvr2").skills}
-
-
-def test_a_single_episode_has_no_standard_error(suite):
-    first, second = read_suite(suite).games.values()
-    assert first.normalise(first.oracle, None) == (1.0, None)
-    assert mean_with_error([first.normalise(first.oracle, None), second.normalise(second.random, 0.5)]) == (0.5, None)
-    assert format_estimate((0.5, None)) == "0.500"
 
 
 def test_every_game_names_its_skills():

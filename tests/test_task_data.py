@@ -140,15 +140,6 @@ def test_consecutive_seeds_visit_every_row_once(tmp_path_factory, first, count, 
         assert indices == [seed % count for seed in range(first, first + count)]
 
 
-def test_the_seed_determines_the_row(tmp_path):
-    game = colour(rows_in(tmp_path))
-    states = [Episode(game, seed).state for seed in range(12)]
-    assert states == [start(colour(game.config.data), seed) for seed in range(12)]
-    assert [state.row.index for state in states] != list(range(12))
-    found = {game.start(np.random.default_rng(seed)).row.index for seed in range(200)}
-    assert found == set(range(12))
-
-
 def test_the_state_has_the_row_but_not_the_image(tmp_path):
     data = rows_in(tmp_path)
     game = colour(data, order="rows")
@@ -240,17 +231,6 @@ def test_data_without_a_good_row_are_an_error(tmp_path):
     data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
     with pytest.raises(UsageError, match=r"4 consecutive rows .* row 2: .*'mauve'"):
         start(colour(data, order="rows"), 3)
-
-
-def test_data_check_lists_bad_rows(tmp_path, registered, capsys):
-    change, why = BAD["label"]
-    with pytest.raises(SystemExit) as ended:
-        main(["data", "check", "colour", "--config", f"data={with_a_bad_row(tmp_path, change)}"])
-    assert ended.value.code == 1
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("row 3: ")
-    assert why in first
-    assert last == "6 of 6 rows checked: 5 good, 1 bad"
 
 
 def test_data_check_finds_duplicates_in_large_data(tmp_path, registered, capsys, monkeypatch):

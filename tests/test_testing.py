@@ -251,14 +251,6 @@ def test_a_state_without_legal_actions_must_be_final() -> None:
         run_check(CHECK["end"], Stuck(SMALL))
 
 
-def test_a_class_inside_a_function_cannot_be_imported_by_workers() -> None:
-    class Local(Game2048):
-        pass
-
-    with pytest.raises(AssertionError, match="defined in a function"):
-        run_check(CHECK["determinism_over_processes"], Local())
-
-
 class EndlessSwap(Swap):
     """Has no end and no oracle."""
 

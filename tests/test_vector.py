@@ -1,30 +1,23 @@
 """Vector environments, compared with Gymnasium's."""
 
-import gc
-import math
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 import traceback
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from hypothesis import given
-from hypothesis import strategies as st
 
 import vlmgym
 from tests.processes import gone, worker_process
-from vlmgym import make_game, make_vec
 from vlmgym.errors import EpisodeEnded, GameError, GenerationError, UsageError, WorkerError
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.envs.single import GameEnv, Response
-from vlmgym.sandbox.envs.vector import plain_action_space, read_actions
 from vlmgym.sandbox.games.game2048 import Config2048, Game2048
 
 SMALL = {"size": 128, "reasoning": 1, "perception": 4}
@@ -96,29 +89,6 @@ def test_copies_are_stable_and_views_share_memory(make_envs):
         assert not np.array_equal(old_view, before)
         assert np.shares_memory(old_view, new_view)
         assert not np.shares_memory(old_copy, new_copy)
-
-
-def test_view_outlives_its_environment():
-    envs = make_vec("2048", 2, 1, size=64, copy=False)
-    view, _ = envs.reset(seed=0)
-    before = view.copy()
-    envs.close()
-    del envs
-    gc.collect()
-    assert np.array_equal(view, before)
-
-
-def test_views_are_read_only(make_envs):
-    views, copies = (make_envs("2048", 2, 0, size=64, copy=copy) for copy in (False, True))
-    view, _ = views.reset(seed=0)
-    copy, _ = copies.reset(seed=0)
-    with pytest.raises(ValueError, match="read-only"):
-        view[:] = 0
-    copy[:] = 0
-    copy.setflags(write=False)
-    del copy
-    for _ in range(5):
-        assert np.array_equal(copies.step([0, 1])[0], views.step([0, 1])[0])
 
 
 def test_several_games_and_difficulties(make_envs):
@@ -282,27 +252,6 @@ def test_spaces_seeds_and_attributes(make_envs):
     assert not np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("game", ["2048", "swap"])
-@given(data=st.data())
-def test_arrays_of_actions_are_read_like_lists(game, data):
-    games = [make_game(game)] * 3
-    space = games[0].answer.space
-    shape, ids = (3, *(space.shape or ())), np.arange(3)
-    values = st.integers(0, 3) | st.integers(-2, 9)
-    actions = np.array(data.draw(st.lists(values, min_size=math.prod(shape), max_size=math.prod(shape)))).reshape(shape)
-    resets = np.array(data.draw(st.lists(st.booleans(), min_size=3, max_size=3)))
-
-    def read(given, plain):
-        try:
-            return read_actions(given, ids, resets, games, plain)
-        except UsageError as error:
-            return str(error)
-
-    plain = plain_action_space(games, space)
-    assert plain is space
-    assert read(actions, plain) == read(actions.tolist(), plain) == read(actions, None)
-
-
 # `send` and `recv` ----------------------------------------------------------------------------------------------------
 
 
@@ -342,32 +291,6 @@ def test_slow_worker_does_not_block_others(make_envs):
     finally:
         os.kill(slow, signal.SIGCONT)
     assert {int(envs.recv()[-1][0]) for _ in range(2)} == {0, 1}
-
-
-def test_no_worker_is_starved(make_envs):
-    envs = make_envs("2048", 3, 3, size=64)
-    envs.reset(seed=0)
-    envs.send([0, 0, 0])
-    taken = [0, 0, 0]
-    for _ in range(30):
-        time.sleep(0.01)
-        *_, ids = envs.recv()
-        taken[ids[0]] += 1
-        envs.send([taken[ids[0]] % 4], ids)
-    assert min(taken) > 5
-
-
-def test_several_sends_to_one_worker(make_envs):
-    envs, peer = make_envs("2048", 4, 1, size=64), make_envs("2048", 4, 0, size=64)
-    envs.reset(seed=0), peer.reset(seed=0)
-    for i in range(4):
-        envs.send([i], [i])
-    rewards = np.zeros(4)
-    for _ in range(4):
-        _, reward, _, _, _, ids = envs.recv()
-        rewards[ids] = reward
-    assert np.array_equal(rewards, peer.step([0, 1, 2, 3])[1])
-    assert envs.get_states() == peer.get_states()
 
 
 # States and attributes ------------------------------------------------------------------------------------------------
@@ -521,35 +444,6 @@ def test_hanging_worker_times_out(make_envs):
         envs.step([0, 0])
     assert not process.is_alive()
     envs.close()
-
-
-@pytest.mark.parametrize("call", ["send", "call"])
-def test_worker_that_does_not_read(make_envs, call):
-    envs = make_envs("2048", 1, 1, size=64, timeout=60)
-    envs.reset(seed=0)
-    envs.timeout = 0.5
-    process = worker_process(envs, 0)
-    os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerError, match=rf"{process.pid} \(environments 0 to 0\) timed out"):
-        envs.send([Response("x" * 8_000_000)]) if call == "send" else envs.call("to_action", "x" * 8_000_000)
-    assert not process.is_alive()
-    with pytest.raises(UsageError, match="closed"):
-        envs.step([0])
-
-
-def test_large_messages(make_envs):
-    envs = make_envs("2048", 2, 1, size=64)
-    envs.reset(seed=0)
-    *_, info = envs.step([Response("x" * 8_000_000)] * 2)
-    assert info["outcome"].tolist() == ["unparsable"] * 2
-
-
-def test_unpicklable_objects_are_rejected(make_envs):
-    envs = make_envs("2048", 2, 1, size=64)
-    envs.reset(seed=0)
-    with pytest.raises(UsageError, match="cannot send an object to a worker"):
-        envs.call("prompt", lambda: 0)
-    envs.step([0, 0])
 
 
 PARENT = """

@@ -1,9 +1,6 @@
 import asyncio
-import gc
-import itertools
 import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -47,14 +44,6 @@ def test_unpicklable_results_and_errors(workers):
     with pytest.raises(WorkerError, match="ValueError: not here"):
         asyncio.run(workers.call(_UnpicklableHere))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
-
-
-def test_stop_iteration_does_not_hang(workers):
-    async def raised():
-        await asyncio.wait_for(workers.call(_raises_stop_iteration), 10)
-
-    with pytest.raises(WorkerError, match="raised StopIteration"):
-        asyncio.run(raised())
 
 
 def test_unpicklable_calls(workers):
@@ -128,24 +117,6 @@ def test_close_does_not_wait_for_busy_processes(monkeypatch):
     assert all(isinstance(error, asyncio.CancelledError) for error in errors)
 
 
-def test_nothing_leaks_if_a_process_cannot_start(workers):
-    def used():
-        gc.collect()
-        return {int(name) for name in os.listdir("/dev/fd")}, {*multiprocessing.active_children()}
-
-    before = used()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = (number for number in itertools.count() if number not in before[0])
-    few = next(itertools.islice(free, 12, None))  # a starting process needs six, a running one three
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            ProcessPool(100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert used() == before
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_while_a_worker_starts(tmp_path, number):
     script = tmp_path / "program.py"
@@ -191,10 +162,6 @@ class _Unpicklable(Exception):
 
 def _raises_unpicklable():
     raise _Unpicklable("odd", 2)
-
-
-def _raises_stop_iteration():
-    return next(iter(()))
 
 
 class _UnpicklableHere:
