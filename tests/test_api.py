@@ -16,9 +16,7 @@ from PIL import Image
 from vlmgym import (
     Episode,
     RewardConfig,
-    StateConfig,
     make_dataset,
-    make_episodes,
     make_game,
     reward_fn,
     score,
@@ -148,15 +146,6 @@ def test_rows_start_the_episodes_of_their_seeds() -> None:
         assert pixels(row["images"]) == pixels(episode.images)
         assert score(row["snapshot"], f"<answer>{row['answer']}</answer>").outcome == "played"
     assert [row["seed"] for row in make_dataset("2048", 2, 4, "validation", **SMALL)] == [1_000_004, 1_000_005]
-
-
-def test_make_episodes_matches_make_dataset() -> None:
-    options: dict[str, Any] = {"states": {"moves": [0, 9]}, "reward": {"illegal": -1.0}, **SMALL}
-    rows = make_dataset(["2048", "2048"], 4, 1, "validation", **options)
-    episodes = make_episodes(["2048", "2048"], 4, 1, "validation", **options)
-    assert [episode.snapshot() for episode in episodes] == [row["snapshot"] for row in rows]
-    typed = {**options, "states": StateConfig(moves=(0, 9)), "reward": RewardConfig(illegal=-1.0)}
-    assert rows[0]["snapshot"] == make_dataset("2048", 1, 1, "validation", **typed)[0]["snapshot"]
 
 
 COMPLETION = "reward_fn takes a completion of text or of one message with text, got"

@@ -2,37 +2,14 @@
 
 import io
 
-import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from vlmgym.cli import bench as bench_module
-from vlmgym.cli.bench import TIE_RATIO, BenchConfig, Rates, bench, legal_script, opened, recommend
+from vlmgym.cli.bench import TIE_RATIO, BenchConfig, Rates, bench, recommend
 from vlmgym.cli.main import main
-from vlmgym.sandbox.envs.single import GameEnv
-from vlmgym.sandbox.envs.vector import make_vec
-from vlmgym.sandbox.registry import make_game
-
-
-@pytest.mark.parametrize("name", ["2048", "shisensho"])
-def test_scripted_actions_are_legal_in_both_environments(name):
-    game = make_game(name, size=160)
-    script = legal_script(game, 3, 60, seed=5)
-    assert script == legal_script(game, 3, 60, seed=5)
-    makers = {"ours": lambda: make_vec(game, 3, 0), "sync": lambda: SyncVectorEnv([lambda: GameEnv(game)] * 3)}
-    with opened(makers) as made:
-        resets = 0
-        for env in made.values():
-            env.reset(seed=script.seed)
-        for actions in script.steps:
-            ours, theirs = (env.step(actions) for env in made.values())
-            np.testing.assert_array_equal(ours[0], theirs[0])
-            resets += (~ours[4]["_outcome"]).sum()
-            assert set(ours[4]["outcome"]) <= {"played", None}
-    assert (resets > 0) == (name == "shisensho")  # only its episodes are shorter than the script
 
 
 @given(st.dictionaries(st.tuples(st.integers(0, 8), st.integers(1, 512)), st.floats(1, 1e6), min_size=1))

@@ -125,19 +125,6 @@ def test_episodes_have_the_same_messages_also_after_a_snapshot(options: Any) -> 
     ]
 
 
-def test_servers_get_the_conversation() -> None:
-    with ApiServer().running() as server:
-        (record,) = evaluate(GAME, server_policy(server), 1, max_turns=3, workers=0, chat=True, history_images=1)
-    first, second, third = record.turns
-    messages = server.requests[-1].body["messages"]
-    assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2, "user"]
-    assert messages[0]["content"] == first.system
-    assert messages[1]["content"] == first.prompt
-    assert (messages[2]["content"], messages[4]["content"]) == (first.response, second.response)
-    assert [[part["type"] for part in messages[i]["content"]] for i in (3, 5)] == [["image_url", "text"]] * 2
-    assert messages[5]["content"][1]["text"] == third.prompt
-
-
 @pytest.mark.parametrize(
     ("status", "message"),
     [(400, "System role not supported"), (422, "Conversation roles must alternate"), (500, "unknown role: system")],
@@ -158,12 +145,6 @@ def test_rules_are_in_the_first_user_message_if_the_server_rejects_system_messag
     system, prompt = record.turns[0].system, record.turns[0].prompt
     assert [part["type"] for part in first[0]["content"]] == ["image_url", "text"]
     assert first[0]["content"][1]["text"] == last[0]["content"] == f"{system}\n\n{prompt}"
-
-
-def test_other_rejections_of_chats_keep_their_message() -> None:
-    with ApiServer(lambda request: refusal(400, f"no {len(request.body['messages'])}")).running() as server:
-        (record,) = evaluate(GAME, server_policy(server), 1, max_turns=3, workers=0, chat=True)
-    assert record.end_reason == "the server rejected the request (HTTP 400: no 2)"
 
 
 def run(folder: Path, answers: tuple[str, ...] = ANSWERS, **options: Any) -> tuple[list[Messages], Path]:

@@ -42,13 +42,6 @@ def test_unknown_levels_are_rejected(difficulty: str, level: Any) -> None:
         Config2048.at(**{difficulty: level})
 
 
-def test_unknown_fields_are_rejected() -> None:
-    with pytest.raises(
-        UsageError, match=r"unknown config field 'row' \(did you mean rows\?\); the fields are .*columns.*rows"
-    ):
-        make_game("2048", row=5)
-
-
 @pytest.mark.parametrize(
     "overrides",
     [

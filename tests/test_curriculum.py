@@ -138,17 +138,6 @@ def test_mixture_follows_its_weights() -> None:
     assert drawn != [CURRICULUM.entry_at(1, index) for index in range(4000)]
 
 
-def test_curriculum_of_games() -> None:
-    games = [make_game("2048"), make_game("swap")]
-    curriculum = Curriculum.of(games)
-    assert {curriculum.pick(curriculum.begin(), 0, index) for index in range(50)} == {
-        Pick(0, games[0], None),
-        Pick(1, games[1], None),
-    }
-    with pytest.raises(UsageError, match="at least one game"):
-        Curriculum.of([])
-
-
 # Success --------------------------------------------------------------------------------------------------------------
 
 

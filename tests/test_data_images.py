@@ -62,9 +62,7 @@ def test_values_that_are_not_images_are_bad_rows(tmp_path, value, why):
         image_bytes(value, folder)
 
 
-def test_paths_without_a_folder_and_huge_files_are_bad_rows(tmp_path, monkeypatch):
-    with pytest.raises(BadRow, match="has no folder"):
-        image_bytes("a.png", None)
+def test_huge_files_are_bad_rows(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(encoded())
     monkeypatch.setattr(images, "MAX_FILE_BYTES", 10)
     with pytest.raises(BadRow, match="larger than"):

@@ -135,19 +135,6 @@ def test_invalid_reset_options_are_rejected(options: dict[str, Any], message: st
         GameEnv("2048", **SMALL).reset(options=options)
 
 
-def test_render_returns_a_separate_image() -> None:
-    env = GameEnv("2048", render_mode="rgb_array", **SMALL)
-    observation, _ = env.reset(seed=0)
-    frame = env.render()
-    assert frame is not None
-    np.testing.assert_array_equal(frame, observation)
-    observation[:] = 0
-    frame[:] = 0
-    again = env.render()
-    assert again is not None
-    assert again.any()
-
-
 def test_human_mode_shows_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
@@ -181,22 +168,6 @@ def test_a_closed_window_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert window.closed_by_user
     window.show(np.zeros((64, 64, 3), np.uint8), 1000)
     assert not pygame.display.get_init()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_gymnasium_vector_environments(mode: str) -> None:
-    envs = gymnasium.make_vec("vlmgym/2048-v0", num_envs=2, vectorization_mode=mode, max_episode_steps=4, size=64)
-    observations, info = envs.reset(seed=0)
-    single, alone = GameEnv("2048", size=64), []
-    for seed in (0, 1):
-        alone.append(single.reset(seed=seed)[0])
-    np.testing.assert_array_equal(observations, np.stack(alone))
-    envs.action_space.seed(0)
-    for _ in range(6):  # after the turn limit, Gymnasium resets the environment
-        observations, _, _, _, info = envs.step(envs.action_space.sample())
-    assert observations.shape == (2, 64, 64, 3)
-    assert list(info["turn"]) == [1, 1]
-    envs.close()
 
 
 def wrapped(**reward: Any) -> ResponseWrapper:

@@ -140,17 +140,6 @@ def test_best_episodes_of_each_game(played, exported, filters, kept):
         assert {row["seed"] for row in rows if row["game"] == game} == set(best(played[0], game)[:kept])
 
 
-def test_minimum_score_and_reward(played, exported):
-    scores = {episode.key: episode.score or 0 for episode in read_run(played[0]).episodes}
-    least = sorted(score for (game, _), score in scores.items() if game == "2048-v0")[3]
-    rows = exported("sharegpt", min_score=least)
-    assert {(row["game"], row["seed"]) for row in rows} == {key for key, score in scores.items() if score >= least}
-    assert {row["outcome"] for row in rows} == {"played"}
-    rows = exported("sharegpt", min_reward=4.0)
-    assert min(row["reward"] for row in rows) == 4.0
-    assert len(rows) < len(exported("sharegpt"))
-
-
 def change(run, to, how):
     """Copy the run to `to` and change the record of its first episode with `how`; return `to`."""
     to.mkdir()

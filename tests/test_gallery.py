@@ -78,15 +78,6 @@ def test_example_responses_have_their_scores(path, watched):
         assert "has no <answer>" in cards[2].inner_text()
 
 
-def test_game_of_a_user_without_oracle(lamps):
-    (item,) = (one for one in items_of() if one.name == "lamps")
-    assert item.about.startswith("Switch off all lamps.")
-    assert (item.title, item.game) == ("Lamps", "lamps-v0")
-    html = render_page([item], SIZE)
-    assert html.count("<figure") == 2 * len(LEVELS)
-    assert 'class="panel example"' not in html
-
-
 def test_text_is_escaped(path, monkeypatch):
     html = render_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html

@@ -19,7 +19,7 @@ from vlmgym.errors import DisplayError, PolicyError, UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, read_run
 from vlmgym.policies import human
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.envs.human import magnification, show
+from vlmgym.sandbox.envs.human import magnification
 
 GAME = vlmgym.make_game("2048", size=128)
 WATCHED = (pygame.KEYDOWN, pygame.MOUSEBUTTONDOWN, pygame.QUIT)
@@ -93,16 +93,6 @@ def test_keys_and_typed_text_are_responses(play: Any):
             assert 0 < turn.latency < 20
         assert episode.score == record.score
     assert records[0].turns[2].outcome.value == "unparsable"
-
-
-def test_window_shows_the_images_of_the_model(play: Any):
-    player = play([DOWN, LEFT, UP, DOWN], pause=0.4)
-    records = evaluate(GAME, "human", 2, max_turns=2, workers=0)
-    states = [turn.state for record in records for turn in record.turns]
-    assert len(player.seen) == len(states) == 4
-    for frame, state in zip(player.seen, states):
-        image = show(GAME.images(GAME.from_data(state))[0])
-        np.testing.assert_array_equal(frame[: image.shape[0], : image.shape[1]], image)
 
 
 @pytest.mark.parametrize("leave", [QUIT, key(pygame.K_ESCAPE)], ids=["close", "escape"])

@@ -112,16 +112,6 @@ def test_the_page_is_accessible_and_fits_the_window(runs: Path, watched: Watched
         check_accessible(page, width)
 
 
-def test_columns_sort_both_ways(watched: Watched) -> None:
-    button = watched.page.get_by_role("button", name="unparsable", exact=True)
-    button.click()
-    first = [float(text.rstrip("%")) for text in column(watched, "unparsable")]
-    button.click()
-    assert first == sorted(first, reverse=True)
-    assert [float(text.rstrip("%")) for text in column(watched, "unparsable")] == sorted(first)
-    watched.check()
-
-
 def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp_path: Path) -> None:
     page, model = tmp_path / "page.html", EVIL.removesuffix(" \u2028")
     changed = shutil.copytree(runs / "counting", tmp_path / "changed")

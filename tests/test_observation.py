@@ -99,12 +99,6 @@ def test_images_from_data_have_no_description(game: str) -> None:
         vlmgym.Episode(game, observation="text", data="questions.csv")
 
 
-def test_human_policy_rejects_observation_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match=r"human .*remove --observation"):
-        evaluate("2048", "human", 1, workers=0, observation="both")
-
-
 def test_servers_get_a_string_without_images() -> None:
     with ApiServer().running() as server:
         (record,) = evaluate("2048", server_policy(server), 1, max_turns=2, workers=0, observation="text")

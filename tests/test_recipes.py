@@ -140,10 +140,3 @@ def test_invalid_arguments_are_rejected(
     script: str, args: tuple[str, ...], variables: dict[str, str], words: str
 ) -> None:
     assert_rejected(run(script, *args, **variables), words)
-
-
-@pytest.mark.parametrize(("script", "word"), [("g0.sh", "--dry-run"), ("g1.sh", "EPISODES")])
-def test_help(script: str, word: str) -> None:
-    done = run(script, "--help")
-    assert word in done.stdout
-    assert "LOW_MEMORY=1" in done.stdout, "variables of easyr1.sh"

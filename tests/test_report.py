@@ -195,13 +195,6 @@ def test_address_names_a_turn(folder, watched):
     watched.check()
 
 
-def test_report_command_repeats_the_page(folder, capsys):
-    before = folder.report.read_bytes()
-    main(["report", str(folder.folder), "--workers", "0"])
-    assert folder.report.read_bytes() == before
-    assert str(folder.report) in capsys.readouterr().out.replace("\n", "")
-
-
 def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
     killed = RunFolder(tmp_path / "killed")
     killed.folder.mkdir()

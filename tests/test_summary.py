@@ -6,7 +6,7 @@ import pytest
 import vlmgym
 from tests.playing import summarise
 from vlmgym.evaluation import evaluate
-from vlmgym.statistics import confidence_interval, mean_and_stderr
+from vlmgym.statistics import confidence_interval
 
 GAME = vlmgym.make_game("2048", size=64)
 
@@ -50,11 +50,6 @@ def test_planned_episodes_that_were_not_started(records):
     assert summarise(records, 5).unfinished == {"not started": 2}
     nothing = summarise([], 5)
     assert (nothing.unfinished, nothing.illegal_rate, nothing.format_compliance) == ({"not started": 5}, None, None)
-
-
-def test_single_value_has_no_error_or_interval():
-    assert mean_and_stderr([3.0]) == (3.0, None)
-    assert confidence_interval([3.0], unit_interval=False) is None
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,6 @@ def test_unpicklable_results_and_errors(workers):
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 
 
-def test_unpicklable_calls(workers):
-    for function in (lambda: 0, _UnpicklableThere()):
-        with pytest.raises(UsageError, match=r"cannot send an object to a worker"):
-            asyncio.run(workers.call(function))
-    assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
-
-
 def test_cancelled_calls(workers):
     async def given_up():
         calls = [asyncio.ensure_future(workers.call(time.sleep, 0.05)) for _ in range(12)]
@@ -173,15 +166,6 @@ def _not_here(pid):
     if pid != os.getpid():
         raise ValueError("not here")
     return _UnpicklableHere()
-
-
-class _UnpicklableThere:
-    def __reduce__(self):
-        return _not_installed, ()
-
-
-def _not_installed():
-    raise ImportError("no such module")
 
 
 def _dies():

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.colours import encoded
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.data.images import decode
-from vlmgym.sandbox.data.tables import open_table
 from vlmgym.sandbox.games.shisensho.images import BATCHES, CLASSES, MAX_BATCH, RECORD, open_cifar10
 
 
@@ -102,23 +96,3 @@ def test_missing_batches_and_splits_are_rejected(archive: Path) -> None:
         open_cifar10(archive, "train")
     with pytest.raises(UsageError, match="there is no file or folder"):
         make_game("shisensho", tiles="cifar10", data=str(archive / "nowhere")).start(np.random.default_rng(0))
-
-
-def test_cifar10_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with the same columns and class names stands in for the one on the Hub."""
-    labels = {"info": {"features": {"label": {"names": CLASSES, "_type": "ClassLabel"}}}}
-    images = [{"bytes": encoded((5 * i, 0, 0)), "path": None} for i in range(40)]
-    table = pa.table({"img": images, "label": [i % 10 for i in range(40)]})
-    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(labels)}), tmp_path / "table.parquet")
-    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
-    opened = []
-
-    def open_there(data: str, split: str) -> Any:
-        opened.append((data, split))
-        return open_table(str(tmp_path / "table.parquet"))
-
-    monkeypatch.setattr("vlmgym.sandbox.games.shisensho.images.open_table", open_there)
-    found = set(chain(*make_game("shisensho", tiles="cifar10", size=320).start(np.random.default_rng(0)).board))
-    assert opened == [("uoft-cs/cifar10", "test")]
-    assert len(found) == 9
-    assert found <= set(CLASSES)

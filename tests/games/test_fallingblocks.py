@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.games.fallingblocks import FallingBlocksState, land, pieces, placements, rotation, width_of
 
 GAME: Any = make_game("fallingblocks")
@@ -70,14 +69,6 @@ def test_the_game_ends_when_the_next_piece_does_not_fit() -> None:
         GAME.step(FallingBlocksState(full, BAR), (4, 0), np.random.default_rng(0))
     with pytest.raises(IllegalAction, match="does not fit"):
         GAME.step(FallingBlocksState(full, BAR), (3, 0), np.random.default_rng(0))
-
-
-def test_the_oracle_clears_many_rows() -> None:
-    episode = Episode(GAME, 0)
-    for _ in range(60):
-        episode.act(GAME.best_action(episode.state))
-    assert episode.ended is None
-    assert episode.score > 20
 
 
 def test_full_rows_vanish_and_score() -> None:

@@ -297,17 +297,6 @@ def test_failed_environments_are_reused(monkeypatch: pytest.MonkeyPatch) -> None
     assert play(game, 1, [0] * 3) == play(make_game("gym:Probe-v0", size=64), 1, [0] * 3)
 
 
-def test_groups_that_choose_the_same_actions_replay_nothing() -> None:
-    game = make_game("gym:Probe-v0", size=64)
-    game.check_restorable()
-    Probe.steps = 0
-    episodes = [Episode(game, 5) for _ in range(4)]
-    for _ in range(20):
-        for episode in episodes:
-            episode.act(0)
-    assert Probe.steps == 80
-
-
 def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:
     game = make_game("gym:Endless-v0", size=64)
     (record,) = evaluate(game, "random", 1, max_turns=300, workers=0)

@@ -81,12 +81,3 @@ def test_hidden_cards_reveal_nothing(seed: int, turns: int, other: int) -> None:
     for action in GAME.legal_actions(state):
         known = state.sides[action[0]][action[1]] == NEW
         assert not known or GAME.explain(state, action) == GAME.explain(unseen, action)
-
-
-def test_the_turns_are_limited() -> None:
-    game = make_game("pairs", rows=1, columns=4, patience=1)
-    episode = Episode(game, 0)
-    for cell in ((0, 0), (0, 1), (0, 2), (0, 0)):
-        assert episode.ended is None
-        episode.act(cell)
-    assert episode.ended is not None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
-from vlmgym.sandbox.games.rotation import Figure, Rotation, RotationState, grow, is_clear, normalised
+from vlmgym.sandbox.games.rotation import Figure, grow, is_clear, normalised
 
 LEVELS = (1, 2, 3, 4, 5)
 
@@ -74,12 +74,3 @@ def test_a_clear_view_shows_part_of_every_cube(seed: int, cubes: int) -> None:
                     front.add((x, y, z))
     if is_clear(figure):
         assert front == set(figure)
-
-
-def test_explanations_name_the_mirror_image() -> None:
-    game = Rotation()
-    state: RotationState = game.start(np.random.default_rng(1))
-    words = [game.explain(state, number) for number in range(1, 5)]
-    assert [" rotated." in text for text in words].index(True) + 1 == state.answer
-    assert sum("the mirror image of" in text for text in words) == 1
-    assert game.answer.parse("Figure 2.") == 2

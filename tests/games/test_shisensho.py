@@ -119,13 +119,6 @@ def test_illegal_actions_have_a_reason(action: Any, reason: str) -> None:
         game.step(state, action, RNG)
 
 
-def test_reasons_use_the_origin_and_the_turns() -> None:
-    state = state_of("rb", "br")
-    for turns, words in ((0, "no straight path"), (1, "at most 1 turn "), (2, "at most 2 turns ")):
-        with pytest.raises(IllegalAction, match=rf"{words}.*\(1, 1\).*\(2, 2\)"):
-            game_for(state, turns=turns, origin=1).step(state, (0, 0, 1, 1), RNG)
-
-
 # Dealing ----------------------------------------------------------------------------------------------------------
 
 

@@ -76,16 +76,6 @@ def test_oracle_clears_boards_whose_tiles_all_differ() -> None:
     assert game.ended(state) == "cleared"
 
 
-def test_text_names_the_class() -> None:
-    game = game_of()
-    state = start(game)
-    assert game.describe(state) == "\n".join(", ".join(line) for line in state.board)
-    assert "a handwritten digit (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in game.prompt(state)
-    assert "the same kind, even if their images differ" in game.prompt(state)
-    action = game.legal_actions(state)[0]
-    assert f"I choose {state.board[action[0]][action[1]]}, " in game.explain(state, action)
-
-
 # Images -------------------------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.games.sliding import Sliding, SlidingConfig, SlidingState, distance
 
-SMALL = Sliding(SlidingConfig(rows=2, columns=3))
-
 
 @pytest.mark.parametrize(
     ("action", "after"), [(0, (1, 5, 3, 4, 0, 6)), (1, (0, 1, 3, 4, 5, 6)), (3, (1, 3, 0, 4, 5, 6))]

@@ -60,14 +60,6 @@ def test_plans_are_legal_and_longest(columns: Columns, base: int) -> None:
         base = rank
 
 
-def test_the_search_is_bounded() -> None:
-    columns = ((1, 3, 5, 5, 1, 2),) * 6
-    plan = longest_plan(columns, 1, 50)
-    assert plan.nodes == 50
-    assert not plan.exact
-    assert plan.columns
-
-
 def test_words_and_drawings_of_all_cards_differ() -> None:
     assert len({GAME.cell_words(card) for card in DECK}) == 52
     drawn = {GAME.painter.paint([[card] * 3] * 3).tobytes() for card in DECK}

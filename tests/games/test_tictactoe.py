@@ -86,10 +86,3 @@ def test_results_and_rewards() -> None:
             results[f"{result} at {skill}"] += 1
     assert results["won at 1.0"] == 0
     assert min(results[f"{result} at 0.0"] for result in scores) > 0
-
-
-def test_a_coin_decides_who_begins_and_a_random_opponent_plays_everywhere() -> None:
-    game = make_game("tictactoe", skill=0.0)
-    starts = Counter("".join(game.start(np.random.default_rng(seed)).board) for seed in range(300))
-    assert 100 < starts["." * 9] < 200
-    assert len(starts) == 10
