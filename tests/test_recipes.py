@@ -40,12 +40,13 @@ def test_dry_run_of_g0(game: str, tmp_path: Path) -> None:
 def test_dry_run_of_g1(game: str, tmp_path: Path) -> None:
     variables = {"OUT": str(tmp_path), "EPISODES": "7", "EXPERT": "--policy openai --model expert", "MODEL": "base"}
     done = run("g1.sh", game, "data.seed=2", "--dry-run", **variables)
-    play, export, sft, rl = map(shlex.split, done.stdout.splitlines())
+    play, rescore, export, sft, rl = map(shlex.split, done.stdout.splitlines())
     assert play[1:3] == ["eval", game.partition("_")[0] if game != "all" else "2048"]
     assert ("tiles=cifar10" in play, "swap" in play) == (game == "shisensho_cifar10", game in ("swap", "all"))
     assert " ".join(play).count("--policy openai --model expert --episodes 7") == 1
     assert play[-2:] == ["--output-dir", f"{tmp_path}/episodes"]
-    assert export[1:3] == ["export", f"{tmp_path}/episodes"]
+    assert rescore[1:5] == ["rescore", f"{tmp_path}/episodes", "--output-dir", f"{tmp_path}/rescored"]
+    assert export[1:3] == ["export", f"{tmp_path}/rescored"]
     assert sft[1] == "MODEL=base"
     assert sft[-2:] == [f"{tmp_path}/data", f"{tmp_path}/sft"]
     assert rl[1:3] == [f"MODEL={tmp_path}/sft", f"OUT={tmp_path}/rl"]
