@@ -121,27 +121,33 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
 def readers(spec: Spec, haze: float) -> str:
     """Say how the readers of a game differ; `haze` is the standard deviation of the noise for the level-1 reader."""
     reading, unit = spec.reading, spec.reading.unit
-    knowledge = "the mean image of each kind at perception level 1"
-    if reading.one_example:
-        knowledge = f"one {unit} per kind, from the level-1 board of the same seed"
-    noise = f" and sees images with haze of {haze:g} times the pixel range" if haze else ""
+    noise = f", with haze of {haze:g} times the pixel range" if haze else ""
+    knowledge = (
+        f"; the level-1 reader knows one {unit} per kind, from the level-1 board of the same seed"
+        if reading.one_example
+        else ""
+    )
     tested = f"every {HELD_OUT}th image of a kind"
     if reading.all_variants:
         tested = f"each distinct image of a kind, by cross-validation with {HELD_OUT} folds"
     return (
-        f"The [readers](../difficulty.md#reading) see each {unit} at 16 x 16 pixels. The level-1 reader knows "
-        f"{knowledge}{noise}; the fitted reader is tested on {tested}."
+        f"[Readers](../difficulty.md#reading) see each {unit}{noise}{knowledge}. "
+        f"The fitted reader is tested on {tested}."
     )
 
 
 def method(spec: Spec, samples: Samples) -> str:
     """Describe how much of a game was measured."""
     oracle = samples.episodes_of(spec, "oracle")
-    limits = ", ".join(f"{player} {limit:,}" for player, limit in spec.turns.items() if limit > 1)
-    cut_off = f"; turn limits: {limits}" if limits else ""
+    fewer = f" ({oracle} of the oracle)" if oracle != samples.episodes else ""
+    limits = {player: limit for player, limit in spec.turns.items() if limit > 1}
+    turns = ", ".join(f"{limit:,} ({player})" for player, limit in limits.items())
+    if len(set(limits.values())) == 1:
+        turns = f"{max(limits.values()):,}"
+    cut_off = f" of at most {turns} turns" if turns else ""
     return (
-        f"Measured [without a language model](../difficulty.md): {samples.episodes} episodes per player and level "
-        f"({oracle} of the oracle{cut_off}) and {samples.images} test images per level, by this command:"
+        f"{samples.episodes} episodes{fewer}{cut_off} per player and level, and {samples.images} test images per "
+        "level, measured [without a language model](../difficulty.md) by this command:"
     )
 
 
