@@ -2,11 +2,9 @@
 
 nice python -m benchmarks.curricula
 python -m benchmarks.curricula --curricula 2048 --episodes 50
-python -m benchmarks.curricula --schedule
 
 Plays whole episodes with the policies random, random-legal and oracle at every stage of games that advance by success.
-The thresholds of the built-in curricula and the table in `docs/curricula.md` are based on the results. With --schedule,
-prints at which training steps the stages of all built-in curricula begin.
+The thresholds of the built-in curricula and the table in `docs/curricula.md` are based on the results.
 """
 
 from __future__ import annotations
@@ -19,20 +17,14 @@ from typing import Annotated, Literal
 
 import tyro
 
-from benchmarks.markdown import table
 from vlmgym.checks import check_int
 from vlmgym.curriculum import Curriculum
-from vlmgym.curriculum.file import builtin_names
-from vlmgym.curriculum.timetable import StageTime, timetable
 from vlmgym.evaluation import evaluate
 from vlmgym.statistics import wilson
 from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.workers.pool import ProcessPool
 
 POLICIES: tuple[Literal["random", "random-legal", "oracle"], ...] = ("random", "random-legal", "oracle")
-BATCH_SIZES = (8, 16, 32, 64, 128, 1024)
-"""Initial states per step. With the local presets tiny and 1x24gb: 8 for GRPO and 64 for PPO; with 1x80gb: 16 and 128.
-With EasyR1: 32 for episodes.yaml, 128 for base.yaml, and 1024 for ppo.yaml."""
 ORACLE_SHARE = 10
 """The oracle plays one in this many episodes, because it is slow."""
 
@@ -47,8 +39,6 @@ class Options:
     """Episodes per policy and stage. The oracle plays a tenth of them."""
     max_turns: int = 100
     """Maximum number of turns per episode."""
-    schedule: bool = False
-    """Only print when stages begin, at the batch sizes of training."""
     workers: int = 2
     """Number of worker processes; 0 plays in this process."""
 
@@ -80,28 +70,10 @@ def rows(options: Options, workers: ProcessPool) -> Iterator[str]:
                     yield f"| {name} | {stage.game.name}: {stage.name} | {policy} | {count} | {spread} | {rate} |"
 
 
-def schedule() -> str:
-    """Tabulate the first step of each stage and, in parentheses, its number of steps, for each batch size."""
-    rows: list[list[str]] = []
-    for name in builtin_names():
-        curriculum = Curriculum.read(Path(name))
-        for stage in zip(*(timetable(curriculum, size) for size in BATCH_SIZES)):
-            rows.append([name, stage[0].game, stage[0].stage, *map(_begin, stage)])
-    return table(("curriculum", "game", "stage", *(f"{size:,} states" for size in BATCH_SIZES)), rows)
-
-
-def _begin(time: StageTime) -> str:
-    _, _, first, steps, _ = time.cells
-    return first if time.steps is None else f"{first} ({steps})"
-
-
 def main() -> None:
     """Run the benchmark."""
     with reporting_errors():
         options = parse_options(Options, None, "python -m benchmarks.curricula")
-        if options.schedule:
-            print(schedule())
-            return
         with ProcessPool(options.workers) as workers:
             for line in rows(options, workers):
                 print(line, flush=True)

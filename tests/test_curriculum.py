@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.curricula import schedule
 from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryProgress, Pick, Progress
@@ -262,9 +261,6 @@ def test_progress_of_another_curriculum(progress: Progress) -> None:
         CURRICULUM.check(progress)
 
 
-DOCS = Path(__file__).parents[1] / "docs" / "curricula.md"
-
-
 BOARDS_BY_EPISODE = {
     "game": "2048",
     "stages": [{"name": "small", "episodes": 12}, {"name": "large", "episodes": 40}, {}],
@@ -333,10 +329,6 @@ def test_warnings_about_stages() -> None:
 def test_warning_about_scores_of_single_responses(entry: dict[str, Any], turns: int, warned: bool) -> None:
     lines = describe(curriculum_of(entry), 8, 100, turns)
     assert any("advances by the score of a single response" in line for line in lines) == warned
-
-
-def test_the_docs_show_the_schedules_of_all_builtin_curricula() -> None:
-    assert f"\n\n{schedule()}\n\n" in DOCS.read_text(encoding="utf-8")
 
 
 # Data of users --------------------------------------------------------------------------------------------------------

@@ -121,18 +121,16 @@ def config_field_table(spec: Spec, difficulty: Difficulty) -> str:
 def readers(spec: Spec, haze: float) -> str:
     """Say how the readers of a game differ; `haze` is the standard deviation of the noise for the level-1 reader."""
     reading, unit = spec.reading, spec.reading.unit
-    noise = f", with haze of {haze:g} times the pixel range" if haze else ""
+    noise = f" with haze of {haze:g} times the pixel range" if haze else ""
     knowledge = (
-        f"; the level-1 reader knows one {unit} per kind, from the level-1 board of the same seed"
-        if reading.one_example
-        else ""
+        f", and knows one {unit} per kind, from the level-1 board of the same seed" if reading.one_example else ""
     )
     tested = f"every {HELD_OUT}th image of a kind"
     if reading.all_variants:
         tested = f"each distinct image of a kind, by cross-validation with {HELD_OUT} folds"
     return (
-        f"[Readers](../difficulty.md#reading) see each {unit}{noise}{knowledge}. "
-        f"The fitted reader is tested on {tested}."
+        f"The [level-1 reader](../difficulty.md#reading) sees each {unit}{noise}{knowledge}. The fitted reader "
+        f"is tested on {tested}."
     )
 
 
