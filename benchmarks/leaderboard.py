@@ -64,13 +64,12 @@ def _play(policy: str, root: Path, config: Config) -> Path:
 def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
     head = ["", *(entry.label for entry in entries)]
     skills = [[skill, *(_words(entry.skills.get(skill)) for entry in entries)] for skill in entries[0].skills]
-    games = [[game, *(_words(entry.games.get(game)) for entry in entries)] for game in entries[0].games]
     parts = [
         "# Leaderboard",
         f"Scores in [{suite}](suites.md), verified by replaying every response. Scores are normalised per game, so "
         "that the random policy has 0 and the oracle 1; the tables show means with standard errors. [The interactive "
-        f"page]({page.as_posix()}) opens from disk, can be sorted by any column, and also shows intervals, invalid "
-        "responses, tokens and cost. [Submit a run](suites.md#submit-a-run) to add a model.",
+        f"page]({page.as_posix()}) opens from disk, can be sorted by any column, and also shows scores by game, "
+        "intervals, invalid responses, tokens and cost. [Submit a run](suites.md#submit-a-run) to add a model.",
         table(
             ["model", "prompt", "score"],
             [[entry.label, entry.prompt, format_estimate(entry.mean)] for entry in entries],
@@ -80,8 +79,6 @@ def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
         "played for the baselines.",
         "## Skills",
         table(head, skills),
-        "## Games",
-        table(head, games),
     ]
     return "\n\n".join(parts)
 

@@ -139,8 +139,7 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
     rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
     assert [row[0] for row in rows[:1]] == ["| oracle"]
     assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
-    assert [row[0] for row in rows[-4:]] == ["| 2048-v0", "| nlvr2-v0", "| rotation-v0", "| swap-v0"]
-    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:-4]}
+    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:]}
     assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
 
 

@@ -17,7 +17,7 @@ from .parts import draw_curves, with_interval
 from .tasks import Task
 
 LAST = 30
-"""Number of final steps over which the explained variance is averaged."""
+"""Number of final steps over which the explained variance is averaged, as docs/learning/index.md says."""
 PAGE = """\
 # What a tiny model learns: {title}
 
@@ -26,24 +26,13 @@ Written by `.venv-train/bin/python -m benchmarks.learning {args}`.
 {question}, with 95% intervals, in {answers} validation states. Without the image, random answers reach {random:.2f} and
 the best constant answer {constant:.2f} (computed from the rules; means over the seeds).
 
-For each seed, a randomly initialised tiny Qwen3-VL was first trained by supervised fine-tuning (SFT). Each algorithm of
-reinforcement learning (RL) then continued from this model; *before* and *after* refer to RL. {seeds}. In columns named
-*greedy*, the model responds with the most likely tokens; in all others, it samples at temperature 1. In the columns
-*blank* and *shuffled*, it sees grey images or images of other states. The run *blank* was trained on grey images in
-both SFT and RL, but is evaluated with real ones, except in the column *blank*. *Perception accuracy* is the share of
-cells read correctly after RL. *Explained variance* is the critic's, averaged over the last {last} steps.
+{seeds}. The [index](index.md#single-answers) explains the columns.
 
 {table}
 
 ![rewards over steps]({image})
 
 {sft_outcome}: compare the columns with and without *greedy*.
-
-Validation and training states are sampled with different seeds, but a small board has few states, so some occur in
-both. *Novel boards* includes only validation states whose images occurred neither in SFT nor in RL; to find them, the
-training states were sampled again from their seeds. Rotated and mirrored copies of training boards count as novel.
-
-Minutes are wall-clock times on a two-core machine shared with other work.
 """
 HEAD = (
     "",
@@ -109,7 +98,6 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         answers=trained[0].after["sampled"].responses,
         random=random,
         constant=constant,
-        last=LAST,
         table=table(HEAD, map(_line, trained)),
         image=image.name,
         sft_outcome=task.sft_outcome,
