@@ -6,14 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
 
 from benchmarks.calibration.__main__ import CalibrateConfig, calibrate_games
 from benchmarks.calibration.checks import checks
-from benchmarks.calibration.estimate import Estimate, falls, steps
 from benchmarks.calibration.measure import Samples
 from benchmarks.calibration.page import config_field_table, method, readers
 from benchmarks.calibration.spec import Spec
@@ -29,25 +27,6 @@ def small(name: str, turns: int) -> Spec:
     """Return a spec with small images and short episodes."""
     spec = spec_of(name)
     return replace(spec, overrides={**spec.overrides, "size": 160}, turns=dict.fromkeys(spec.turns, turns))
-
-
-@pytest.mark.parametrize("correlation", [0.0, 2.0])
-def test_mean_over_kinds_covers_the_truth_for_correlated_images(correlation: float) -> None:
-    assert Estimate.evenly([[1.0], [0.0] * 99], [[0], list(range(99))]).mean == pytest.approx(0.5)
-    rng, covered = np.random.default_rng(0), 0
-    for _ in range(1000):
-        images = rng.normal(0, 1, 40) * correlation
-        sources = [rng.integers(40, size=count) for count in (40, 160, 100)]
-        kinds = [images[source] + rng.normal(4 * kind, 1, len(source)) for kind, source in enumerate(sources)]
-        found = Estimate.evenly([kind.tolist() for kind in kinds], [source.tolist() for source in sources])
-        covered += found.low < 4 < found.high
-    assert 920 < covered < 970, "95% intervals cover the truth 95% of the time"
-
-
-@pytest.mark.parametrize(("hardest", "expected"), [(0.3, True), (0.45, False)])
-def test_levels_fall_only_if_every_decrease_is_clear(hardest: float, expected: bool) -> None:
-    levels = {level: Estimate(mean, mean - 0.05, mean + 0.05, 100) for level, mean in enumerate((0.9, 0.5, hardest))}
-    assert falls(steps(levels)) == expected
 
 
 @pytest.mark.slow

@@ -114,10 +114,6 @@ def noise_image(height: int = 60, width: int = 80, seed: int = 0) -> NDArray[np.
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def flat(value: int, height: int = 60, width: int = 80) -> NDArray[np.uint8]:
-    return np.full((height, width, 3), value, np.uint8)
-
-
 hows = st.builds(
     How,
     blur=st.floats(0, 5),
@@ -139,12 +135,6 @@ def test_the_shape_is_kept_and_the_original_unchanged(how: How, height: int, wid
     assert shown.dtype == np.uint8
     assert np.array_equal(image, before)
     assert np.array_equal(shown, degrade(image, how, seed))
-
-
-def test_noise_differs_by_seed_and_index() -> None:
-    for how in (How(noise=0.1), How(clutter=3)):
-        shown = {degrade(flat(128), how, seed, index).tobytes() for seed in range(3) for index in range(2)}
-        assert len(shown) == 6
 
 
 GOLDEN = {
@@ -196,14 +186,6 @@ def test_png_of_any_size_and_view_keeps_every_pixel(image):
     for view in (image, image[::-1, ::2]):
         np.testing.assert_array_equal(decoded(encode_png(view)), view)
         assert decoded(encode_jpeg(view)).shape == view.shape
-
-
-def test_jpeg_is_close_and_closer_at_a_higher_quality():
-    game = make_game("shisensho", size=320)
-    image = game.draw(game.start(np.random.default_rng(0)))
-    errors = [np.abs(decoded(encode_jpeg(image, q)).astype(int) - image).mean() for q in (30, 60, 95)]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 2
 
 
 @pytest.mark.parametrize("encode", [encode_png, encode_jpeg])

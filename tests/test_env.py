@@ -14,7 +14,6 @@ from vlmgym.errors import EpisodeEnded
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.envs.human import Window
 from vlmgym.sandbox.envs.single import GameEnv, ResponseWrapper
 
 SMALL: dict[str, Any] = {"size": 128}
@@ -155,19 +154,6 @@ def test_human_mode_shows_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> No
     env.reset(seed=0)  # opens a new window
     assert pygame.display.get_init()
     env.close()
-
-
-def test_a_closed_window_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    import pygame
-
-    window = Window("test")
-    window.show(np.zeros((64, 64, 3), np.uint8), 1000)
-    pygame.event.post(pygame.event.Event(pygame.QUIT))
-    assert all(event.type != pygame.KEYDOWN for event in window.events())
-    assert window.closed_by_user
-    window.show(np.zeros((64, 64, 3), np.uint8), 1000)
-    assert not pygame.display.get_init()
 
 
 def wrapped(**reward: Any) -> ResponseWrapper:

@@ -191,23 +191,6 @@ def test_invalid_filters(exported, tmp_path, filters, message: str):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_invalid_record_leaves_no_export(played, exported, tmp_path):
-    def damaged(episode):
-        *others, last = episode.turns
-        return episode.model_copy(update={"turns": (*others, last.model_copy(update={"state": [1]}))})
-
-    run = change(played[0], tmp_path / "changed", damaged)
-    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl, turn 8: invalid state"):
-        exported("hf", run=run, outcome=ALL)
-
-    def other(episode):
-        return episode.model_copy(update={"game": episode.game.model_copy(update={"config": {}})})
-
-    with pytest.raises(UsageError, match=r"line 1 of .*episodes\.jsonl .* not in run\.json"):
-        exported("hf", run=change(played[0], tmp_path / "other", other))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["changed", "other"]
-
-
 def test_command_line(played, tmp_path, capsys):
     out = tmp_path / "a, b"
     args = ["export", str(played[0]), "--format", "sharegpt", "--output-dir", str(out), "--workers", "0"]

@@ -2,16 +2,9 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import io
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -85,30 +78,3 @@ def test_a_missing_perception_counts_as_zero(run):
 def test_the_version_is_printed(capsys):
     main(["--version"])
     assert capsys.readouterr().out == f"vlmgym {vlmgym.__version__}\n"
-
-
-def test_progress_fits_in_80_columns(tmp_path):
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "swap", "shisensho", "caption", *QUICK]
-    with subprocess.Popen(
-        [*command, "--output-dir", str(tmp_path / "run")],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**environment, "TERM": "xterm-256color"},
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                shown += os.read(ours, 65536)
-            except OSError:  # the process has closed the terminal
-                break
-    os.close(ours)
-    assert process.returncode == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert "…" not in text
-    last = " ".join(text[: text.index("2048-v0, swap-v0, shisensho-v0, caption-v0 (")].split())
-    assert re.search(r"8/8 episodes, 2048-v0 mean \S+, swap-v0 mean \S+, .*caption-v0 mean \S+, \S+ turns/s", last)

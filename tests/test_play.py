@@ -91,18 +91,6 @@ def test_clicks_in_an_enlarged_image(screen: None, players: list[Player]) -> Non
     assert players[0].episode.outcomes[Outcome.PLAYED] == 1
 
 
-def test_clicked_cell_is_marked_until_cleared() -> None:
-    player = Player(Episode(make_game("swap"), 0))
-    plain = player.frame()
-    x, y, width, _ = player.game.painter.geometry.cell_box(2, 3)  # type: ignore[attr-defined]
-    player.click(x + width // 2, y + width // 2)
-    assert player.clicks == [(2, 3)]
-    assert (player.frame() != plain).any()
-    player.click(0, 0)
-    assert player.clicks == []
-    np.testing.assert_array_equal(player.frame(), plain)
-
-
 def test_typed_response() -> None:
     player = Player(Episode(make_game("2048"), 0))
     action = (player.game.legal_actions(player.episode.state) or ())[0]

@@ -2,15 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 from benchmarks import protocols
 from tests.playing import summarise
-from vlmgym import make_game
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.sandbox.core.response_format import parse_response
 
 PAGE = "before\n<!-- baselines -->\nold\n<!-- /baselines -->\n<!-- published -->\n<!-- /published -->\nafter\n"
 ROOT = Path(__file__).parent.parent
@@ -34,19 +28,6 @@ def test_scores_agree_with_evaluate(tmp_path: Path) -> None:
         assert f"| `{setting}` | {policy} | 3 | {score} |" in page
     assert "| `vlm-gym/geospot` | | | same game as `geospot` |" in page
     assert "`swap`" not in page.replace("same game as `swap`", "")
-
-
-def test_g1_answers_are_packed_in_base_6() -> None:
-    game = make_game("g1/shisensho-12x12")
-    state = game.start(np.random.default_rng(0))
-    rng, same = np.random.default_rng(3), np.random.default_rng(3)
-    for _ in range(50):
-        row, column, other_row, other_column = (int(value) for value in same.integers(8, size=4))
-        number = row * 6 * 6 * 6 + column * 6 * 6 + other_row * 6 + other_column
-        cells = (number // 216, (number % 216) // 36, (number % 36) // 6, number % 6)
-        assert parse_response(protocols.G1Random().respond(game, state, rng)).action(game.answer) == cells
-    with pytest.raises(UsageError, match="plays shisensho"):
-        protocols.G1Random().check(make_game("swap"))
 
 
 def test_committed_page_has_all_rows() -> None:

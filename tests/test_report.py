@@ -179,22 +179,6 @@ def test_perception_is_compared_cell_by_cell(folder, watched):
     assert sections == ["perception", "think", "answer"]
 
 
-def test_address_names_a_turn(folder, watched):
-    opened = watched.visit(folder.report, "#swap-v0/3/4")
-    assert opened.inner_text(".what") == "swap-v0, seed 3"
-    assert turn(opened) == "turn 4 of 12"
-    opened.keyboard.press("ArrowRight")
-    assert opened.evaluate("location.hash") == "#swap-v0/3/5"
-    opened.evaluate("location.hash = '#2048-v0/2/9'")
-    shows(opened, ".what", "2048-v0, seed 2")
-    shows(opened, ".position", "turn 9 of 12")
-    for nonsense in ("#nothing", "#%", "#2048-v0/99/1", "#2048-v0/2/-5", "#2048-v0/2/1e9"):
-        opened.evaluate("address => location.hash = address", nonsense)
-    opened.wait_for_timeout(100)
-    assert opened.inner_text(".what") == "2048-v0, seed 2"
-    watched.check()
-
-
 def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
     killed = RunFolder(tmp_path / "killed")
     killed.folder.mkdir()

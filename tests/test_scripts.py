@@ -1,8 +1,6 @@
 """Files written by evaluation scripts and `vlmgym eval`, and runs that are interrupted and resumed."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,13 +101,6 @@ def test_several_games_in_a_folder_that_looks_like_markup(tmp_path, run):
         assert word in done.out
 
 
-def test_scores_are_printed_before_videos_are_made(run, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", sys.stdout)
-    done = run("eval", "2048", *SMALL, "--videos", "1", "--no-report")
-    assert done.code == 0
-    assert 0 < done.out.index("mean score") < done.out.index("Encoding videos ...")
-
-
 def test_games_are_listed(run):
     games, _, presets = run("games").out.partition("\n\n")
     assert [line.split()[0] for line in games.splitlines()] == game_ids()
@@ -118,39 +109,6 @@ def test_games_are_listed(run):
 
 
 # Interrupted and resumed runs -----------------------------------------------------------------------------------------
-
-
-def test_failure_keeps_what_was_played(tmp_path, run):
-    policy = policy_file(
-        tmp_path, "calls.append(1)\nreturn ['<answer>up</answer>' if len(calls) < 7 else 3 for _ in prompts]"
-    )
-    done = run("eval", "2048", *BARE, "--concurrency", "1", "--policy", policy, "--output-dir", "o")
-    assert done.code == 1
-    assert "1 finished episodes are in" in done.err
-    assert f"--resume {tmp_path}/o" in done.err
-    episodes = read_run(tmp_path / "o").episodes
-    assert [(episode.seed, episode.status) for episode in episodes] == [(0, "turn limit"), (1, "stopped")]
-
-
-def test_interrupt_keeps_what_was_played(tmp_path):
-    policy = policy_file(
-        tmp_path, "time.sleep(0.05)\nopen('asked', 'a').write('.')\nreturn ['<answer>up</answer>' for _ in prompts]"
-    )
-    options = ["--size", "96", "--episodes", "3", "--max-turns", "500", "--concurrency", "2", "--workers", "2"]
-    started = process(
-        "eval", "2048", *options, "--policy", policy, "--output-dir", "o", cwd=tmp_path, stderr=subprocess.PIPE
-    )
-    asked = tmp_path / "asked"
-    wait_until(lambda: asked.exists() and asked.stat().st_size > 5)
-    os.killpg(started.pid, signal.SIGINT)
-    _, stderr = started.communicate(timeout=30)
-    assert started.returncode == 128 + signal.SIGINT, stderr
-    assert re.search(r"\ninterrupted; 0 finished episodes are in .*; continue with --resume .*/o\n$", stderr)
-    assert "Traceback" not in stderr
-    kept = read_run(tmp_path / "o").episodes
-    assert {episode.status for episode in kept} == {"stopped"}
-    assert all(episode.turns for episode in kept)
-    assert not names(tmp_path, ".*.lock")
 
 
 def test_killed_run_is_resumed_as_if_never_killed(tmp_path, run):

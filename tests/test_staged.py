@@ -244,14 +244,3 @@ def test_compare_uses_episodes_at_equal_stages(path: Path, tmp_path: Path, capsy
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--output-dir", str(tmp_path / "d")])
     assert "have different curricula" in capsys.readouterr().err
-
-
-def test_curriculum_run_is_replayed_and_exported(path: Path, tmp_path: Path) -> None:
-    first, again = tmp_path / "first", tmp_path / "again"
-    run(path, "--episodes", "16", "--policy", "oracle", "--output-dir", str(first))
-    run(path, "--episodes", "16", "--policy", "replay", "--record", str(first), "--output-dir", str(again))
-    assert facts(read_run(again).episodes) == facts(read_run(first).episodes)
-    assert len({record.stage for record in read_run(first).episodes}) > 2
-    main(["export", str(first), "--format", "hf", "--output-dir", str(tmp_path / "data"), "--workers", "0"])
-    rows = (tmp_path / "data" / "metadata.jsonl").read_text().splitlines()
-    assert len(rows) == sum(len(record.turns) for record in read_run(first).episodes)

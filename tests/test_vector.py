@@ -309,21 +309,6 @@ def test_get_and_set_states(make_envs):
     assert envs.get_states()[2] == states[0]
 
 
-def test_copies_of_states_play_like_the_originals(make_envs):
-    envs, copies = make_envs("2048", 2, 1, size=64), make_envs("2048", 6, 0, size=64)
-    envs.reset(seed=0)
-    envs.step([0, 1])
-    states = [state for state in envs.get_states() for _ in range(3)]
-    copies.set_states(states)
-    copies.step([Response(f"<answer>{word}</answer>") for word in ("up", "right", "nonsense") * 2])
-    ours, *_ = envs.step([0, 1])
-    assert np.array_equal(copies.image(0), ours[0])
-    assert np.array_equal(copies.image(4), ours[1])
-    copies.set_states(states, seed=1)
-    copies.step([2] * 6)
-    assert len({state.state for state in copies.get_states()[:3]}) > 1
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rewards_of_running_episodes_can_be_set(make_envs, workers):
     envs = make_envs("2048", 4, workers, size=64)

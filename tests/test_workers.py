@@ -1,5 +1,4 @@
 import asyncio
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -71,24 +70,6 @@ def test_dead_worker_fails_all_calls():
 
 async def _errors(*calls):
     return await asyncio.gather(*calls, return_exceptions=True)
-
-
-def test_interrupt_takes_precedence_over_death_of_worker(monkeypatch):
-    monkeypatch.setattr(pool, "GRACE", 20 * pool.GRACE)  # the machine may be slow
-
-    async def interrupted():
-        others = {*multiprocessing.active_children()}
-        with ProcessPool(1) as workers:
-            await workers.start()
-            call = asyncio.ensure_future(workers.call(_dies))
-            while {*multiprocessing.active_children()} - others:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
-            call.cancel()
-            return await _errors(call)
-
-    (error,) = asyncio.run(interrupted())
-    assert isinstance(error, asyncio.CancelledError)
 
 
 def test_close_does_not_wait_for_busy_processes(monkeypatch):

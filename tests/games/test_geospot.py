@@ -225,14 +225,6 @@ def test_coordinates_out_of_range_are_illegal(latitude, longitude, why):
         game.step(state, "no place", np.random.default_rng(0))
 
 
-def test_native_actions_are_normalised():
-    game = make_game("geospot")
-    assert game.answer.to_action("Paris, IDF, FR, +48.860, 2.35") == answer("Paris", "IDF", "FR", "48.86", "2.35")
-    for wrong in ("Paris", 3, None, ("Paris",)):
-        with pytest.raises(UsageError, match="must be a text that names a place"):
-            game.answer.to_action(wrong)
-
-
 def test_metrics():
     game = make_game("geospot")
     state = state_at(PARIS)
