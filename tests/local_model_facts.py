@@ -72,7 +72,7 @@ def sampled_tokens(model: LocalModel) -> list[int]:
     """Return the tokens of many almost uniformly random responses."""
     seen: list[int] = []
     with patch.object(model, "_reply", lambda row, *_: seen.extend(row)):
-        model.generate([request(i, i) for i in range(8)], 64, temperature=1e6, ignore_eos=True)
+        model.generate([request(i, i) for i in range(8)], 64, temperature=1e6)
     return seen
 
 

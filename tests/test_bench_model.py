@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api_server import Answer, ApiServer, Behaviour, Request, completion, refusal
-from tests.serving import ENVIRONMENT, Server, serving_python
+from tests.serving import Server
 from vlmgym.cli.bench_model import BenchModelConfig, Speed, bench_model
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
@@ -42,13 +41,13 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
     out = tmp_path / "speed.json"
     with ApiServer(lambda _: streamed("<answer>", "up</answer>")).running() as server:
         speeds = bench_model(config(server.url, output=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
-    for speed in speeds.server:
+    for speed in speeds:
         assert DELAY <= speed.first_token.median < speed.latency.median
         assert speed.latency.median >= DELAY + PAUSE
         assert 0 < speed.requests_per_second <= speed.concurrency / (DELAY + PAUSE)
         assert (speed.prompt_tokens, speed.completion_tokens) == (90, 10)
     warm_ups = 1 + 4
-    assert sum(speed.requests for speed in speeds.server) == len(server.requests) - warm_ups
+    assert sum(speed.requests for speed in speeds) == len(server.requests) - warm_ups
     assert server.max_at_once == 4
     urls = [image["url"] for request in server.requests for image in request.images]
     assert len(set(urls)) == len(urls), "an image was sent twice, which a server may remember"
@@ -58,7 +57,7 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
     assert body["temperature"] == 0
     assert body["stream_options"] == {"include_usage": True}
     saved = json.loads(out.read_text())
-    assert [level["concurrency"] for level in saved["speeds"]["server"]] == [1, 4]
+    assert [level["concurrency"] for level in saved["speeds"]] == [1, 4]
     assert saved["game"]["id"] == "2048-v0"
     assert "90 tokens in, 10 out" in capsys.readouterr().out
 
@@ -120,21 +119,18 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
 
 
 @pytest.mark.slow
-def test_real_server_against_transformers(vllm_server: Server, tmp_path: Path) -> None:
-    serving_python()
-    out = tmp_path / "speed.json"
-    command = [str(ENVIRONMENT / "bin" / "vlmgym"), "bench-model", "--base-url", vllm_server.base_url]
-    command += ["--model", vllm_server.model, "--against", str(vllm_server.checkpoint), "--dtype", "float32"]
-    command += ["--size", "96", "--concurrency", "1", "4", "--seconds", "1", "--max-tokens", "12", "--ignore-eos"]
-    command += ["--output", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "ratio" in done.stdout
-    speeds = json.loads(out.read_text())["speeds"]
-    for name in ("server", "transformers"):
-        assert [level["concurrency"] for level in speeds[name]] == [1, 4]
-        for level in speeds[name]:
-            assert level["completion_tokens"] == 12
-            assert level["prompt_tokens"] > 200
-            assert 0 < level["tokens_per_second"] < 100_000
-            assert level["first_token"]["mean"] < level["latency"]["mean"]
+def test_real_server(vllm_server: Server) -> None:
+    options: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "size": 96}
+    for speed in bench_model(config(vllm_server.base_url, model=vllm_server.model, **options)):
+        assert speed.completion_tokens == 12
+        assert speed.prompt_tokens > 200
+        assert speed.first_token.mean < speed.latency.mean
+
+
+def test_one_prompt_is_sent_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with ApiServer(lambda _: streamed("one ", "two")).running() as server:
+        options: dict[str, Any] = {"base_url": server.url, "model": "tiny"}
+        (speed,) = bench_model(BenchModelConfig(**options, prompt="Count to two.", runs=3))
+    assert len(server.requests) == 1 + 3, "a warm-up and the runs"
+    assert (speed.requests, speed.concurrency) == (3, 1)
+    assert "\N{PLUS-MINUS SIGN}" in capsys.readouterr().out

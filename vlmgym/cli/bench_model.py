@@ -20,11 +20,9 @@ from rich.progress import track
 from rich.table import Table
 
 from vlmgym.checks import check_int
-from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.checkpoint import DType, resolve_checkpoint
+from vlmgym.errors import UsageError
 from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
-from vlmgym.policies.transformers import import_local_model
 from vlmgym.rollout.event_loop import run_all, run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.runs.record import GameRecord
@@ -32,7 +30,6 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
-    from vlmgym.policies.local_model import LocalModel
     from vlmgym.policies.openai.client import StreamTiming
 
 MOVES = 20
@@ -75,12 +72,6 @@ class BenchModelConfig(GameOptions):
     """Maximum response length in tokens."""
     ignore_eos: bool = False
     """Generate exactly max_tokens tokens per response, for comparable results (vLLM and SGLang only)."""
-    against: str | None = None
-    """Checkpoint folder, also measured with transformers in this process, in batches as large as the concurrency."""
-    device: str | None = None
-    """Device for transformers, such as cuda:1. None means a GPU if available."""
-    dtype: DType = "auto"
-    """Data type for transformers, which should match the server's; auto uses the checkpoint's."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up.
     A server that caches prompts reads it only once."""
@@ -150,7 +141,7 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Measurements at a number of concurrent requests, or with batches of that size.
+    """Measurements at a number of concurrent requests.
 
     Attributes:
         concurrency: Number of concurrent requests.
@@ -211,23 +202,12 @@ def _share(begin: float, end: float, window_begin: float, window_end: float) -> 
     return max(0.0, min(end, window_end) - max(begin, window_begin)) / (end - begin)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpeeds:
-    """All measurements of the server and, if requested, of transformers."""
-
-    server: tuple[Speed, ...]
-    transformers: tuple[Speed, ...] = ()
-
-
-def bench_model(config: BenchModelConfig) -> ModelSpeeds:
+def bench_model(config: BenchModelConfig) -> list[Speed]:
     """Measure a server, print a table and write the output file.
 
     Failed requests are not retried, because retries would distort the results.
     """
-    policy, load = OpenAIPolicy(config.server()), None
-    if config.against is not None:
-        local_model, checkpoint = import_local_model("--against"), resolve_checkpoint(config.against, "transformers")
-        load = partial(local_model, checkpoint, config.device, config.dtype)
+    policy = OpenAIPolicy(config.server())
     if config.output is not None:
         check_own_file(config.output)
         if not config.output.absolute().parent.is_dir():
@@ -238,15 +218,10 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
         game = config.make_game(config.game)
         source = {"game": GameRecord.of(game).model_dump(mode="json"), "seconds": config.seconds}
         questions = (partial(_draw, game, seed) for seed in itertools.count())
-    model = load() if load else None
-    server: list[Speed] = []
-    transformers: list[Speed] = []
-    # Alternate between server and transformers, so that other load affects both equally.
-    for concurrency in track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True):
-        server.append(run_async(_measure_server(policy, config, questions, concurrency)))
-        if model is not None:
-            transformers.append(_measure_local(model, config, questions, concurrency))
-    speeds = ModelSpeeds(tuple(server), tuple(transformers))
+    speeds = [
+        run_async(_measure(policy, config, questions, concurrency))
+        for concurrency in track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True)
+    ]
     _print(speeds, config)
     if config.output is not None:
         options = config.server()
@@ -255,9 +230,8 @@ def bench_model(config: BenchModelConfig) -> ModelSpeeds:
             "server": {"base_url": options.address, "model": options.model, "extra_body": options.extra_fields},
             "max_tokens": config.max_tokens,
             "ignore_eos": config.ignore_eos,
-            "against": config.against,
         }
-        write_own_json(config.output, measurement | source | {"speeds": asdict(speeds)})
+        write_own_json(config.output, measurement | source | {"speeds": list(map(asdict, speeds))})
     return speeds
 
 
@@ -273,7 +247,7 @@ def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
     return list(game.images(state)), game.instructions(state)
 
 
-async def _measure_server(
+async def _measure(
     policy: OpenAIPolicy, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
 ) -> Speed:
     """Measure the server with `concurrency` requests in flight, after as many warm-up requests."""
@@ -300,61 +274,17 @@ async def _measure_server(
     return Speed.of(concurrency, list(itertools.chain(*streams)), begun, end)
 
 
-def _measure_local(
-    model: LocalModel, config: BenchModelConfig, questions: Iterator[Question], concurrency: int
-) -> Speed:
-    """Measure batches of `concurrency` prompts with transformers, after a warm-up batch."""
-    _generate(model, config, [next(questions) for _ in range(concurrency)])
-    timings: list[StreamTiming] = []
-    begun = time.perf_counter()
-    while config.more(len(timings) // concurrency, begun):
-        timings += _generate(model, config, [next(questions) for _ in range(concurrency)])
-    return Speed.of(concurrency, timings, begun, timings[-1].ended)
-
-
-def _generate(model: LocalModel, config: BenchModelConfig, batch: Sequence[Question]) -> list[StreamTiming]:
-    """Time the generation of one batch with transformers."""
-    from vlmgym.policies.local_model import GenerationRequest
-    from vlmgym.policies.openai.client import StreamTiming
-
-    requests = [GenerationRequest(*question()) for question in batch]
-    tokens: list[float] = []
-    sent = time.perf_counter()
-    replies = model.generate(
-        requests,
-        config.max_tokens,
-        temperature=0.0,
-        ignore_eos=config.ignore_eos,
-        on_token=lambda: tokens.append(time.perf_counter()),
-    )
-    timings = []
-    for reply in replies:
-        if isinstance(reply, InfrastructureError):
-            raise reply
-        timings.append(
-            StreamTiming(sent, tokens[0], tokens[-1], reply.prompt_tokens or 0, reply.completion_tokens or 0)
-        )
-    return timings
-
-
-def _print(speeds: ModelSpeeds, config: BenchModelConfig) -> None:
-    prompt = statistics.fmean(speed.prompt_tokens for speed in speeds.server)
-    response = statistics.fmean(speed.completion_tokens for speed in speeds.server)
+def _print(speeds: Sequence[Speed], config: BenchModelConfig) -> None:
+    prompt = statistics.fmean(speed.prompt_tokens for speed in speeds)
+    response = statistics.fmean(speed.completion_tokens for speed in speeds)
     shown = "one prompt" if config.prompt is not None else f"images of {config.game}"
     title = f"{config.model}, {shown}: {prompt:,.0f} tokens in, {response:,.0f} out"
     caption = "Medians (95th percentiles)."
     if config.prompt is not None:
         caption = f"Means ± standard deviations of {config.runs} runs, one at a time."
-    if speeds.transformers:
-        caption += " transformers: batch size equal to concurrency; ratio: mean of the server / mean of transformers."
-    levels = (str(speed.concurrency) for speed in speeds.server)
-    table = Table("concurrency", *levels, title=title, caption=caption)
+    table = Table("concurrency", *(str(speed.concurrency) for speed in speeds), title=title, caption=caption)
     for label, name, form in MEASURES:
-        server, *others = ([getattr(s, name) for s in side] for side in (speeds.server, speeds.transformers) if side)
-        table.add_row(label, *(_cell(value, form, config) for value in server))
-        for other in others:
-            table.add_row("  transformers", *(_cell(value, form, config) for value in other))
-            table.add_row("  ratio", *map(_ratio, server, other))
+        table.add_row(label, *(_cell(getattr(speed, name), form, config) for speed in speeds))
     Console().print(table)
 
 
@@ -364,8 +294,3 @@ def _cell(value: Statistic | float | None, form: str, config: BenchModelConfig) 
     if config.prompt is None:
         return f"{value.median:{form}} ({value.p95:{form}})"
     return f"{value.mean:{form}} ± {value.stdev:{form}}"
-
-
-def _ratio(*values: Statistic | float | None) -> str:
-    first, second = (value.mean if isinstance(value, Statistic) else value for value in values)
-    return "-" if first is None or second is None else f"{first / second:.2f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,17 +98,12 @@ class LocalModel:
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
-        ignore_eos: bool = False,
-        on_token: Callable[[], None] | None = None,
     ) -> list[Reply | InfrastructureError]:
         """Return a reply to each prompt, or an error.
 
         A prompt has an error if it contains a special token of the model, or leaves no room in the context length.
 
         Image placeholder tokens are never generated. Sampling options default to the model's generation config.
-
-        For benchmarks, `ignore_eos` generates `max_tokens` tokens per prompt, or as many as the context length allows,
-        and `on_token` is called after each token of the batch.
 
         Raises:
             PolicyError: Out of memory, or the model failed.
@@ -130,9 +125,9 @@ class LocalModel:
                     batch = self._tokenize([requests[i] for i in fitting])
                 rows: list[list[int]] = []
                 if fitting:
-                    config = self._config(min(max_tokens, self.context - min(lengths.values())), ignore_eos)
+                    config = self._config(min(max_tokens, self.context - min(lengths.values())))
                     sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
-                    rows = self._generate_tokens(batch, config, sampler, on_token)
+                    rows = self._generate_tokens(batch, config, sampler)
         except (RuntimeError, MemoryError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
@@ -141,7 +136,7 @@ class LocalModel:
         except (ValueError, IndexError, TypeError) as error:
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
         for i, row in zip(fitting, rows, strict=True):
-            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i], ignore_eos)
+            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i])
         for i in lengths.keys() - replies.keys():
             replies[i] = InfrastructureError(
                 f"the prompt has {lengths[i]:,} tokens, which leaves no room for a response in the context length "
@@ -183,7 +178,7 @@ class LocalModel:
             warpers.append(MinPLogitsWarper(values["min_p"]))
         return [*warpers, SeededSampler(seeds)]
 
-    def _config(self, max_tokens: int, ignore_eos: bool) -> Any:
+    def _config(self, max_tokens: int) -> Any:
         config = copy.deepcopy(self.model.generation_config)
         config.do_sample = False  # `SeededSampler` samples
         for name in SAMPLING:
@@ -192,25 +187,21 @@ class LocalModel:
         config.max_new_tokens = max_tokens
         config.pad_token_id = self.processor.tokenizer.pad_token_id
         config.suppress_tokens = self._image_tokens or None
-        if ignore_eos:
-            config.min_new_tokens = max_tokens
         return config
 
-    def _generate_tokens(
-        self, batch: Any, config: Any, sampler: list[Any], on_token: Callable[[], None] | None
-    ) -> list[list[int]]:
+    def _generate_tokens(self, batch: Any, config: Any, sampler: list[Any]) -> list[list[int]]:
         sequences = self.model.generate(
             **batch,
             generation_config=config,
             logits_processor=LogitsProcessorList(sampler),
-            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped, on_token)]),
+            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
             tokenizer=self.processor.tokenizer,
         )
         rows: list[list[int]] = sequences[:, batch["input_ids"].shape[1] :].tolist()
         return rows
 
-    def _reply(self, row: list[int], prompt_tokens: int, ignore_eos: bool) -> Reply:
-        end = None if ignore_eos else next((i for i, token in enumerate(row) if token in self._eos), None)
+    def _reply(self, row: list[int], prompt_tokens: int) -> Reply:
+        end = next((i for i, token in enumerate(row) if token in self._eos), None)
         if end is not None:
             row = row[: end + 1]
         text = self.processor.tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -223,15 +214,12 @@ class LocalModel:
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
-    """Stops all rows once an event is set, and calls `on_token` after each token of the batch."""
+    """Stops all rows once an event is set."""
 
-    def __init__(self, event: threading.Event, on_token: Callable[[], None] | None) -> None:
-        self._event, self._on_token = event, on_token
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
-        if self._on_token is not None:
-            input_ids[:, -1].tolist()  # waits until the GPU has the token
-            self._on_token()
         return torch.full((len(input_ids),), self._event.is_set(), device=input_ids.device)
 
 

@@ -52,7 +52,9 @@ class TransformersPolicy(BatchPolicy):
         super().__init__(options)
         self.max_batch_size = self.options.batch_size
         self._checkpoint = resolve_checkpoint(self.options.model, self.name)
-        self._model_type = import_local_model(f"the {self.name} policy")
+        with importing(f"the {self.name} policy", "transformers"):
+            from vlmgym.policies.local_model import LocalModel
+        self._model_type = LocalModel
         self._thread = DaemonThread(self.name)
 
     @property
@@ -93,10 +95,3 @@ class TransformersPolicy(BatchPolicy):
             top_p=options.top_p,
             top_k=options.top_k,
         )
-
-
-def import_local_model(who: str) -> type[LocalModel]:
-    """Import the class `LocalModel`; raise `UsageError` if a package is missing."""
-    with importing(who, "transformers"):
-        from vlmgym.policies.local_model import LocalModel
-    return LocalModel
