@@ -1,4 +1,4 @@
-"""Render the images of the README: `.venv/bin/python assets/make_assets.py`.
+"""Render the images of the README: `.venv/bin/python -m assets.make_assets`.
 
 `gallery.png` and `gallery-dark.png` show every game, `oracle.gif` the oracles playing, `trained.gif` a trained model
 next to random play, replayed from docs/learning/whole_games. Pixels are the same on every machine; the files themselves
@@ -15,8 +15,9 @@ from typing import Any
 
 import imageio.v3 as imageio
 
+from benchmarks.posters import draw_poster
 from vlmgym import make_game
-from vlmgym.pages.posters import draw_poster, items_of
+from vlmgym.pages.gallery import items_of
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray

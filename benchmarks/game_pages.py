@@ -20,9 +20,10 @@ from typing import Annotated
 import tyro
 
 from benchmarks.markdown import table, wrapped
+from benchmarks.posters import draw_levels, draw_thumbnail
 from benchmarks.protocols import ROOT, write_between
 from vlmgym.cli.games import Option, options_of
-from vlmgym.pages.posters import draw_levels, draw_thumbnail, items_of, shown_seed
+from vlmgym.pages.gallery import items_of, shown_seed
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.posters import draw_levels, draw_poster
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.pages.gallery import CAPTIONS, GalleryConfig, gallery, render_page
-from vlmgym.pages.posters import VARIANTS, draw_levels, draw_poster, items_of
+from vlmgym.pages.gallery import CAPTIONS, VARIANTS, GalleryConfig, gallery, items_of, render_page
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
 from vlmgym.sandbox.games.swap import Swap
@@ -92,7 +92,7 @@ def test_text_is_escaped(path, monkeypatch):
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(VARIANTS, "shisensho", {"folders": {"tiles": "folder"}})
     games = {"swap-v0": Swap, "shisensho-v0": ShisenSho}
-    monkeypatch.setattr("vlmgym.pages.posters.load_games", lambda: (games, {}))
+    monkeypatch.setattr("vlmgym.pages.gallery.load_games", lambda: (games, {}))
     path = tmp_path / "gallery.html"
     main(["gallery", "--output", str(path), "--size", str(SIZE)])
     assert "Shisen-Sho with folders is not shown: shisensho: tiles=folder needs data" in path.read_text()
@@ -145,10 +145,8 @@ def test_posters_fill_the_width(solid):
 
 
 @pytest.mark.slow
-def test_poster_has_a_row_per_level_and_a_theme(tmp_path):
-    path = tmp_path / "poster.png"
-    main(["gallery", "swap", "--output", str(tmp_path / "g.html"), "--size", str(SIZE), "--poster", str(path)])
-    poster, dark = Image.open(path), Image.open(io.BytesIO(draw_poster(items_of(["swap"]), theme="dark")))
+def test_poster_has_a_row_per_level_and_a_theme():
+    poster, dark = (Image.open(io.BytesIO(draw_poster(items_of(["swap"]), theme=theme))) for theme in ("light", "dark"))
     assert poster.size == dark.size
     assert poster.height > len(LEVELS) * 200
     assert max(poster.convert("RGB").getpixel((0, 0))) > 240

@@ -28,7 +28,7 @@ def commands(workers):
     yield ["rescore", "b", "--output-dir", "rescored"]
     yield ["compare", "a", "b", *workers, "--output-dir", "compared"]
     yield ["export", "b", *workers, "--format", "sharegpt", "--output-dir", "exported"]
-    yield ["gallery", "2048", "--output", "gallery.html", "--poster", "poster.png", "--size", "96"]
+    yield ["gallery", "2048", "--output", "gallery.html", "--size", "96"]
     yield ["bench", "2048", "--seconds", "0.1", "--envs", "2", *workers, "--size", "64"]
     yield ["data", "check", "vqa", "--config", "data=rows.csv"]
     yield ["games"]

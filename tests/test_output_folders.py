@@ -241,7 +241,7 @@ def test_folders_appear_whole(tmp_path: Path, make: Callable[[Path], object]) ->
 
 
 @pytest.mark.parametrize(
-    "args", [["eval", "2048", "--resume", ""], ["compare", "", ""], ["gallery", "--poster="], ["report", ""]]
+    "args", [["eval", "2048", "--resume", ""], ["compare", "", ""], ["gallery", "--output="], ["report", ""]]
 )
 def test_empty_path_is_rejected(tmp_path: Path, run: Command, args: list[str]) -> None:
     done = run(*args)

@@ -214,7 +214,7 @@ def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
         installed,
         "-c",
         "from vlmgym.cli.main import main\n"
-        "from vlmgym.pages.posters import items_of\n"
+        "from vlmgym.pages.gallery import items_of\n"
         "main(['games'])\n"
         "print('gallery', *(shown.game for shown in items_of()))\n",
     ).splitlines()

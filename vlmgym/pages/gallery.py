@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,15 +15,16 @@ from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.pages.document import data_url, document, marked
-from vlmgym.pages.posters import AnyGame, GalleryItem, Level, draw_poster, items_of, levels_of, middle_state, shown_seed
 from vlmgym.runs.files import check_own_file, write_own_file
-from vlmgym.sandbox.core.config import DIFFICULTIES, Difficulty
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
 from vlmgym.terminal import make_console
+
+AnyGame = Game[Any, Any]
 
 CAPTIONS: Mapping[str, Callable[[AnyGame, Any], str]] = {
     "caption": lambda game, state: game.describe(state),
@@ -33,6 +34,8 @@ CAPTIONS: Mapping[str, Callable[[AnyGame, Any], str]] = {
 }
 """Text below an image, such as the question, by game."""
 
+LONGEST = 60
+"""Maximum number of moves that the oracle plays; the state halfway through is shown."""
 OTHER_STATES = 4
 """Number of other states whose correct responses are candidates for the wrong response."""
 FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
@@ -48,8 +51,6 @@ class GalleryConfig:
     """Names or ids of games; if empty, all installed games."""
     output: Path = Path("gallery.html")
     """Output page."""
-    poster: Path | None = None
-    """Also write a poster of all levels to this PNG file."""
     size: int = 384
     """Image size in pixels."""
 
@@ -58,11 +59,8 @@ class GalleryConfig:
 
 
 def gallery(config: GalleryConfig) -> None:
-    """Write the page and, if requested, the poster."""
-    for path in (config.output, config.poster):
-        if path is not None:
-            check_own_file(path)
-    console = make_console()
+    """Write the page."""
+    check_own_file(config.output)
     shown = items_of(config.game)
     left_out: list[tuple[str, str]] = []
     if not config.game:
@@ -70,10 +68,114 @@ def gallery(config: GalleryConfig) -> None:
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0][1]}")
     write_own_file(config.output, render_page(shown, config.size, left_out).encode())
-    console.print(f"gallery {config.output}", soft_wrap=True)
-    if config.poster is not None:
-        write_own_file(config.poster, draw_poster(shown))
-        console.print(f"poster  {config.poster}", soft_wrap=True)
+    make_console().print(f"gallery {config.output}", soft_wrap=True)
+
+
+# Games and levels -----------------------------------------------------------------------------------------------------
+
+
+VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"shisensho": {"images": {"tiles": "digits"}}}
+"""Config fields that select other kinds of images, by game and by a word; each is an item `TITLE with WORD`."""
+
+
+@dataclass(frozen=True)
+class GalleryItem:
+    """A game in the gallery.
+
+    Attributes:
+        name: Anchor in the page.
+        title: Heading.
+        game: Name or id of the game.
+        about: One-sentence description of a turn.
+        overrides: Config fields that are the same at every level.
+    """
+
+    name: str
+    title: str
+    game: str
+    about: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, size: int, perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
+        """Make the game at the given levels, with images of `size` pixels and further config fields."""
+        return make_game(self.game, perception, reasoning, size=size, **self.overrides, **overrides)
+
+
+def shown_seed(game: AnyGame) -> int:
+    """Return the seed of the state that the gallery and the documentation show at level 3."""
+    return {"caption": 14}.get(game.name, 7)
+
+
+def middle_state(game: AnyGame, later: int = 0) -> Any:
+    """Return the state halfway through an oracle episode; `later` is added to the seed."""
+    episode = Episode(game, shown_seed(game) + later)
+    states = [episode.state]
+    while len(states) <= LONGEST:
+        action = game.best_action(states[-1])
+        if action is None or episode.act(action).terminated:
+            break
+        states.append(episode.state)
+    return states[len(states) // 2]
+
+
+def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
+    """Return the items of the named games, by default of all installed games."""
+    if names:
+        return [item for name in names for item in _items(name)]
+    loaded, failed = load_games()
+    items = [item for game_id in loaded for item in _items(game_id)]
+    return [*items, *(GalleryItem(game_id, game_id, game_id, "") for game_id in failed)]
+
+
+def _items(game: str) -> list[GalleryItem]:
+    """Make the items of a game from its class: one with its defaults, and one per variant."""
+    cls = game_class(game)
+    name, title, text = cls.name, title_of(cls), about(cls)
+    variants = (
+        GalleryItem(f"{name}_{variant}", f"{title} with {variant}", game, text, overrides)
+        for variant, overrides in VARIANTS.get(name, {}).items()
+    )
+    return [GalleryItem(name, title, game, text), *variants]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A state of an item at one level of one difficulty, with the other difficulty at level 3."""
+
+    item: GalleryItem
+    difficulty: Difficulty
+    level: int
+    game: AnyGame
+    state: Any
+
+    @property
+    def overrides(self) -> list[str]:
+        """Descriptions of the config fields that differ from level 3."""
+        config = type(self.game).Config
+        published: Any = config.at(**self.item.overrides)
+        names = set(config.level_values(self.difficulty)) - set(published.unused_fields)
+        values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
+        return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
+
+
+def levels_of(item: GalleryItem, difficulty: Difficulty, size: int) -> list[Level]:
+    """Return an item at the five levels of one difficulty."""
+    levels = []
+    for level in LEVELS:
+        perception, reasoning = (level, 3) if difficulty == "perception" else (3, level)
+        game = item.at(size, perception, reasoning)
+        levels.append(Level(item, difficulty, level, game, middle_state(game, reasoning - 3)))
+    return levels
+
+
+def _config_field(name: str, value: object) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
+
+
+# The page -------------------------------------------------------------------------------------------------------------
 
 
 def _drawable(items: Sequence[GalleryItem], size: int) -> tuple[list[GalleryItem], list[tuple[str, str]]]:

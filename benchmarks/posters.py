@@ -1,31 +1,22 @@
-"""Games in representative states at every level, and posters of them.
-
-A poster of several games has a column per game and a row per level; a poster of one game has a row per difficulty.
-"""
+"""Posters of games: all games at some levels for the README, and the levels of one game for its page."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
-from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.game import Game
+from vlmgym.pages.gallery import AnyGame, GalleryItem, levels_of, middle_state
+from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.drawing.canvas import Canvas, text_width
 from vlmgym.sandbox.drawing.palette import THEMES, Theme, ThemeName
-from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
+from vlmgym.sandbox.registry import game_class
 
-AnyGame = Game[Any, Any]
-
-LONGEST = 60
-"""Maximum number of moves that the oracle plays; the state halfway through is shown."""
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56
 """Sizes in pixels: margin, gap between games, gap between images of a game, height of titles."""
 SIDE, LEVEL_SIDE, THUMBNAIL = 200, 160, 96
@@ -38,107 +29,6 @@ SCALE = 2
 """Supersampling factor."""
 RADIUS = 8
 """Corner radius in pixels."""
-
-
-VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"shisensho": {"images": {"tiles": "digits"}}}
-"""Config fields that select other kinds of images, by game and by a word; each is an item `TITLE with WORD`."""
-
-
-@dataclass(frozen=True)
-class GalleryItem:
-    """A game in the gallery.
-
-    Attributes:
-        name: Anchor in the page.
-        title: Heading.
-        game: Name or id of the game.
-        about: One-sentence description of a turn.
-        overrides: Config fields that are the same at every level.
-    """
-
-    name: str
-    title: str
-    game: str
-    about: str
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-
-    def at(self, size: int, perception: int = 3, reasoning: int = 3, **overrides: Any) -> AnyGame:
-        """Make the game at the given levels, with images of `size` pixels and further config fields."""
-        return make_game(self.game, perception, reasoning, size=size, **self.overrides, **overrides)
-
-
-def shown_seed(game: AnyGame) -> int:
-    """Return the seed of the state that the gallery and the documentation show at level 3."""
-    return {"caption": 14}.get(game.name, 7)
-
-
-def middle_state(game: AnyGame, later: int = 0) -> Any:
-    """Return the state halfway through an oracle episode; `later` is added to the seed."""
-    episode = Episode(game, shown_seed(game) + later)
-    states = [episode.state]
-    while len(states) <= LONGEST:
-        action = game.best_action(states[-1])
-        if action is None or episode.act(action).terminated:
-            break
-        states.append(episode.state)
-    return states[len(states) // 2]
-
-
-def items_of(names: Sequence[str] = ()) -> list[GalleryItem]:
-    """Return the items of the named games, by default of all installed games."""
-    if names:
-        return [item for name in names for item in _items(name)]
-    loaded, failed = load_games()
-    items = [item for game_id in loaded for item in _items(game_id)]
-    return [*items, *(GalleryItem(game_id, game_id, game_id, "") for game_id in failed)]
-
-
-def _items(game: str) -> list[GalleryItem]:
-    """Make the items of a game from its class: one with its defaults, and one per variant."""
-    cls = game_class(game)
-    name, title, text = cls.name, title_of(cls), about(cls)
-    variants = (
-        GalleryItem(f"{name}_{variant}", f"{title} with {variant}", game, text, overrides)
-        for variant, overrides in VARIANTS.get(name, {}).items()
-    )
-    return [GalleryItem(name, title, game, text), *variants]
-
-
-@dataclass(frozen=True)
-class Level:
-    """A state of an item at one level of one difficulty, with the other difficulty at level 3."""
-
-    item: GalleryItem
-    difficulty: Difficulty
-    level: int
-    game: AnyGame
-    state: Any
-
-    @property
-    def overrides(self) -> list[str]:
-        """Descriptions of the config fields that differ from level 3."""
-        config = type(self.game).Config
-        published: Any = config.at(**self.item.overrides)
-        names = set(config.level_values(self.difficulty)) - set(published.unused_fields)
-        values = {name: getattr(self.game.config, name) for name in config.model_fields if name in names}
-        return [_config_field(name, value) for name, value in values.items() if value != getattr(published, name)]
-
-
-def levels_of(item: GalleryItem, difficulty: Difficulty, size: int) -> list[Level]:
-    """Return an item at the five levels of one difficulty."""
-    levels = []
-    for level in LEVELS:
-        perception, reasoning = (level, 3) if difficulty == "perception" else (3, level)
-        game = item.at(size, perception, reasoning)
-        levels.append(Level(item, difficulty, level, game, middle_state(game, reasoning - 3)))
-    return levels
-
-
-def _config_field(name: str, value: object) -> str:
-    words = name.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else f"no {words}"
-    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
 
 
 def draw_poster(items: Sequence[GalleryItem], levels: Sequence[int] = LEVELS, theme: ThemeName = "light") -> bytes:
