@@ -36,7 +36,6 @@ from vlmgym.sandbox.envs.worker import (
     StepBuffers,
     StepReply,
     WorkerGroup,
-    WorkerSpec,
 )
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import check_num_workers, num_workers_for
@@ -157,7 +156,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         bounds = np.linspace(0, self.num_envs, max(1, self.num_workers) + 1).astype(int).tolist()
         parts = [slice(start, stop) for start, stop in pairwise(bounds)]
         worker = RemoteWorker if self.num_workers else LocalWorker
-        self._group = WorkerGroup([worker(WorkerSpec(self.games[part], settings, part, buffers)) for part in parts])
+        self._group = WorkerGroup([worker(self.games[part], settings, part, buffers) for part in parts])
         self._finalizer = weakref.finalize(self, self._group.close)
         self._started = np.zeros(self.num_envs, bool)
 
@@ -291,10 +290,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Call a method of each environment, or get an attribute that is not a method; see `GameEnv` for both.
 
         Raises:
-            UsageError: The attribute is unknown or would bypass the vector environment, or an argument or result is
-                invalid or cannot be pickled.
+            UsageError: The attribute is unknown or would bypass the vector environment, or an argument or result cannot
+                be pickled.
         """
-        check_instance("the name of an attribute", name, str)
         if name in FORBIDDEN_CALLS or name.startswith("_"):
             raise UsageError(f"cannot call {name!r}: use the methods of the vector environment")
         return self._call(self._group.all, name, args, kwargs)
@@ -314,7 +312,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: The attribute cannot be set, or a value is invalid. No environment was changed.
         """
         self._nothing_in_flight()
-        if not isinstance(name, str) or name != "reward":
+        if name != "reward":
             raise UsageError(f"the only attribute that can be set is 'reward', got {short_repr(name)}")
         rewards = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
         if len(rewards) != self.num_envs:
@@ -663,10 +661,8 @@ def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
     return array if array.ndim else None
 
 
-def read_snapshots(states: object, count: int) -> list[Snapshot]:
+def read_snapshots(states: Sequence[Snapshot], count: int) -> list[Snapshot]:
     """Return one snapshot per environment."""
-    if not isinstance(states, Sequence) or isinstance(states, str | bytes):
-        raise UsageError(f"states must be a sequence with one Snapshot per environment, got {short_repr(states)}")
     if len(states) != count:
         raise UsageError(f"got {len(states)} states for {count} environments")
     for state in states:

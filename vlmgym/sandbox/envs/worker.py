@@ -7,7 +7,6 @@ are killed, and not limited by the size of /dev/shm (64 MB by default in contain
 from __future__ import annotations
 
 import contextlib
-import inspect
 import mmap
 import os
 import tempfile
@@ -31,6 +30,7 @@ from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.workers.process import ChannelClosed, Result, WorkerProcess
 
+Games = Sequence[Game[Any, Any]]
 Ids = NDArray[np.intp]
 """Indices of environments in the vector environment."""
 Call = tuple[str, tuple[Any, ...]]
@@ -86,20 +86,8 @@ class SharedArray(PrivateArray):
     """An array that is shared with all processes that receive the object when they are spawned.
 
     The first access is ten times slower than in private memory, and takes 1 ms for a frame of 640 x 640 pixels, because
-    the system allocates and clears each page separately. `write_first` takes two thirds of that time.
+    the system allocates and clears each page separately.
     """
-
-    def write_first(self, index: int, value: NDArray[Any]) -> None:
-        """Write `array()[index]` for the first time.
-
-        Writing through the file avoids clearing pages. Reading one byte of each page then maps several pages at a time.
-
-        Args:
-            index: Index on the first axis.
-            value: Contiguous array with the shape and dtype of `array()[index]`.
-        """
-        os.pwrite(self._file, value.data, index * value.nbytes)
-        self.array()[index].view(np.uint8).reshape(-1)[:: mmap.PAGESIZE].max()
 
     def _reserve(self, size: int) -> Any:
         self._file = _anonymous_file(size)
@@ -151,27 +139,14 @@ class StepBuffers:
 class FrameBuffer:
     """Images of one environment, in the vector environment's memory. After the first frame, only changes are drawn."""
 
-    def __init__(self, arrays: Sequence[PrivateArray], index: int, scratch: Sequence[ImageArray]) -> None:
-        """Use the memory of one environment.
-
-        Args:
-            arrays: For each image of the game, the frames of all environments.
-            index: Index of the environment.
-            scratch: For each image, an array into which the first frame is drawn before it is written to shared memory.
-        """
+    def __init__(self, arrays: Sequence[PrivateArray], index: int) -> None:
+        """Use the memory of the environment `index`; `arrays` has the frames of all environments, for each image."""
         self.images: list[ImageArray] = [array.array()[index] for array in arrays]
-        self._shared = [array for array in arrays if isinstance(array, SharedArray)]
-        self._index, self._scratch = index, scratch
         self._drawn: Any = None
 
     def draw(self, game: Game[Any, Any], state: Any) -> None:
         """Draw the images of a state."""
-        if self._drawn is None and self._shared:
-            game.draw_into(state, self._scratch)
-            for array, image in zip(self._shared, self._scratch, strict=True):
-                array.write_first(self._index, image)
-        else:
-            game.draw_into(state, self.images, self._drawn)
+        game.draw_into(state, self.images, self._drawn)
         self._drawn = state
 
 
@@ -260,41 +235,26 @@ class StepReply:
     final_info: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """Everything needed to create an `EnvWorker`.
-
-    Attributes:
-        games: Game of each environment of the worker.
-        settings: Settings that all environments of the vector environment share.
-        part: Indices of the worker's environments in the vector environment.
-        buffers: Arrays of the vector environment.
-    """
-
-    games: Sequence[Game[Any, Any]]
-    settings: EnvSettings
-    part: slice
-    buffers: StepBuffers
-
-
 class EnvWorker:
     """Environments that are stepped in turn. Methods take environment indices within the worker, from 0."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        self.settings, self.first = spec.settings, spec.part.start
-        buffers = spec.buffers
-        self.numbers = buffers.numbers.array()[spec.part]
+    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+        """Create the environments.
+
+        Args:
+            games: Game of each environment of the worker.
+            settings: Settings that all environments of the vector environment share.
+            part: Indices of the worker's environments in the vector environment.
+            buffers: Arrays of the vector environment.
+        """
+        self.settings = settings
+        self.numbers = buffers.numbers.array()[part]
         self.final_frames = (
-            None if buffers.final_frames is None else [frames.array()[spec.part] for frames in buffers.final_frames]
+            None if buffers.final_frames is None else [frames.array()[part] for frames in buffers.final_frames]
         )
-        scratch = [np.empty(frames.shape[1:], np.uint8) for frames in buffers.frames or ()]
         self.envs = [
-            FrameEnv(
-                game,
-                spec.settings,
-                None if buffers.frames is None else FrameBuffer(buffers.frames, self.first + i, scratch),
-            )
-            for i, game in enumerate(spec.games)
+            FrameEnv(game, settings, None if buffers.frames is None else FrameBuffer(buffers.frames, part.start + i))
+            for i, game in enumerate(games)
         ]
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
@@ -343,11 +303,6 @@ class EnvWorker:
             if not hasattr(self.envs[i], name):
                 raise UsageError(f"the environments have no attribute {name!r}")
             attribute = getattr(self.envs[i], name)
-            if i == ids[0] and callable(attribute):
-                try:
-                    inspect.signature(attribute).bind(*args, **kwargs)
-                except TypeError as error:
-                    raise UsageError(f"invalid arguments for {name!r}: {error}") from None
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
 
@@ -390,9 +345,9 @@ class LocalWorker:
         part: Indices of the worker's environments in the vector environment.
     """
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        self.part = spec.part
-        self._worker = EnvWorker(spec)
+    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+        self.part = part
+        self._worker = EnvWorker(games, settings, part, buffers)
         self._results: deque[Result] = deque()
 
     def pack(self, call: Call) -> Any:
@@ -422,10 +377,10 @@ class LocalWorker:
 class RemoteWorker:
     """A worker in another process, with the methods of `LocalWorker`."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        self.part = spec.part
-        self._environments = f"environments {spec.part.start} to {spec.part.stop - 1}"
-        self.process = WorkerProcess(_make_handler, spec, name=f"vlmgym {self._environments}")
+    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+        self.part = part
+        self._environments = f"environments {part.start} to {part.stop - 1}"
+        self.process = WorkerProcess(_make_handler, games, settings, part, buffers, name=f"vlmgym {self._environments}")
         self._calls: deque[bytes] = deque()
 
     def pack(self, call: Call) -> Any:
@@ -486,9 +441,9 @@ class RemoteWorker:
         return error
 
 
-def _make_handler(spec: WorkerSpec) -> Callable[[str, tuple[Any, ...]], Any]:
+def _make_handler(*args: Any) -> Callable[[str, tuple[Any, ...]], Any]:
     """Create the environments in a worker process; return the function that handles calls."""
-    return EnvWorker(spec).handle
+    return EnvWorker(*args).handle
 
 
 class WorkerGroup:
