@@ -3,8 +3,7 @@
 from typing import Any
 
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.envs.registration import register_game, register_with_gymnasium
-from vlmgym.sandbox.registry import PREFIXES, game_ids, make_game
+from vlmgym.sandbox.registry import PREFIXES, game_ids, make_game, register_game, register_with_gymnasium
 
 __all__ = ["game_ids", "make_game", "register_game"]
 

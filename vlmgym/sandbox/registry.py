@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
+import gymnasium
+
 from vlmgym.errors import UsageError, VlmgymError, did_you_mean, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.presets import PRESETS
@@ -55,7 +57,7 @@ _registered: dict[str, type[Game[Any, Any]]] = {}
 
 
 def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
-    """Register a game in this program; usable as a class decorator.
+    """Register a game with vlmgym and Gymnasium in this program; usable as a class decorator.
 
     Raises:
         UsageError: The id is invalid or taken by another game.
@@ -69,7 +71,24 @@ def register_game(game_class: type[Game[Any, Any]]) -> type[Game[Any, Any]]:
     if _sources().get(game_id, location) != location or _registered.get(game_id, game_class) is not game_class:
         raise UsageError(f"the game id {game_id!r} is already taken: choose another name or version")
     _registered[game_id] = game_class
+    _register_env(game_id)
     return game_class
+
+
+def register_with_gymnasium() -> None:
+    """Register every game with Gymnasium; called when `vlmgym.sandbox` is imported.
+
+    Gymnasium 1.0 dropped plugins. Programs that do not import vlmgym must therefore name it before the id:
+    `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
+    """
+    for game_id in game_ids():
+        _register_env(game_id)
+
+
+def _register_env(game_id: str) -> None:
+    env_id = f"{NAMESPACE}/{game_id}"
+    if env_id not in gymnasium.registry:
+        gymnasium.register(env_id, entry_point="vlmgym.sandbox.envs.single:GameEnv", kwargs={"game": game_id})
 
 
 def game_ids() -> list[str]:
