@@ -169,10 +169,8 @@ def test_too_few_cpus_are_reported(cpus: int, nodes: int, enough: bool) -> None:
     [
         (None, "it has no config.json"),
         ('{"model_type": ', "is not a valid JSON file"),
-        ("[]", "list indices must be integers"),
         ('{"model_type": "qwen9_vl"}', "`qwen9_vl` but Transformers does not recognize"),
         ('{"model_type": "qwen2"}', "Unrecognized configuration class"),
-        ('{"model_type": "qwen3_vl", "text_config": 3}', "no attribute 'text_config'"),
     ],
 )
 def test_invalid_models(qwen3: Path, tmp_path: Path, written: str | None, words: str) -> None:
@@ -306,11 +304,7 @@ def save_stream(folder: Path, **other: Any) -> None:
         (save_stream, ""),
         (partial(save_stream, seed=7), "the checkpoint has data.seed=7, but this run has data.seed=1"),
         (partial(save_stream, progress='{"entries": []}'), "cannot resume from"),
-        (partial(save_stream, progress="{"), "cannot resume from"),
         (lambda folder: (folder / STREAM).write_bytes(b"PK"), "cannot resume from"),
-        (lambda folder: (folder / STREAM).write_bytes(b"\x80\x02\x85a\x93"), "cannot resume from"),
-        (lambda folder: (folder / STREAM).touch(), "cannot resume from"),
-        (lambda folder: torch.save([1], folder / STREAM), "cannot resume from"),
         (lambda folder: torch.save(Path("/"), folder / STREAM), "cannot resume from"),
     ],
 )

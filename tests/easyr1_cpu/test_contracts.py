@@ -14,7 +14,6 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
 from verl.protocol import DataProto
-from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer import core_algos, ray_trainer
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.dataset import process_image
@@ -35,31 +34,6 @@ from vlmgym.training.easyr1.worker import PatchedWorker
 from vlmgym.training.tiny_vlm import CLASSES
 
 # Signatures -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("function", "parameters"),
-    [
-        (ray_trainer.RayPPOTrainer._make_batch_data, ["self", "metrics"]),
-        (ray_trainer.RayPPOTrainer._validate, ["self"]),
-        (ray_trainer.RayPPOTrainer.fit, ["self"]),
-        (ray_trainer.compute_data_metrics, ["batch", "use_critic"]),
-        (FSDPWorker._process_multi_modal_inputs, ["self", "data"]),
-        (FSDPWorker.generate_sequences, ["self", "prompts"]),
-    ],
-)
-def test_signatures(function: Any, parameters: list[str]) -> None:
-    assert list(inspect.signature(function).parameters) == parameters
-
-
-def test_fit_uses_patched_functions() -> None:
-    source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
-    for used in ("compute_advantage(", "compute_data_metrics(", '"token_level_scores" not in batch.batch'):
-        assert used in source
-    waits = inspect.getsource(RayWorkerGroup._init_with_resource_pool)
-    assert "for _ in range(120):" in waits, "timeout of the first worker"
-    assert "time.sleep(1)" in waits
-    assert "load_state_dict(dataloader_state_dict)" in inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
 
 
 @pytest.mark.parametrize(

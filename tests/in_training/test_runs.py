@@ -36,7 +36,7 @@ from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
 from vlmgym.training.states import SFT_STREAM, EpisodeRollout, start_rollouts
 from vlmgym.training.trainer import Trainer
-from vlmgym.training.validation import ValidationResult, check_gate, validation_episodes
+from vlmgym.training.validation import check_gate, validation_episodes
 
 CHANCE: Any = importlib.import_module("benchmarks.learning.chance")
 NOVEL: Any = importlib.import_module("benchmarks.learning.novel")
@@ -270,12 +270,6 @@ def test_the_sft_gate_uses_no_validation_states(model: Path, monkeypatch: pytest
     validation = {image.tobytes() for episode in validation_episodes(*args) for image in episode.observation.images}
     assert min(len(gate), len(validation)) > 10
     assert not gate & validation
-
-
-@pytest.mark.parametrize(("interval", "expected"), [(None, "0.500 over 2"), ((0.25, 0.75), "(0.250 to 0.750) over 2")])
-def test_summaries_show_an_interval_if_there_is_one(interval: Any, expected: str) -> None:
-    result = ValidationResult(responses=2, reward=0.5, reward_ci=interval, perception=None, format=1.0)
-    assert expected in result.summary()
 
 
 # Supervised fine-tuning -----------------------------------------------------------------------------------------------

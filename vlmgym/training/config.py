@@ -432,7 +432,11 @@ def read_config(args: Sequence[str], run: Mapping[str, Any] | None = None) -> Tr
         name = known.preset or ("tiny" if known.model is None and "model" not in given.get("model", {}) else "1x24gb")
         base = read_settings(preset_path(name))
         if preset_path(name).parent == PRESETS:  # a user's file is not adapted
-            base = _for_games(base, tuple(known.games or given.get("games", DEFAULT_GAMES)), known.curriculum)
+            base = _for_games(
+                base,
+                tuple(known.games or given.get("games", DEFAULT_GAMES)),
+                known.curriculum or given.get("curriculum"),
+            )
     elif known.preset is not None:
         raise UsageError("a resumed run has its settings: remove --preset")
     else:
