@@ -100,6 +100,8 @@ def test_evaluations_work_without_a_checkout(environment: Path, tmp_path: Path) 
     done = run([environment / "bin" / "python", "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(environment)
+    done = run([environment / "bin" / "vlmgym", "train", "--help"], tmp_path)  # reads a preset; torch is not needed
+    assert "--settings" in done.stdout, done.stderr
 
 
 IMPORT_ALL = """
