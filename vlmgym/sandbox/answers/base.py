@@ -36,7 +36,7 @@ class Answer(ABC, Generic[ActionT]):
 
     @property
     def sentence(self) -> str:
-        """The possible answers, for prompts; follows `Actions:`."""
+        """The possible answers, which follow "Actions: " in prompts."""
         return self.form
 
     def of(self: AnswerT, config: Any) -> AnswerT:
