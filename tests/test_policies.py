@@ -4,10 +4,8 @@ import asyncio
 import math
 import re
 import sys
-import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -243,27 +241,6 @@ def test_unloadable_policies(tmp_path, monkeypatch):
     ]:
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):
             make_policy(spec, GAME)
-
-
-def test_policy_serves_one_run_at_a_time():
-    started, release = threading.Event(), threading.Event()
-
-    def function(images_batch, prompt_batch):
-        started.set()
-        assert release.wait(10)
-        return ["" for _ in prompt_batch]
-
-    policy = CustomPolicy(function)
-    with ThreadPoolExecutor(1) as thread:
-        first = thread.submit(evaluate, GAME, policy, 2, max_turns=2, workers=0)
-        assert started.wait(10)
-        try:
-            with pytest.raises(UsageError, match=r"function is already used by another run"):
-                evaluate(GAME, policy, 1, max_turns=1, workers=0)
-        finally:
-            release.set()
-        assert [record.status for record in first.result()] == ["turn limit"] * 2
-    assert len(evaluate(GAME, policy, 1, max_turns=1, workers=0)) == 1
 
 
 FULL: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 7, "finish_reason": "stop", "reasoning": "hm"}

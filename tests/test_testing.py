@@ -143,14 +143,7 @@ FAULTS = [
         "OutsideTheSpace",
         answer=directions(sample=lambda self, rng: 4),
     ),
-    *(
-        fault("global_random_state", "state of random", f"Random_{name}", **{name: use_global_random(method)})
-        for name, method in (
-            ("start", Game2048.start),
-            ("best_action", Game2048.best_action),
-            ("explain", Game2048.explain),
-        )
-    ),
+    fault("global_random_state", "state of random", "RandomStart", start=use_global_random(Game2048.start)),
     fault(
         "global_random_state",
         "state of random",

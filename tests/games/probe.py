@@ -62,43 +62,10 @@ class Probe(gymnasium.Env[Any, Any]):
         return "text" if self.flaw == "frame" else np.full((4, 6, 3), self.shade, np.uint8)
 
 
-class Screen(Probe):
-    """An imitation of ALE: it can clone its state, redraws only on steps, and with `sticky`, may repeat an action."""
-
-    def __init__(self, render_mode: str, sticky: float = 0.0) -> None:
-        super().__init__(render_mode)
-        self.ale, self.sticky, self.last = self, sticky, 0
-
-    def getFloat(self, name: str) -> float:
-        return self.sticky
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        found = super().reset(seed=seed)
-        self.last, self.screen = 0, self.shade
-        return found
-
-    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        action, self.last = (self.last if self.sticky and self.np_random.random() < self.sticky else action), action
-        result = super().step(action)
-        self.screen = self.shade
-        return result[0], result[1] + int(action), *result[2:]
-
-    def render(self) -> Any:
-        return np.full((4, 6, 3), self.screen, np.uint8)
-
-    def clone_state(self, include_rng: bool) -> Any:
-        return self.shade, [*self.played], self.np_random.bit_generator.state
-
-    def restore_state(self, state: Any) -> None:
-        self.shade, self.np_random.bit_generator.state = state[0], state[2]
-        self.played = [*state[1]]
-
-
 gymnasium.register("Probe-v0", entry_point=cast(Any, Probe), max_episode_steps=30)
 gymnasium.register("Endless-v0", entry_point=cast(Any, Probe), kwargs={"kind": "discrete", "flaw": "endless"})
 gymnasium.register("Unversioned", entry_point=cast(Any, Probe))
 gymnasium.register("ShortProbe-v3", entry_point=cast(Any, Probe), max_episode_steps=5)
-gymnasium.register("Screen-v0", entry_point=cast(Any, Screen), disable_env_checker=True)
 
 
 def play(game: vlmgym.Game[Any, Any], seed: int, actions: list[int]) -> list[Any]:

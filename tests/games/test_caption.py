@@ -14,7 +14,7 @@ from PIL import Image
 
 from benchmarks.chance import best_constant_caption
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.core.reward import Outcome, score_response
+from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.games.caption.game import (
     PHOTOGRAPHS,
     Caption,
@@ -114,19 +114,6 @@ def test_reward_of_a_caption(caption: str, reward: float, coverage: float, preci
     assert at(precision=0).score(state, caption)[0] == coverage
     perceived = at().perceive(state, caption)
     assert (perceived.partial, perceived.exact) == pytest.approx((reward, float(reward == 1)))
-
-
-def test_info_and_metrics() -> None:
-    game = at()
-    state = CaptionState(keywords=KEYWORDS, photograph="coffee")
-    scored = score_response(game, state, "<answer>A kitten, a mug, a sofa, blue.</answer>", np.random.default_rng(0))
-    assert (scored.game, scored.outcome, scored.terminated) == (0.5, Outcome.PLAYED, True)
-    assert scored.info == {
-        "named": ["cat", "cup"], "missed": ["table", "window"], "also": ["sofa"], "unmatched": ["blue"],
-        "words": 7, "coverage": 0.5, "precision": 0.75,
-    }  # fmt: skip
-    assert game.metrics(scored.next_state, [scored.info]) == {"coverage": 0.5, "precision": 0.75, "all named": 0.0}
-    assert game.metrics(scored.next_state, [{}]) == {"coverage": 0.0, "precision": 0.0, "all named": 0.0}
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 4, 5])

@@ -310,21 +310,6 @@ def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:
         recorded_states(game, record.model_copy(update={"turns": turns}))
 
 
-@pytest.mark.parametrize("sticky", [0.0, 0.5])
-def test_copies_of_states_are_complete(sticky: float) -> None:
-    config: Any = {"size": 64, "options": f"sticky={sticky}"}
-    game = make_game("gym:Screen-v0", running=1, **config)
-    episodes = [Episode(game, seed) for seed in (1, 2, 1)]
-    for index in range(10):
-        for episode in episodes:
-            episode.act(index % 3 - 1)
-            Episode(game, 8).act(1)
-    alone = play(make_game("gym:Screen-v0", **config), 1, [index % 3 - 1 for index in range(10)])
-    for episode in (episodes[0], episodes[2]):
-        assert episode.score == pytest.approx(sum(reward for reward, _, _ in alone))
-        assert game.images(episode.state)[-1].tobytes() == alone[-1][1]
-
-
 SMALL = ["--size", "96", "--workers", "0", "--videos", "0"]
 Run = Callable[..., Any]
 
