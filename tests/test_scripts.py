@@ -39,6 +39,16 @@ def test_script_writes_records_curves_and_videos(tmp_path, script):
         assert word in done.stdout
 
 
+@pytest.mark.parametrize("name", sorted(path.stem.removeprefix("eval_") for path in SCRIPTS.glob("eval_*.py")))
+def test_every_script_plays_its_game(tmp_path, run, name):
+    script = tmp_path / f"eval_{name}.py"
+    script.write_text((SCRIPTS / script.name).read_text())
+    done = run(*BARE, "--size", "256", script=script)
+    assert done.code == 0, done.err
+    record = GameRunRecord.model_validate_json((tmp_path / "logs" / f"test_{name}.json").read_text())
+    assert (record.episodes[0].game.config.get("tiles") == "digits") is (name == "shisensho_images")
+
+
 def test_script_resumes_its_own_folder(tmp_path, run, script):
     assert run(*SMALL, "--no-report", script=script).code == 0
     more = ["--episodes", "3", "--no-report", "--resume", f"../{tmp_path.name}/logs/test_2048"]
