@@ -62,7 +62,7 @@ FAULTS = {
     "no choices": as_json({"choices": []}),
     **{
         f"empty: {text!r}, {usage}": empty(text, usage)
-        for text in (None, "")
+        for text in (None, "", " \n")
         for usage in (None, {}, {"completion_tokens": 0})
     },
     "null, without finish reason": empty(None, None, finish_reason=None),

@@ -146,20 +146,32 @@ class OpenAIClient:
         elif not self._gate.is_set():
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gate.wait(), FIRST_ANSWER)
-        has_system = body["messages"][0]["role"] == "system"
         try:
-            reply = await self._send(_without_system(body) if has_system and self._without_system else body)
+            reply = await self._send_in_accepted_form(body)
         except InfrastructureError:
             self._gate.set()  # unlike after a PolicyError, which ends the run
-            if self._succeeded or not has_system:
+            raise
+        self._gate.set()
+        return reply
+
+    async def _send_in_accepted_form(self, body: Mapping[str, Any]) -> Reply:
+        """Send a request, without a system message if the server rejects these."""
+        if body["messages"][0]["role"] != "system":
+            return await self._send(body)
+        if self._without_system:
+            return await self._send(_without_system(body))
+        try:
+            return await self._send(body)
+        except InfrastructureError:
+            if self._without_system:  # another request has found this out in the meantime
+                return await self._send(_without_system(body))
+            if self._succeeded:
                 raise
             with suppress(InfrastructureError):
                 reply = await self._send(_without_system(body), attempts=1)
                 self._without_system = True
                 return reply
             raise
-        self._gate.set()
-        return reply
 
     async def _send(self, body: Mapping[str, Any], attempts: int | None = None) -> Reply:
         """Send a request until the server responds, or all attempts have failed, by default all retries."""
@@ -467,7 +479,7 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
     counts = _dict(data.get("usage"))
     completion_tokens = _count(counts.get("completion_tokens"))
-    if not (text or thought or completion_tokens):
+    if not (text.strip() or thought or completion_tokens):
         raise Retryable("the response is empty: it has neither text nor tokens")
     if len(text) > MAX_TEXT:
         text, finish_reason = text[:MAX_TEXT], TRUNCATED
