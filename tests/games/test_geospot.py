@@ -303,7 +303,7 @@ def rows(tmp_path):
     return game
 
 
-@pytest.mark.parametrize("word", ["unknown", "Unknown", "N/A", "None", "null", ""])
+@pytest.mark.parametrize("word", ["unknown", "Unknown", "(N/A)", "None", "null", "", "nan", "<NA>", "-", "?"])
 @pytest.mark.parametrize("overrides", [{}, {"preset": "mixtrain"}, {"scales": [0, 0, 0, 0]}])
 def test_words_for_unknown_mean_a_missing_name(rows, word, overrides):
     game = rows((52.5, 13.4, word, word, "Berlin"), (48.123456789, 11.6, "Germany", word, word), **overrides)
@@ -311,6 +311,13 @@ def test_words_for_unknown_mean_a_missing_name(rows, word, overrides):
         state = game.start_at(seed, np.random.default_rng(0))
         assert not state.region
         assert game.score(state, game.solution(state))[0] == 1.0
+
+
+def test_places_that_are_spelled_like_missing_values_are_names(rows):
+    state = rows((18.78, 100.78, "Thailand", "Nan", "Nan")).start_at(0, np.random.default_rng(0))
+    assert (state.region, state.city) == ("Nan", "Nan")
+    state = rows((-22.56, 17.08, "NA", "NA", "Windhoek")).start_at(0, np.random.default_rng(0))
+    assert (state.country, state.region) == ("NA", "")
 
 
 def test_coordinates_with_hemispheres_are_read_as_in_answers(rows):

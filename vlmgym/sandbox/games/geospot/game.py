@@ -20,7 +20,7 @@ from vlmgym.sandbox.data.rows import DECIMAL, BadRow, DataRow, decimal_of, is_em
 from vlmgym.sandbox.data.tables import Table
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
-from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer
+from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer, normalise
 from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
 from vlmgym.sandbox.games.geospot.place import (
     UNKNOWN,
@@ -268,10 +268,19 @@ class Geospot(DataTask[GeospotState, str]):
         return metrics
 
 
+MISSING = ("", UNKNOWN, "none", "null", "nil", "n a", "na", "nan", "unk", "undefined", "unspecified", "missing")
+"""Normalised values that stand for a missing name in tables; `-`, `?` and the like are normalised to an empty text."""
+NAMES_LIKE_MISSING = ("Nan", "Na")
+"""Names of places that are spelled like a missing value; Nan is a city and a province of Thailand."""
+NAMIBIA = "NA"
+
+
 def _name(fields: DataRow, name: str) -> str:
     """Read a name; empty if it is missing or a word for that, such as `unknown` or `N/A`."""
     text = "" if is_empty(fields[name]) else text_of(fields, name)
-    return "" if clean_value(name, text) == UNKNOWN else text
+    if text in NAMES_LIKE_MISSING or (name == "country" and text == NAMIBIA):
+        return text
+    return "" if normalise(text) in MISSING else text
 
 
 def _coordinate(fields: DataRow, name: str, limit: float) -> float:
