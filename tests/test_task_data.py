@@ -302,14 +302,23 @@ def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
         ("caption", "keywords=tags", "cat, car"),
         ("caption", "keywords=objects.category", "dog, car"),
         ("vqa", "answer=objects.main", "dog"),
+        ("caption", "keywords=boxes.category", "car, cat"),
         *(("vqa", f"answer={name}", text) for name, text in TYPED.items()),
     ],
 )
 def test_truths_from_nested_class_labels_and_other_types(tmp_path, game, columns, truth):
     datasets = pytest.importorskip("datasets")
     label = datasets.ClassLabel(names=["cat", "dog", "car"])
-    features = {"tags": datasets.Sequence(label), "objects": {"category": datasets.Sequence(label), "main": label}}
-    row = {"tags": [0, 2], "objects": {"category": [1, 2], "main": 1}}
+    features = {
+        "tags": datasets.Sequence(label),
+        "objects": {"category": datasets.Sequence(label), "main": label},
+        "boxes": [{"category": label}],
+    }
+    row = {
+        "tags": [0, 2],
+        "objects": {"category": [1, 2], "main": 1},
+        "boxes": [{"category": 2}, {"category": 0}],
+    }
     nested = datasets.Dataset.from_list([row], features=datasets.Features(features)).data.table
     typed = {
         "bool": pa.array([True]),

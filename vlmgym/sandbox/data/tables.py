@@ -497,7 +497,7 @@ def map_columns(
         names: Accepted column names of each field; the first one in the table is used.
         optional: Fields that may lack a column.
         chosen: The user's choices, `FIELD=COLUMN`, which take precedence. `field=column.key` and `field=column.0` look
-            into objects and lists; `field=` drops an optional field.
+            into objects and lists, and a key into each object of a list; `field=` drops an optional field.
         table: The table.
         data: Name of the data in error messages.
 
@@ -527,7 +527,10 @@ def map_columns(
 
 
 def _lookup(row: DataRow, column: str) -> Any:
-    """Read a column of a row, following the keys and list indices after dots; None if any of these is missing."""
+    """Read a column of a row, following the keys and list indices after dots; None if any of these is missing.
+
+    A key of a list is looked up in each object of the list.
+    """
     if column in row:
         return row[column]
     name, *path = column.split(".")
@@ -537,6 +540,8 @@ def _lookup(row: DataRow, column: str) -> Any:
             value = value.get(part)
         elif isinstance(value, list | tuple) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
+        elif isinstance(value, list | tuple) and not part.isdecimal():
+            value = [item.get(part) for item in value if isinstance(item, Mapping)]
         else:
             return None
     return value
