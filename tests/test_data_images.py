@@ -125,7 +125,7 @@ def test_values_beyond_16_bits_are_bad_rows():
     for unknown in (np.ones((4, 4), np.float32), np.full((4, 4), 65536, np.int32), np.full((4, 4), -1, np.int32)):
         buffer = io.BytesIO()
         Image.fromarray(unknown).save(buffer, "TIFF")
-        with pytest.raises(BadRow, match="8 to 16 bits"):
+        with pytest.raises(BadRow, match=r"8 to 16 bits, from 0 to 65535, got mode [FI] with values from "):
             decode(buffer.getvalue())
 
 

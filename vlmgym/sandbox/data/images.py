@@ -183,7 +183,8 @@ def _to_8_bits(samples: NDArray[Any], mode: str) -> NDArray[np.uint8]:
     """
     bits = next((bits for bits in BITS if samples.max(initial=0) < 1 << bits), 0)
     if samples.dtype.kind == "f" or samples.min(initial=0) < 0 or not bits:
-        raise BadRow(f"the image must have 8 to 16 bits per sample, got mode {mode}")
+        values = "" if not samples.size else f" with values from {samples.min():g} to {samples.max():g}"
+        raise BadRow(f"the image must have integer samples of 8 to 16 bits, from 0 to 65535, got mode {mode}{values}")
     return (samples.astype(np.int64) * 255 // ((1 << bits) - 1)).astype(np.uint8)
 
 
