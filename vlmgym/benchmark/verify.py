@@ -19,6 +19,7 @@ from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.evaluation.verify import Verification, verify_run
 from vlmgym.runs.record import RunRecord, changes, version_changes
+from vlmgym.runs.run import RUN
 from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.terminal import make_console
 
@@ -121,6 +122,8 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
             if place.name in members:
                 raise UsageError(f"{path} has more than one {place.name}: zip the folder of one run")
             members[place.name] = member
+    if RUN not in members:
+        raise UsageError(f"{path} has no {RUN}: zip the folder of a run")
     for name, member in members.items():
         if member.file_size > FILES[name]:
             raise UsageError(f"{path}: {name} has more than {FILES[name]:,} bytes")
