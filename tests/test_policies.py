@@ -170,6 +170,9 @@ class Offline(ModelPolicy):
         raise InfrastructureError("no answer")
 class Other:
     pass
+class Plain(ModelPolicy):
+    def respond(self, images, prompt):
+        return "<answer>up</answer>"
 """
 
 
@@ -181,6 +184,7 @@ class Other:
         ("Careless", ""),
         ("Failing", r"Failing raised OSError: no model \(.*mine.py, line 15\)"),
         ("Raising", r"Raising raised KeyError: 'lost' \(.*mine.py, line 20\)"),
+        ("Plain", "Plain must respond in an async function"),
         ("Forgetful", "Forgetful must return a string or a Reply, got NoneType"),
         ("Slow", r"Slow timed out after 0.1 s"),
         ("Offline", "no answer"),

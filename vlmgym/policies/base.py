@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
@@ -344,6 +345,8 @@ class ModelPolicy(Policy, ABC):
         start = time.monotonic()
         with self._describing_errors():
             response: Any = self.respond(images, prompt)
+            if not isawaitable(response):
+                raise PolicyError(f"{self.name} must respond in an async function")
             try:
                 response = await (response if self.timeout is None else asyncio.wait_for(response, self.timeout))
             except asyncio.TimeoutError:
