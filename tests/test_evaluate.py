@@ -96,21 +96,6 @@ def test_evaluate_works_inside_an_event_loop():
     assert len(asyncio.run(notebook())) == 1
 
 
-def test_loading_hook():
-    events = []
-
-    class Loads(Model):
-        loading = "a checkpoint"
-
-        async def open(self):
-            events.append("open")
-
-    evaluate(
-        GAME, Loads(), 1, max_turns=2, workers=0, hooks=Hooks(events.append, on_turns=lambda _: events.append("turn"))
-    )
-    assert events == ["a checkpoint", "open", None, "turn", "turn"]
-
-
 def test_numpy_integers_are_accepted_as_arguments():
     made = evaluate(
         "2048", "random", np.int64(2), max_turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0

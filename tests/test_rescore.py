@@ -101,19 +101,6 @@ def test_changes_are_printed(run, capsys):
     assert new.last_summary().stop_reason is None
 
 
-def test_invalid_runs(run, tmp_path):
-    with pytest.raises(vlmgym.UsageError, match="nowhere is not a run"):
-        rescore(RescoreConfig(run=tmp_path / "nowhere"))
-    lines = RunFolder(run).episodes.read_bytes().splitlines(keepends=True)
-    RunFolder(run).episodes.write_bytes(b"".join([lines[0], b"{}\n", *lines[2:]]))
-    with pytest.raises(vlmgym.UsageError, match="line 2 of"):
-        rescore(RescoreConfig(run=run))
-    RunFolder(run).episodes.write_bytes(b"")
-    with pytest.raises(vlmgym.UsageError, match="has no episodes"):
-        rescore(RescoreConfig(run=run))
-    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
-
-
 def test_killed_run_is_rescored(run):
     place = RunFolder(run)
     lines = place.episodes.read_bytes().splitlines(keepends=True)

@@ -86,24 +86,3 @@ def test_every_accepted_config_starts_on_every_seed(game_id: str, data: st.DataO
     except UsageError:
         return
     game.start(np.random.default_rng(data.draw(st.integers(0, 2**32))))
-
-
-@pytest.mark.parametrize(
-    ("game", "config", "reason"),
-    [
-        ("parking", {"rows": 4, "columns": 4, "vehicles": 14}, "14 vehicles do not fit on 4 x 4 cells; at most 6 do"),
-        ("sokoban", {"rows": 5, "columns": 5, "boxes": 4}, "4 boxes need at least 28 cells within the outer walls"),
-        (
-            "minesweeper",
-            {"rows": 24, "columns": 24, "mines": 200},
-            "at most 115 fit with compared=2",
-        ),
-        ("sudoku", {"search": True, "clues": 30}, "puzzles of 9 x 9 cells that need a search have at most 28 clues"),
-        ("sudoku", {"search": True, "rows": 4, "columns": 4, "clues": 0}, "need a search have 6 x 6 or 9 x 9 cells"),
-        ("tracking", {"choices": 6, "speed": 300}, "6 balls can be followed at a speed of at most 240, got 300"),
-        ("qa/lightsout", {"kinds": ("count",)}, "no question of the kinds count fits lightsout; the kinds are cell"),
-    ],
-)
-def test_configs_that_cannot_start_are_rejected(game: str, config: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        make_game(game, **config)

@@ -14,7 +14,6 @@ from PIL import Image
 
 from tests.games import scene_oracle
 from vlmgym import make_game
-from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config, Nlvr2State
 
@@ -154,20 +153,3 @@ def test_statements_from_data(tmp_path: Path) -> None:
         scored = score_response(game, state, game.respond(state, int(truth)), np.random.default_rng(0))
         assert (scored.game, scored.format, scored.perception) == (1.0, 1.0, None)
         assert game.from_json(game.to_json(state)) == state
-
-
-def test_an_unlabelled_row_is_rejected(tmp_path: Path) -> None:
-    file = write_rows(tmp_path, [True, -1])
-    game = make_game("nlvr2", data=str(file), order="rows", bad_rows="fail")
-    with pytest.raises(UsageError, match=r"row 1 .* unlabelled"):
-        game.start_at(1, np.random.default_rng(0))
-
-
-# Difficulty and images ------------------------------------------------------------------------------------------------
-
-
-def test_scenes_of_another_configuration_are_rejected() -> None:
-    state = start(Nlvr2(Nlvr2Config.at(reasoning=5)), 1)
-    easy = Nlvr2(Nlvr2Config.at(reasoning=1))
-    with pytest.raises(StateError):
-        easy.from_json(Nlvr2(Nlvr2Config.at(reasoning=5)).to_json(state))

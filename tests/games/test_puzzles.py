@@ -131,6 +131,17 @@ def test_impossible_states_are_rejected(game_id: str, change: dict[str, Any], re
 @pytest.mark.parametrize(
     ("game_id", "config", "message"),
     [
+        ("parking", {"rows": 4, "columns": 4, "vehicles": 14}, "14 vehicles do not fit on 4 x 4 cells; at most 6 do"),
+        ("sokoban", {"rows": 5, "columns": 5, "boxes": 4}, "4 boxes need at least 28 cells within the outer walls"),
+        (
+            "minesweeper",
+            {"rows": 24, "columns": 24, "mines": 200},
+            "at most 115 fit with compared=2",
+        ),
+        ("sudoku", {"search": True, "clues": 30}, "puzzles of 9 x 9 cells that need a search have at most 28 clues"),
+        ("sudoku", {"search": True, "rows": 4, "columns": 4, "clues": 0}, "need a search have 6 x 6 or 9 x 9 cells"),
+        ("tracking", {"choices": 6, "speed": 300}, "6 balls can be followed at a speed of at most 240, got 300"),
+        ("qa/lightsout", {"kinds": ("count",)}, "no question of the kinds count fits lightsout; the kinds are cell"),
         ("2048", {"goal": 12}, "goal"),
         ("2048", {"goal": 2**21}, "goal"),
         ("2048", {"goal": "16"}, "goal"),
