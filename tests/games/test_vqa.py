@@ -299,7 +299,8 @@ def test_markup_is_ignored(text: str, around: list[tuple[str, str]]) -> None:
         ("('yes').", "yes"), ("t-shirt", "T\N{NON-BREAKING HYPHEN}Shirt"),
         ("don\N{RIGHT SINGLE QUOTATION MARK}t", "don't"), ("traffic   light", "the traffic light"),
         ("traffic_light", "traffic light"), ("red, blue and green", "red,blue and green"), ("50 %", "50%"),
-        ("1 / 2", "1/2"), ("東京。", "東京"), ("3\uff1f", "3"), ("yes\u060c", "yes"),
+        ("1 / 2", "1/2"), ("東京。", "東京"), ("a\u0589", "a"), ("a\u1362", "a"), ("a\u17d4", "a"),
+        ("3\uff1f", "3"), ("yes\u060c", "yes"),
         ("cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
     ],
 )  # fmt: skip

@@ -354,8 +354,9 @@ _NUMBER_WORD = re.compile(
 _NUMBER = re.compile(r"(?<![\w.,:])(?=\.?[0-9])([1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]*)(?:\.([0-9]+))?(?!\w|[.,:][0-9])")
 _UNIT = re.compile(r"\s*([%°$€£¥<>=≤≥≈≠~¬±\u00d7\u00f7/^&@#|])\s*")
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[,;_](?=[^\W\d_])")
-_STOPS = ".?,;:\u2026\u3001\u3002\u060c\u061b\u061f\u06d4\u0964\u0965"
-"""Full stops, commas and similar punctuation, also Chinese, Japanese, Arabic, Urdu and Hindi."""
+_STOPS = ".?,;:\u2026\u3001\u3002\u060c\u061b\u061f\u06d4\u0964\u0965\u0589\u0f0d\u104a\u104b\u1362\u17d4"
+"""Full stops, commas and similar punctuation, also Chinese, Japanese, Arabic, Urdu, Hindi, Armenian, Tibetan, Burmese,
+Ethiopic and Khmer."""
 _FINAL = re.compile(rf"(?<=[^\s\d!{_STOPS}])[!{_STOPS}]+(?!\S) | (?<=[\d!])[{_STOPS}]+(?!\S)", re.VERBOSE)
 """Punctuation after a word or a number, except `!` after a number, which may be a factorial."""
 _ARTICLE = re.compile(r"(?<!\S)(?:the (?=\S)|an? (?!(?:and|or)\b)(?=[^\W\d_]{2}))")
