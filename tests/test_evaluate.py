@@ -314,6 +314,12 @@ def test_token_budget_stops_the_run():
     ]
 
 
+@pytest.mark.parametrize("budget", [{"budget_tokens": 0}, {"price_in": 1, "price_out": 1, "budget_cost": 0.0}])
+def test_budgets_that_allow_no_request_are_rejected(budget):
+    with pytest.raises(UsageError, match=r"budget_\w+ must be above 0, got 0"):
+        Budget(**budget)
+
+
 def test_cost_budget_counts_earlier_sessions():
     budget = Budget(price_in=1e6, price_out=2e6, budget_cost=60)
     records = evaluate(GAME, Model(tokens=5), 4, max_turns=3, workers=0, concurrency=1, budget=budget)

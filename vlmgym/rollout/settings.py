@@ -37,6 +37,8 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not (0 <= value < math.inf):
                 raise UsageError(f"{name} must be finite and at least 0, got {value!r}")
+            if value == 0 and name.startswith("budget"):
+                raise UsageError(f"{name} must be above 0, got {value!r}")
         if (self.price_in is None) != (self.price_out is None):
             raise UsageError("price_in and price_out must be given together")
         if self.budget_cost is not None and self.price_in is None:
