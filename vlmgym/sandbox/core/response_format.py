@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from vlmgym.errors import ParseError
 from vlmgym.sandbox.answers.base import ActionT, Answer
@@ -128,6 +129,7 @@ class ParsedResponse:
         return self.text[pair[0].end() : pair[1].start()].strip()
 
 
+@lru_cache(maxsize=8)  # policies without a model repeat their few responses
 def parse_response(response: str) -> ParsedResponse:
     """Parse a response by the grammar in `docs/protocols.md`."""
     parsed = ParsedResponse(response)
