@@ -25,9 +25,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "1aec13d7d88f7d2effa4b7aa79c789112b5e5d776a6ada804cd39494c251ac47",
-    "vlmgym-2026.1-full": "42e6d67c3339a089bbdbb9ab27e37f5d1f1cc603c94002b719a92a1b314736b2",
-    "vlmgym-2026.1-lite": "c502b57fda186db0ac716d276ec6eea3b0f4f20f3554cbb647ca9b2b5094efdd",
+    "vlmgym-2026.1-core": "5090be5176f043d0ba5af2d7d3b987d56dbfcb26c1d3e0c20403fdcb781a2730",
+    "vlmgym-2026.1-full": "aaa45a5902be704de1129d6c954b585cf719ebb247af886c08dd5369fa5b08a2",
+    "vlmgym-2026.1-lite": "f8253d6ecda5bebf13662d93ab2e692cd384fd866d3267cf5fe7499c3a964168",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")

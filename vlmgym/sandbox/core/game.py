@@ -258,8 +258,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the game, its version and its config."""
-        config = {"strict": False, **self.config.model_dump(mode="json")}  # a former field, part of published hashes
-        identity = json.dumps([self.id, config], sort_keys=True)
+        identity = json.dumps([self.id, self.config.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @cached_property
