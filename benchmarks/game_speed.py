@@ -58,13 +58,12 @@ def main() -> None:
         rows = [
             (
                 name,
-                f"{rate.median:,.0f}",
                 f"{rate.median / rates[REFERENCE].median:.2f}",
                 f"{1000 * _first_seconds(games[name]):.2g}",
             )
             for name, rate in sorted(rates.items(), key=lambda item: -item[1].median)
         ]
-        text = table(("game", "steps/s", "relative to 2048", "new episode (ms)"), rows)
+        text = table(("game", "speed relative to 2048", "new episode (ms)"), rows)
         if options.game:
             print(text)
         else:

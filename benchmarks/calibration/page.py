@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.calibration.checks import checks
 from benchmarks.calibration.estimate import Estimate
-from benchmarks.calibration.formatting import percent, written
+from benchmarks.calibration.formatting import number, percent, written
 from benchmarks.calibration.measure import Calibration, Samples
 from benchmarks.calibration.reader import HELD_OUT
 from benchmarks.calibration.spec import CalibrationPlayer, Spec
@@ -62,31 +61,33 @@ def _plays(found: Calibration) -> str:
         title = PLAYERS[player]
         if player == "naive" and spec.naive is not None:
             title += f": {spec.naive.description}"
-        measures = {}
+        measures: dict[tuple[str, ...], tuple[str, list[str]]] = {}  # by their means, to merge equal measures
         for measure in found.plays[3][player]:
-            values = [found.plays[level][player].get(measure) for level in LEVELS]
+            if measure == "legal actions" != spec.criterion.measure and "share legal" in found.plays[3][player]:
+                continue  # the share says the same
             name = measure
             if measure == "effort" and spec.effort is not None:
                 name = f"effort: {spec.effort.description}"
-            measures[name] = ["" if value is None else written(measure, value) for value in values]
-        rows += player_rows(title, measures)
+            values = [found.plays[level][player].get(measure) for level in LEVELS]
+            means = tuple("" if value is None else number(value.mean) for value in values)
+            cells = ["" if value is None else written(measure, value) for value in values]
+            if means in measures:
+                same, cells = measures[means]
+                name = f"{same}, {name}"
+            measures[means] = (name, cells)
+        constant = _constant(measures.values())
+        head = f"**{title}**" + (f" (always {constant})" if constant else "")
+        rows += [(head, [""] * len(LEVELS)), *_varying(measures.values())]
     return _table("reasoning", rows)
 
 
-def player_rows(title: str, measures: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
-    """Return the table rows of a player: equal rows share one, and constant ones move into the title.
+def _constant(rows: Iterable[tuple[str, list[str]]]) -> str:
+    """List the rows with the same value at all levels."""
+    return "; ".join(f"{name} {values[0]}" for name, values in rows if len(set(values)) == 1)
 
-    Args:
-        title: Name of the player.
-        measures: Formatted values at each level, by measure.
-    """
-    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for measure, values in measures.items():
-        names[tuple(values)].append(measure)
-    constant = [f"{', '.join(same)} {values[0]}" for values, same in names.items() if len(set(values)) == 1]
-    head = f"**{title}**" + (f" (always {'; '.join(constant)})" if constant else "")
-    rows = [(", ".join(same), list(values)) for values, same in names.items() if len(set(values)) > 1]
-    return [(head, [""] * len(LEVELS)), *rows]
+
+def _varying(rows: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
 def _reading(found: Calibration) -> str:
@@ -97,7 +98,9 @@ def _reading(found: Calibration) -> str:
         rows.append(("level-1 reader, no haze", [percent(Estimate.of(result.clear)) for result in levels]))
     rows.append(("chance", [f"{100 / results.kinds[level]:.3g}%" for level in LEVELS]))
     rows.append(("fitted reader", [percent(result.fitted) for result in levels]))
-    own = _table("perception", rows)
+    own = _table("perception", _varying(rows))
+    if constant := _constant(rows):
+        own += f"\n\nAt all levels: {constant}."
     shared = {
         difficulty: [percent(results.shared[difficulty][level]) for level in LEVELS] for difficulty in DIFFICULTIES
     }
