@@ -148,8 +148,8 @@ def _fields(config: type[GameConfig]) -> Iterator[str]:
     own = [field for field in fields if field not in shared]
     if own:
         yield field_table(own)
-    links = ", ".join(f"`{field.name}`" for field in fields if field in shared)
-    yield f"[Shared with other games](../games.md#shared-config-fields): {links}."
+    listed = _listed(field.name for field in fields if field in shared)
+    yield f"[Shared with other games](../games.md#shared-config-fields): {listed}."
 
 
 def _title(games: Sequence[str]) -> str:
@@ -162,8 +162,8 @@ def _title(games: Sequence[str]) -> str:
     return _listed(games)
 
 
-def _listed(games: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in games)
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _measured(name: str) -> str:
