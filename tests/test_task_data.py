@@ -229,7 +229,7 @@ def test_a_bad_row_is_skipped_or_fails(tmp_path, change, why):
 
 def test_data_without_a_good_row_are_an_error(tmp_path):
     data = rows_in(tmp_path, 4, **{f"row{number}": {"label": "mauve"} for number in range(4)})
-    with pytest.raises(UsageError, match=r"4 consecutive rows .* row 2: .*'mauve'"):
+    with pytest.raises(UsageError, match=r"no good row .* 4 consecutive ones.* row 2: .*'mauve'"):
         start(colour(data, order="rows"), 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from PIL import Image
 
 from tests.commands import Done
 from tests.web_server import serving
-from vlmgym import Episode, score
+from vlmgym import Episode, UsageError, score
 from vlmgym.runs import record
 
 PLAY = ["--policy", "oracle", "--episodes", "2", "--workers", "0", "--videos", "1", "--size", "64"]
@@ -87,6 +88,20 @@ def test_snapshots_open_only_data_that_is_named(table: Path) -> None:
     refused, restored = done.stdout.splitlines()
     assert refused.startswith(f"the record names the data {str(table)!r}")
     assert restored == "vqa-v0"
+
+
+def test_records_name_files_in_options_of_environments() -> None:
+    config = {"env": "Ant-v5", "options": ["xml_file=/etc/hosts", "gravity=9.8", "xml_file=ant.xml", "map_name=4x4"]}
+    assert list(record.recorded_data(config)) == ["xml_file=/etc/hosts", "xml_file=ant.xml"]
+    with pytest.raises(UsageError, match="xml_file=/etc/hosts"):
+        record.check_data(config)
+
+
+def test_pipes_in_a_run_are_rejected(played: Path, run: Callable[..., Done]) -> None:
+    (played / "summary.json").unlink()
+    os.mkfifo(played / "summary.json")
+    done = run("verify", played)
+    assert (done.code, "summary.json is a pipe" in done.err) == (2, True), done
 
 
 def test_workers_open_the_data_of_their_own_run(table: Path, tmp_path: Path, run: Callable[..., Done]) -> None:

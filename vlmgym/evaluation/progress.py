@@ -112,5 +112,5 @@ class LiveProgress(ProgressWithStatus):
         if self._tokens:
             facts.append(f"{self._tokens:,} tokens")
         if self._errors:
-            facts.append(f"{self._errors} errors")
+            facts.append(f"errors: {self._errors}")
         return ", ".join(facts)

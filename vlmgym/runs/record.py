@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -131,6 +132,8 @@ class TurnRecord(_Record):
 
 
 _allowed_data: set[str] = set()
+_PATH = re.compile(r"[/\\~]|\.[A-Za-z]\w*$")
+"""Text that may be the path of a file: it has a separator, a tilde or a suffix; the number `9.8` has none."""
 
 
 def allow_data(*sources: str) -> None:
@@ -144,11 +147,16 @@ def is_allowed(source: str) -> bool:
 
 
 def recorded_data(config: object) -> Iterator[str]:
-    """Yield the data (files, folders, URLs, datasets on the Hub) that a recorded config or curriculum names."""
+    """Yield the data (files, folders, URLs, datasets on the Hub) that a recorded config or curriculum names.
+
+    Includes options of Gymnasium environments, `NAME=VALUE`, that may be paths.
+    """
     if isinstance(config, Mapping):
         for name, value in config.items():
             if name == "data" and isinstance(value, str):
                 yield value
+            elif name == "options" and isinstance(value, list):
+                yield from (option for option in value if isinstance(option, str) and _PATH.search(option))
             else:
                 yield from recorded_data(value)
     elif isinstance(config, list | tuple):

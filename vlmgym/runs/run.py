@@ -51,13 +51,14 @@ class RunFolder:
         return output_folder(self.folder, RUN)
 
     def check_links(self) -> None:
-        """Raise `UsageError` if a file of the run is a symbolic link, which may lead out of the run."""
+        """Raise `UsageError` if a file of the run is a link, which may lead out of it, or a pipe, which may block."""
         names = (self.run, self.episodes, self.summary, self.report, self.videos, self.folder / "report")
         with writing(self.folder):
             paths = (*names, self.folder / "tensorboard", *self.folder.glob(self.steps))
-            links = [path for path in paths if path.is_symlink()]
-        if links:
-            raise UsageError(f"{links[0]} is a link, but the files of a run must be in its folder")
+            special = [path for path in paths if path.is_symlink() or path.is_fifo()]
+        if special:
+            kind = "link" if special[0].is_symlink() else "pipe"
+            raise UsageError(f"{special[0]} is a {kind}, but the files of a run must be ordinary ones in its folder")
 
     @contextmanager
     def new_run(self, config: RunRecord, *, replace: bool = False) -> Iterator[None]:

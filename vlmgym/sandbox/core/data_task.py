@@ -163,8 +163,8 @@ class DataTask(Task[TaskStateT, ActionT]):
             else:
                 return replace(state, skipped=tuple(skipped))
         raise UsageError(
-            f"{len(skipped)} consecutive rows of {self.config.data} are bad; the last, row {skipped[-1].index}: "
-            f"{skipped[-1].reason}. `vlmgym data check` lists all of them"
+            f"no good row of {self.config.data} in {len(skipped)} consecutive ones; the last, row {skipped[-1].index}: "
+            f"{skipped[-1].reason}. `vlmgym data check` lists all bad rows"
         )
 
     def read_row(self, index: int) -> TaskStateT:
