@@ -186,7 +186,7 @@ def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) 
     states = [game.from_data(turn.state) for record in records[:8] for turn in record.turns]
     images = [game.draw(state) for state in states]
     drawing = seconds_of(game.draw, states) / len(states)
-    encoding = seconds_of(lambda image: image_url("png", image), images) / len(images)
+    encoding = seconds_of(image_url, images) / len(images)
     milliseconds = (1e3 * part for part in (spent[0] / turns, spent[1] / turns, drawing, encoding))
     return Run(seconds, options.max_turns * options.latency, turns, *milliseconds)
 

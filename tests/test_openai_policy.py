@@ -27,9 +27,8 @@ from vlmgym.sandbox.core.reward import Outcome
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
-@pytest.mark.parametrize(("format", "exact"), [("png", True), ("jpeg", False)])
-def test_request_has_images_then_text(format, exact):
-    (record,), server = play(well_behaved, turns=3, image_format=format, detail="low")
+def test_request_has_images_then_text():
+    (record,), server = play(well_behaved, turns=3, detail="low")
     assert [request.path for request in server.requests] == ["/v1/chat/completions"] * 3
     for request, turn in zip(server.requests, record.turns, strict=True):
         (message,) = request.body["messages"]
@@ -39,11 +38,10 @@ def test_request_has_images_then_text(format, exact):
         (image,) = request.images
         assert image["detail"] == "low"
         head, _, data = image["url"].partition(",")
-        assert head == f"data:image/{format};base64"
+        assert head == "data:image/png;base64"
         drawn = GAME.draw(GAME.from_data(turn.state))
         with Image.open(io.BytesIO(base64.b64decode(data))) as decoded:
-            off = np.abs(np.asarray(decoded).astype(int) - drawn)
-        assert off.max() == 0 if exact else off.mean() < 8
+            np.testing.assert_array_equal(np.asarray(decoded), drawn)
         assert set(request.body) == {"model", "messages"}
 
 
@@ -210,7 +208,7 @@ def test_invalid_token_counts():
         ({"temperature": float("nan")}, "temperature must be at least 0, got nan"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
         ({"timeout": 0.0}, "timeout must be a positive number"),
-        ({"image_format": "gif"}, "image_format must be one of png, jpeg, got 'gif'"),
+        ({"detail": "gif"}, "detail must be one of auto, low, high, got 'gif'"),
         ({"base_url": "localhost:8000/v1"}, "base_url must be a URL"),
         ({"base_url": "http://localhost/v1?key=1"}, "base_url must not contain"),
         ({"model": "tiny\udcff"}, "must be valid UTF-8"),

@@ -254,7 +254,7 @@ async def _measure(
 
     def encoded(question: Question) -> tuple[list[str], str]:
         images, prompt = question()
-        return [image_url("png", image) for image in images], prompt
+        return [image_url(image) for image in images], prompt
 
     async def send(begun: float | None) -> list[StreamTiming]:
         timings: list[StreamTiming] = []

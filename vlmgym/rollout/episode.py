@@ -252,7 +252,7 @@ def _part(image: ImageArray, form: ImageForm) -> dict[str, Any]:
         return {"type": "image", "image": Image.fromarray(image)}
     if form == "bytes":
         return {"type": "image", "image": encode_png(image)}
-    return {"type": "image_url", "image_url": {"url": image_url("png", image)}}
+    return {"type": "image_url", "image_url": {"url": image_url(image)}}
 
 
 def score(snapshot: str, response: str) -> Scored[Any, Any]:

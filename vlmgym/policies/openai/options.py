@@ -15,7 +15,6 @@ from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError
 from vlmgym.policies.base import SamplingOptions, storable
 
-ImageFormat = Literal["png", "jpeg"]
 Detail = Literal["auto", "low", "high"]
 
 OPENAI = "https://api.openai.com/v1"
@@ -38,8 +37,6 @@ class OpenAIOptions(SamplingOptions):
     api_key_env: str | None = None
     """Environment variable with the API key.
     None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
-    image_format: ImageFormat = "png"
-    """Image encoding: png is lossless; jpeg is smaller, but only for noisy images."""
     detail: Detail = "auto"
     """Resolution at which OpenAI's models process images, which affects the number of prompt tokens."""
     extra_body: str = "{}"
@@ -59,9 +56,8 @@ class OpenAIOptions(SamplingOptions):
         check_timeout(self.timeout)
         for name, least in (("max_requests", 1), ("retries", 0)):
             check_int(name, getattr(self, name), least)
-        for name, accepted in (("image_format", get_args(ImageFormat)), ("detail", get_args(Detail))):
-            if getattr(self, name) not in accepted:
-                raise UsageError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
+        if self.detail not in get_args(Detail):
+            raise UsageError(f"detail must be one of {', '.join(get_args(Detail))}, got {self.detail!r}")
         if self.api_key_env is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
             raise UsageError("api_key_env must be the name of an environment variable, not the key itself")
         self._check_url()

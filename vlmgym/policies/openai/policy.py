@@ -12,13 +12,18 @@ from urllib.parse import unquote
 
 from vlmgym.errors import UsageError, importing
 from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, environment_secrets, redact
-from vlmgym.policies.openai.options import KEY_VARIABLE, Detail, ImageFormat, OpenAIOptions
+from vlmgym.policies.openai.options import KEY_VARIABLE, Detail, OpenAIOptions
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 
 if TYPE_CHECKING:
     from vlmgym.policies.openai.client import StreamTiming
+
+
+def image_url(image: ImageArray) -> str:
+    """Encode an image as the data URL of a PNG file."""
+    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode()}"
 
 
 class OpenAIPolicy(ModelPolicy):
@@ -38,13 +43,13 @@ class OpenAIPolicy(ModelPolicy):
     counts_tokens = True
     Options = OpenAIOptions
     options: OpenAIOptions
+    transform = staticmethod(image_url)
 
     def __init__(self, options: PolicyOptions | None = None) -> None:
         """Check options, key and installation; no request is sent."""
         super().__init__(options)
         if not self.options.model:
             raise UsageError("the openai policy needs --model")
-        self.transform = partial(image_url, self.options.image_format)
         self._key = self._read_key()
         password = self.options.url.password or ""
         secrets = [text for text in (self._key, self.options.login, password, unquote(password)) if text]
@@ -96,12 +101,6 @@ class OpenAIPolicy(ModelPolicy):
         if not key.isascii() or not key.isprintable() or " " in key:
             raise UsageError("the API key contains whitespace or other invalid characters")
         return key or None
-
-
-def image_url(format: ImageFormat, image: ImageArray) -> str:
-    """Encode an image as a data URL."""
-    file = encode_png(image) if format == "png" else encode_jpeg(image)
-    return f"data:image/{format};base64,{base64.b64encode(file).decode()}"
 
 
 def request_messages(
