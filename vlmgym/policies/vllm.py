@@ -45,15 +45,12 @@ class VLLMOptions(CheckpointOptions):
     None means vLLM's default, about 0.9."""
     tensor_parallel_size: int = 1
     """Number of GPUs for tensor parallelism."""
-    images_per_prompt: int | None = None
-    """Maximum images per prompt, for which vLLM reserves memory. None means vLLM's default.
-    With --history-images N, a prompt has the images of N + 1 turns."""
     engine_args: str = "{}"
     """Additional engine arguments as a JSON object, such as '{"enforce_eager": true, "max_num_seqs": 32}'."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("max_model_len", "tensor_parallel_size", "images_per_prompt"):
+        for name in ("max_model_len", "tensor_parallel_size"):
             check_int(name, getattr(self, name), 1, optional=True)
         share = self.gpu_memory_utilization
         if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
@@ -77,17 +74,16 @@ class VLLMOptions(CheckpointOptions):
 
     def arguments(self, model: str) -> dict[str, Any]:
         """Return all engine arguments for a model."""
-        return {"disable_log_stats": True, **self._option_args(model), **self.more_args}
+        defaults = {"disable_log_stats": True, "limit_mm_per_prompt": {"video": 0}}  # reserves no memory for videos
+        return {**defaults, **self._option_args(model), **self.more_args}
 
     def _option_args(self, model: str) -> dict[str, Any]:
-        images = {} if self.images_per_prompt is None else {"image": self.images_per_prompt}
         share = self.gpu_memory_utilization
         return {
             "model": model,
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
             "tensor_parallel_size": self.tensor_parallel_size,
-            "limit_mm_per_prompt": {**images, "video": 0},  # reserves no memory for videos
             **({} if share is None else {"gpu_memory_utilization": share}),
         }
 
