@@ -33,7 +33,7 @@ from benchmarks.scripts import repeat
 from vlmgym.cli.bench import Rates, Trial, measure
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.registry import make_game
 from vlmgym.terminal import parse_options, reporting_errors
 
@@ -149,7 +149,7 @@ CANDIDATES: dict[str, Encode] = {
     "unfiltered, ISA-L 1": partial(unfiltered, lambda lines: isal_zlib.compress(lines, 1)),
     "unfiltered, ISA-L 3": partial(unfiltered, lambda lines: isal_zlib.compress(lines, 3)),
     "Pillow, lossless WebP, fastest": partial(with_pillow, "WEBP", lossless=True, quality=0, method=0),
-    "vlmgym encode_jpeg, 90": encode_jpeg,
+    "Pillow JPEG 90, 4:4:4": partial(with_pillow, "JPEG", quality=90, subsampling="4:4:4"),
     "Pillow JPEG 75, 4:2:0": partial(with_pillow, "JPEG", quality=75),
     "Pillow JPEG 90, 4:2:0": partial(with_pillow, "JPEG", quality=90),
     "OpenCV JPEG 90, 4:2:0": lambda p: with_opencv(".jpg", p, cv2.IMWRITE_JPEG_QUALITY, 90),

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlmgym import game_ids, make_game
-from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.drawing import board as board_module
 from vlmgym.sandbox.drawing.board import BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import degrade
-from vlmgym.sandbox.drawing.encode import encode_jpeg, encode_png
+from vlmgym.sandbox.drawing.encode import encode_png
 
 ROOT = Path(__file__).parent.parent
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
@@ -185,9 +184,3 @@ image_sizes = st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3))
 def test_png_of_any_size_and_view_keeps_every_pixel(image):
     for view in (image, image[::-1, ::2]):
         np.testing.assert_array_equal(decoded(encode_png(view)), view)
-        assert decoded(encode_jpeg(view)).shape == view.shape
-
-
-def test_quality_out_of_range_is_rejected():
-    with pytest.raises(UsageError, match="between 1 and 95, got 96"):
-        encode_jpeg(np.zeros((4, 4, 3), np.uint8), 96)

@@ -16,7 +16,6 @@ from pydantic_core import to_json
 
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.response_format import parse_response
-from vlmgym.sandbox.drawing.encode import encode_jpeg
 
 LOSSLESS_BYTES_PER_PIXEL = 0.5
 """Tiles whose lossless WebP exceeds both this and 1 KiB (noise, photographs) are stored as JPEG."""
@@ -94,9 +93,9 @@ def safe_json(data: Any) -> str:
 
 def data_url(image: ImageArray) -> str:
     """Encode an image as lossless WebP, or as JPEG for noise and photographs."""
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "WEBP", lossless=True, method=1, quality=20)
-    kind, data = "webp", file.getvalue()
-    if len(data) > max(1024, LOSSLESS_BYTES_PER_PIXEL * image.shape[0] * image.shape[1]):
-        kind, data = "jpeg", encode_jpeg(image, QUALITY)
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    kind, file, tile = "webp", io.BytesIO(), Image.fromarray(image)
+    tile.save(file, "WEBP", lossless=True, method=1, quality=20)
+    if file.tell() > max(1024, LOSSLESS_BYTES_PER_PIXEL * tile.width * tile.height):
+        kind, file = "jpeg", io.BytesIO()
+        tile.save(file, "JPEG", quality=QUALITY, subsampling="4:4:4")
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,18 +1,16 @@
-"""Join images and encode them as PNG and JPEG files for APIs and records.
+"""Join images and encode them as PNG files for APIs and records.
 
 `benchmarks/encoding.py` compares this with image libraries; docs/log.md has the results.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Sequence
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
-from PIL import Image
 
 from vlmgym.errors import UsageError
 
@@ -38,19 +36,6 @@ def encode_png(image: NDArray[np.uint8]) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, *_EIGHT_BIT_RGB)
     data = isal_zlib.compress(lines, _LEVEL)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
-
-
-def encode_jpeg(image: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """Encode a uint8 RGB image as JPEG without chroma subsampling; `quality` is 1 to 95.
-
-    For drawn images, the result is smaller than a PNG only if they are noisy.
-    """
-    _check(image)
-    if not 1 <= quality <= 95:
-        raise UsageError(f"JPEG quality must be between 1 and 95, got {quality}")
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=quality, subsampling="4:4:4")
-    return file.getvalue()
 
 
 def side_by_side(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
