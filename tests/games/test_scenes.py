@@ -16,7 +16,7 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene, place_objects
+from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     Kind,
@@ -27,6 +27,7 @@ from vlmgym.sandbox.games.scenes.scene import (
     object_descriptions,
 )
 from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.games.vqa import VqaConfig
 
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
 seeds = st.integers(0, 2**32)
@@ -53,7 +54,8 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
 def test_every_object_is_visible_enough_and_in_one_piece(
     chosen: list[Kind], visible: float, crop: float, seed: int
 ) -> None:
-    scene = place_objects(chosen, np.random.default_rng(seed), visible=visible, crop=crop, rotation=30)
+    config = VqaConfig(visible=visible, crop=crop, rotation=30, objects=3)
+    scene = config.place(chosen, np.random.default_rng(seed))
     assert sorted(item.kind for item in scene) == sorted(chosen)
     assert all(seen.share >= visible and seen.connected for seen in measure_visibility(scene, crop))
     assert all(abs(item.angle) <= 30 for item in scene)
@@ -89,7 +91,7 @@ def test_visible_shares_match_the_image(seed: int) -> None:
     # The eight objects have different colours: count the pixels of each in an image of another size.
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
-    scene = place_objects(chosen, rng, visible=0.5, crop=0, rotation=30)
+    scene = VqaConfig(visible=0.5, crop=0.0, rotation=30).place(chosen, rng)
     image = paint_scene(scene, 600).astype(int)
     for item, seen_share in zip(scene, (seen.share for seen in measure_visibility(scene))):
         alone = paint_scene((item,), 600).astype(int)

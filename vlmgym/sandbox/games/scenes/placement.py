@@ -176,56 +176,19 @@ Overlapping objects must also stay connected, which takes more attempts.
 """
 
 
-def place_objects(
-    kinds: Sequence[Kind],
-    rng: np.random.Generator,
-    *,
-    visible: float,
-    crop: float,
-    rotation: int,
-    accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
-) -> Scene:
-    """Place objects at random so that at least a fraction `visible` of each can be seen, in one piece, after cropping.
-
-    `accept` is an additional constraint, called with the objects in the order of `kinds`. The scene lists the
-    objects from back to front, in random order.
-    """
-    attempts = iter(range(MAX_ATTEMPTS))
-    for _ in attempts:
-        objects = _random_layout(kinds, rng, visible, crop, rotation)
-        if objects is None or not accept(objects):
-            continue
-        order = rng.permutation(len(objects)).tolist()
-        for _ in islice(attempts, MAX_REPAIRS):
-            scene = tuple(objects[index] for index in order)
-            is_good = [seen.connected and seen.share >= visible for seen in measure_visibility(scene, crop)]
-            if all(is_good):
-                return scene
-            for index in (index for index, good in zip(order, is_good) if not good):
-                others = objects[:index] + objects[index + 1 :]
-                moved = _random_object(kinds[index], others, rng, visible, crop, rotation)
-                if moved is not None and accept([*objects[:index], moved, *objects[index + 1 :]]):
-                    objects[index] = moved
-    raise GenerationError(
-        f"found no layout of {len(kinds)} objects with {visible:.0%} of each visible in {MAX_ATTEMPTS} attempts"
-    )
-
-
 def max_objects(visible: float, crop: float) -> int:
-    """Estimate how many objects fit even if all are large; arguments as in `place_objects`."""
+    """Estimate how many objects fit even if all are large; arguments as in `SceneConfig`."""
     distance = _min_distance("large", "large", visible)
     side = 1000 - 2 * _edge_distance("large", visible, crop) + distance
     density = DENSITY if visible == 1 else DENSITY_OVERLAPPING
     return int(density * side**2 / (math.pi * (distance / 2) ** 2))
 
 
-def _random_layout(
-    kinds: Sequence[Kind], rng: np.random.Generator, visible: float, crop: float, rotation: int
-) -> list[SceneObject] | None:
+def _random_layout(kinds: Sequence[Kind], rng: np.random.Generator, config: SceneConfig) -> list[SceneObject] | None:
     """Place all objects, large ones first because they need more room; None if there is no room left."""
     placed: dict[int, SceneObject] = {}
     for index in sorted(range(len(kinds)), key=lambda index: -RADII[kinds[index].size]):
-        item = _random_object(kinds[index], placed.values(), rng, visible, crop, rotation)
+        item = _random_object(kinds[index], placed.values(), rng, config)
         if item is None:
             return None
         placed[index] = item
@@ -233,14 +196,14 @@ def _random_layout(
 
 
 def _random_object(
-    kind: Kind, others: Iterable[SceneObject], rng: np.random.Generator, visible: float, crop: float, rotation: int
+    kind: Kind, others: Iterable[SceneObject], rng: np.random.Generator, config: SceneConfig
 ) -> SceneObject | None:
     """Place an object far enough from others; None if no position was found."""
-    edge = _edge_distance(kind.size, visible, crop)
-    limits = [(other.x, other.y, _min_distance(kind.size, other.size, visible) ** 2) for other in others]
+    edge = _edge_distance(kind.size, config.visible, config.crop)
+    limits = [(other.x, other.y, _min_distance(kind.size, other.size, config.visible) ** 2) for other in others]
     for x, y in rng.integers(edge, 1001 - edge, (POSITIONS_PER_OBJECT, 2)).tolist():
         if all((x - other_x) ** 2 + (y - other_y) ** 2 >= limit for other_x, other_y, limit in limits):
-            return SceneObject(*kind, x, y, int(rng.integers(-rotation, rotation + 1)))
+            return SceneObject(*kind, x, y, int(rng.integers(-config.rotation, config.rotation + 1)))
     return None
 
 
@@ -320,8 +283,30 @@ class SceneConfig(DataTaskConfig):
         rng: np.random.Generator,
         accept: Callable[[Sequence[SceneObject]], bool] = lambda objects: True,
     ) -> Scene:
-        """Place objects according to this configuration; see `place_objects`."""
-        return place_objects(kinds, rng, visible=self.visible, crop=self.crop, rotation=self.rotation, accept=accept)
+        """Place objects at random so that at least `visible` of each can be seen, in one piece, after cropping.
+
+        `accept` is an additional constraint, called with the objects in the order of `kinds`. The scene lists the
+        objects from back to front, in random order.
+        """
+        attempts = iter(range(MAX_ATTEMPTS))
+        for _ in attempts:
+            objects = _random_layout(kinds, rng, self)
+            if objects is None or not accept(objects):
+                continue
+            order = rng.permutation(len(objects)).tolist()
+            for _ in islice(attempts, MAX_REPAIRS):
+                scene = tuple(objects[index] for index in order)
+                visibilities = measure_visibility(scene, self.crop)
+                is_good = [seen.connected and seen.share >= self.visible for seen in visibilities]
+                if all(is_good):
+                    return scene
+                for index in (index for index, good in zip(order, is_good) if not good):
+                    others = objects[:index] + objects[index + 1 :]
+                    moved = _random_object(kinds[index], others, rng, self)
+                    if moved is not None and accept([*objects[:index], moved, *objects[index + 1 :]]):
+                        objects[index] = moved
+        wanted = f"{len(kinds)} objects with {self.visible:.0%} of each visible"
+        raise GenerationError(f"found no layout of {wanted} in {MAX_ATTEMPTS} attempts")
 
     def check_scene(self, scene: Scene) -> None:
         """Raise `StateError` if a scene has too few or too many objects, or an object with a disallowed attribute."""
