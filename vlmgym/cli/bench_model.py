@@ -8,7 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -82,14 +82,6 @@ class BenchModelConfig(GameOptions):
 
     def __post_init__(self) -> None:
         check_int("runs", self.runs, 2)
-        if self.prompt is not None and not self.prompt.strip():
-            raise UsageError("--prompt must not be empty")
-        if self.prompt is None and self.runs != BenchModelConfig.runs:
-            raise UsageError("--runs only applies to --prompt: remove it, or add --prompt")
-        for name in ("game", "concurrency", "seconds", *(field.name for field in fields(GameOptions))):
-            if self.prompt is not None and getattr(self, name) != getattr(BenchModelConfig, name):
-                option = "config" if name == "overrides" else name
-                raise UsageError(f"--{option} only applies to game images: remove it or --prompt")
         if not self.concurrency or min(self.concurrency) < 1:
             raise UsageError(f"every number in concurrency must be at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):

@@ -52,9 +52,6 @@ class VLLMOptions(CheckpointOptions):
         super().__post_init__()
         for name in ("max_model_len", "tensor_parallel_size"):
             check_int(name, getattr(self, name), 1, optional=True)
-        share = self.gpu_memory_utilization
-        if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
-            raise UsageError(f"gpu_memory_utilization must be above 0 and at most 1, got {share!r}")
         if reserved := self.more_args.keys() & self._option_args("").keys():
             raise UsageError(f"engine_args cannot set {min(reserved)}: use its own option")
         if "hf_token" in self.more_args:
