@@ -67,7 +67,7 @@ def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
     for args, words in (
         ((), "usage: sft.sh"),
         ((tmp_path, tmp_path / "out"), "has no dataset_info.json"),
-        ((exported, tmp_path), "has files ("),
+        ((exported, tmp_path), "already exists: choose a new folder"),
         ((exported, tmp_path / "out"), "nowhere not found: pip install llamafactory"),
     ):
         assert_rejected(run("sft.sh", *args, LLAMAFACTORY="nowhere"), words)
