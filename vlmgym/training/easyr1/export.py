@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
-from vlmgym.runs.files import new_folder
+from vlmgym.runs.files import check_output_folder, new_folder
 from vlmgym.terminal import reporting_errors
 from vlmgym.training.engine.weights import PROCESSOR_FILES, saving
 
@@ -31,11 +31,10 @@ def export(checkpoint: Path, out: Path, dtype: torch.dtype = torch.bfloat16) -> 
     """Write the model of a checkpoint to a new folder; `checkpoint` is `global_step_...` or its subfolder `actor`.
 
     Raises:
-        UsageError: The checkpoint is missing or incomplete, or the folder `out` exists.
+        UsageError: The checkpoint is missing or incomplete, or `out` has files.
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
-    if out.exists():
-        raise UsageError(f"{out} already exists: choose a new folder")
+    check_output_folder(out)
     source = actor / "huggingface"
     if not (source / "config.json").is_file():
         raise UsageError(f"{checkpoint} is not an EasyR1 checkpoint: it has no actor/huggingface/config.json")
