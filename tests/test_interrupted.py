@@ -42,7 +42,7 @@ def test_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path)
         time.sleep(moments.uniform(0, 1.5))
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
-        assert process.returncode in (130, 0), stderr
+        assert process.returncode in (-signal.SIGINT, 130, 0), stderr  # by the signal: the interpreter was exiting
         assert "Traceback" not in stderr
         assert "Exception ignored" not in stderr
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 EPISODES, TOKENS = 4, 15
 SAME = ["--size", "96", "--episodes", str(EPISODES), "--temperature", "0", "--max-tokens", str(TOKENS)]
 SAME += ["--workers", "1", "--videos", "0", "--no-report", "--chat", "--history-images", "1"]
-VLLM = ["--policy", "vllm", "--dtype", "float32", "--images-per-prompt", "2", "--gpu-memory-utilization", "0.3"]
-VLLM += ["--engine-args", '{"enforce_eager": true, "max_num_seqs": 16}']
+VLLM = ["--policy", "vllm", "--dtype", "float32", "--gpu-memory-utilization", "0.3", "--engine-args"]
+VLLM += ['{"enforce_eager": true, "max_num_seqs": 16, "limit_mm_per_prompt": {"image": 2, "video": 0}}']
 """Options that make vLLM reserve little memory and compile nothing."""
 
 
