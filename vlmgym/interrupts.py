@@ -36,6 +36,16 @@ def interruptible() -> Iterator[list[int]]:
         yield handler.received
 
 
+def check_interrupts() -> None:
+    """Raise `KeyboardInterrupt` if a signal has been received; for loops that may run for hours.
+
+    Python discards exceptions raised in finalizers and callbacks of weak references, which torch has many of.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, InterruptHandler) and handler.received:
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def defer_interrupts(cancel: Callable[[], None]) -> Iterator[list[int]]:
     """Call `cancel` on the first interrupt, and raise `KeyboardInterrupt` at the end of the block.

@@ -12,6 +12,7 @@ import torch
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.interrupts import check_interrupts
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.episode import game_errors
@@ -165,6 +166,7 @@ def fine_tune(
     parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     for step, samples in zip(range(config.steps), batches):
+        check_interrupts()
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
         loss = sft_loss(actor, samples, micro_batch_size, processes)

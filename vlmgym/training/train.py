@@ -20,6 +20,7 @@ from rich.console import Console
 
 from vlmgym.curriculum.timetable import describe
 from vlmgym.evaluation.live_log import begin_wandb, check_loggers
+from vlmgym.interrupts import check_interrupts
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
 from vlmgym.terminal import make_console
@@ -110,6 +111,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
         with Curves(run.folder, wandb, after=trainer.step) as curves, StepProgress(console, config.steps) as progress:
             progress.show(trainer.step, {})
             while trainer.step < config.steps:
+                check_interrupts()
                 row = trainer.take_step()
                 curves.add(row)
                 progress.show(trainer.step, row)
