@@ -28,6 +28,7 @@ class Done:
 
 def in_process(command: Callable[[], object], capture: pytest.CaptureFixture[str]) -> Done:
     code = 0
+    capture.readouterr()  # output of earlier commands
     try:
         command()
     except SystemExit as error:
