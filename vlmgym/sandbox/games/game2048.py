@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -169,13 +169,6 @@ class Game2048(BoardGame[State2048, int]):
         rows = _in_words(state.board, "left", "right")
         columns = _in_words(tuple(zip(*state.board)), "up", "down")
         return f"Rows: {rows}. Columns: {columns}. I slide {DIRECTIONS[action]}."
-
-    def check_state(self, state: State2048) -> None:
-        self.check_board(state.board)
-        for row in state.board:
-            for tile in row:
-                if tile < 0 or tile == 1 or tile & (tile - 1) or tile > 2**62:
-                    raise StateError(f"{tile} is not a tile")
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
@@ -142,13 +142,6 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
             right = "where it belongs" if home == to else f"but it belongs at {self.where(home)}"
             words.append(f"the patch at {self.where(cell)} goes to {self.where(to)}, {right}")
         return f"{'; '.join(words)}.".capitalize()
-
-    def check_state(self, state: JigsawState) -> None:
-        self.check_board(state.board)
-        if sorted(_flat(state)) != [*range(self._count)]:
-            raise StateError(f"the patches must be 0 to {self._count - 1}, each once")
-        if not 0 <= state.picture < PICTURES:
-            raise StateError(f"picture must be 0 to {PICTURES - 1}, got {state.picture}")
 
     @property
     def _count(self) -> int:

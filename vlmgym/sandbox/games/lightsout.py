@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
 
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
@@ -52,8 +53,8 @@ class LightsOutConfig(BoardConfig):
 class LightsOutState:
     """Lit lamps as a bit mask of cells, row by row, and the number of presses needed at first (`par`)."""
 
-    lit: int
-    par: int
+    lit: NonNegativeInt
+    par: PositiveInt
     variation_seed: int = 0
 
 
@@ -141,19 +142,16 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."
 
     def check_state(self, state: LightsOutState) -> None:
-        c = self.config
-        solution = fewest_presses(state.lit, c.rows, c.columns) if 0 <= state.lit < 1 << c.rows * c.columns else None
-        if solution is None:
-            raise StateError(f"lit={state.lit} is not a solvable board")
-        if not 1 <= state.par <= c.rows * c.columns:
-            raise StateError(f"par must be 1 to {c.rows * c.columns}, got {state.par}")
+        if state.lit >= 1 << self.config.rows * self.config.columns:
+            raise StateError(f"lit={state.lit} is not a set of lamps")
 
     def _score(self, state: LightsOutState) -> float:
         return max(0.0, 1 - self._presses(state.lit).bit_count() / state.par)
 
     def _presses(self, lit: int) -> int:
         presses = fewest_presses(lit, self.config.rows, self.config.columns)
-        assert presses is not None, "boards are made by presses"
+        if presses is None:
+            raise StateError(f"lit={lit} is not a solvable board")
         return presses
 
     @property

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -119,13 +118,6 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def check_state(self, state: LineState) -> None:
         self.check_board(state.board, OWN + OTHER + FREE)
-        cells = "".join(state.board)
-        if abs(cells.count(OWN) - cells.count(OTHER)) > 1:
-            raise StateError("the players have not taken turns")
-        if self.gravity and any(FREE in "".join(column).lstrip(FREE) for column in zip(*state.board)):
-            raise StateError("a piece is above a free cell")
-        if all(map(self.rules.has_line, _pieces(state.board))):
-            raise StateError("both players have a line")
 
     @cached_property
     def rules(self) -> LineRules:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -203,18 +203,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
 
     def check_state(self, state: MinesweeperState) -> None:
-        self.check_board(state.board)
-        c = self.config
-        count = c.rows * c.columns
-        if len(state.mines) != c.mines or list(state.mines) != sorted(set(state.mines) & set(range(count))):
-            raise StateError(f"the board does not have {c.mines} mines")
-        mines = sum(1 << mine for mine in state.mines)
-        for cell, shown in enumerate("".join(state.board)):
-            mine = bool(mines >> cell & 1)
-            if shown not in ((HIDDEN, MINE) if mine else (HIDDEN, str((self._near[cell] & mines).bit_count()))):
-                raise StateError(f"cell {cell} cannot be {shown!r}")
-        if not 0 < state.hidden <= count - c.mines:
-            raise StateError(f"{state.hidden} cells cannot have been hidden")
+        self.check_board(state.board, HIDDEN + MINE + "012345678")
 
     @cached_property
     def _near(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import StateError, short_repr
+from vlmgym.errors import short_repr
 from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask
@@ -385,13 +385,6 @@ class Nlvr2(DataTask[Nlvr2State, int]):
 
     def explain(self, state: Nlvr2State, action: int) -> str:
         return f"The statement is {self.answer.format(action)}."
-
-    def check_state(self, state: Nlvr2State) -> None:
-        super().check_state(state)
-        if len(state.scenes) not in (0, 2):
-            raise StateError(f"must have two scenes or a data row, got {len(state.scenes)}")
-        for scene in state.scenes:
-            self.config.check_scene(scene)
 
 
 # Data in the published layout -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -178,15 +178,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         return f"{free} I play the {card}.{rest}"
 
     def check_state(self, state: SolitaireState) -> None:
-        lines = [[EMPTY] * self.config.columns, *state.board]
-        self.check_board(lines)
-        cards = [card for line in state.board for card in line if card] + [state.base]
-        if unknown := [card for card in cards if card not in DECK]:
-            raise StateError(f"{unknown[0]!r} is not a card")
-        if len(set(cards)) < len(cards):
-            raise StateError("a card occurs twice")
-        if any(EMPTY in column[: sum(map(bool, column))] for column in zip(*state.board)):
-            raise StateError("a card lies below an empty cell")
+        self.check_board([(state.base,) * self.config.columns, *state.board], {EMPTY, *DECK})
 
     def _plan(self, state: SolitaireState) -> LongestPlan:
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))

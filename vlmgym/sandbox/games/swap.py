@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
@@ -243,11 +243,6 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def check_state(self, state: SwapState) -> None:
         self.check_board(state.board, range(self.config.kinds))
-        tiles = _tiles(state.board)
-        if self.rules.matched(tiles):
-            raise StateError("the board has a run of three equal tiles")
-        if not self.rules.has_swap(tiles):
-            raise StateError("the board has no legal move")
 
     @cached_property
     def rules(self) -> SwapRules:

@@ -179,14 +179,8 @@ class Tracking(ChoiceTask[TrackingState]):
     def check_state(self, state: TrackingState) -> None:
         super().check_state(state)
         c = self.config
-        numbered = sorted(state.numbers) == [*range(1, c.choices + 1)]
-        complete = [len(frame) for frame in state.path] == [c.choices] * c.frames
-        if not (numbered and complete and all(map(fits, state.path))):
-            raise StateError(f"must have {c.choices} separate balls in {c.frames} frames")
-        if not all(map(can_follow, state.path, state.path[1:])):
-            raise StateError("the balls cannot be followed")
-        if state.answer != (state.numbers[0] if state.kind == "follow" else _changed(state.path)):
-            raise StateError(f"{state.answer} is not the answer")
+        if [len(frame) for frame in state.path] != [c.choices] * c.frames or len(state.numbers) != c.choices:
+            raise StateError(f"must have {c.choices} balls in {c.frames} frames")
 
 
 def _changed(path: Sequence[Frame]) -> int:
@@ -243,21 +237,6 @@ def make_paths(rng: np.random.Generator, balls: int, frames: int, speed: int) ->
         return tuple(path)
 
     return retry(attempt, RESTARTS, f"path of {balls} balls over {frames} frames")
-
-
-def can_follow(before: Frame, after: Frame, factor: float = 1.0) -> bool:
-    """True if each ball is at least `factor` times closer to its own previous position than to any other ball's."""
-    return all(
-        factor * math.dist(after[i], before[i]) <= math.dist(after[i], before[j])
-        for i in range(len(after))
-        for j in range(len(before))
-        if i != j
-    )
-
-
-def fits(frame: Frame) -> bool:
-    """True if the balls are inside the image, apart from each other, and clear of the line."""
-    return all(_free(point, frame[:i]) for i, point in enumerate(frame))
 
 
 def _free(point: Point, others: Frame) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.data_task import DataTask
@@ -188,13 +187,6 @@ class Vqa(DataTask[VqaState, str]):
 
     def explain(self, state: VqaState, action: str) -> str:
         return f"The answer to the question is {action}."
-
-    def check_state(self, state: VqaState) -> None:
-        super().check_state(state)
-        if not state.answers:
-            raise StateError("must have at least one answer")
-        if state.scene is not None:
-            self.config.check_scene(state.scene)
 
 
 # Generated questions --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import StateError, UsageError, importing, short_repr
+from vlmgym.errors import UsageError, importing, short_repr
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
@@ -282,15 +282,6 @@ class Caption(DataTask[CaptionState, str]):
 
     def explain(self, state: CaptionState, action: str) -> str:
         return f"The image shows {action}."
-
-    def check_state(self, state: CaptionState) -> None:
-        super().check_state(state)
-        if not state.keywords or not all(keyword and all(map(tokenise, keyword)) for keyword in state.keywords):
-            raise StateError("must have at least one keyword, each with at least one word")
-        if state.photograph is not None:
-            known = PHOTOGRAPHS.get(state.photograph)
-            if known is None or state.keywords != known.keywords:
-                raise StateError(f"{state.photograph!r} is not a photograph with these keywords")
 
 
 def _join(keywords: Sequence[Keyword]) -> str:

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from vlmgym.errors import GenerationError, StateError
+from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline, widen
-from vlmgym.sandbox.games.scenes.scene import RADII, SIZES, Kind, Scene, SceneObject, Selector, Size, Vocabulary
+from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Selector, Size, Vocabulary
 from vlmgym.sandbox.games.tiles import MAX_COLOURS, MAX_SHAPES
 
 RIM = 9
@@ -307,17 +307,3 @@ class SceneConfig(DataTaskConfig):
                         objects[index] = moved
         wanted = f"{len(kinds)} objects with {self.visible:.0%} of each visible"
         raise GenerationError(f"found no layout of {wanted} in {MAX_ATTEMPTS} attempts")
-
-    def check_scene(self, scene: Scene) -> None:
-        """Raise `StateError` if a scene has too few or too many objects, or an object with a disallowed attribute."""
-        vocabulary = self.vocabulary
-        if not 1 <= len(scene) <= self.objects:
-            raise StateError(f"a scene must have 1 to {self.objects} objects, got {len(scene)}")
-        for item in scene:
-            for value, values in (
-                (item.size, SIZES),
-                (item.colour, vocabulary.colours),
-                (item.shape, vocabulary.shapes),
-            ):
-                if value not in values:
-                    raise StateError(f"an object's attribute must be one of {', '.join(values)}, got {value!r}")

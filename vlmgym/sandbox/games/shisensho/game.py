@@ -311,18 +311,12 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
 
     def check_state(self, state: ShisenShoState) -> None:
-        self.check_board(state.board)
-        c = self.config
-        if (state.images is None) != (c.tiles == "shapes"):
-            raise StateError(f"with tiles={c.tiles}, a state must {'not ' * (c.tiles == 'shapes')}have images")
+        tiles = self.config.tiles
+        if (state.images is None) != (tiles == "shapes"):
+            raise StateError(f"with tiles={tiles}, a state must {'not ' * (tiles == 'shapes')}have images")
+        self.check_board(state.board, {EMPTY, *self.kinds})
         if state.images is not None:
             self.tile_images.check(state.board, state.images, self._side)
-            return
-        known = {EMPTY, *self.kinds}
-        for line in state.board:
-            for tile in line:
-                if tile not in known:
-                    raise StateError(f"there is no tile {tile!r} with {c.colours} colours and {c.shapes} shapes")
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """Return the path of a legal action: its first cell, its corners and its last cell."""

@@ -135,7 +135,7 @@ class TileImages:
         if [len(line) for line in dealt.rows] != [len(line) for line in names]:
             raise StateError("the board and its images differ in size")
         for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
-            if label != EMPTY and not (label in self._rows and row in self._rows[label]):
+            if label != EMPTY and row not in self._rows[label]:
                 raise StateError(f"row {row} of {self._data} is not an image of class {label}")
         if (dealt, side) in self._verified:
             return
