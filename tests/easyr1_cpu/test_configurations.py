@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -20,7 +19,6 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.games.shisensho.images import BATCHES, FOLDER, RECORD
 from vlmgym.training.easyr1 import check, worker
 from vlmgym.training.easyr1.batch import load_processors
 from vlmgym.training.easyr1.check import STREAM, check_checkpoint, preflight
@@ -44,12 +42,10 @@ def config_of(name: str, *more: str, settings: Sequence[str] = ()) -> RunConfig:
 
 
 def write_cifar10(folder: Path) -> None:
-    """Write the training batches of CIFAR-10 with ten black images each."""
-    (folder / FOLDER).mkdir()
-    for name in BATCHES["train"]:
-        records = np.zeros((10, RECORD), np.uint8)
-        records[:, 0] = range(10)
-        (folder / FOLDER / name).write_bytes(records.tobytes())
+    """Write training images in the size and number of classes of CIFAR-10, one black image per class."""
+    for label in range(10):
+        (folder / "train" / str(label)).mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(folder / "train" / str(label) / "0.png")
 
 
 def test_every_script_has_its_configs() -> None:

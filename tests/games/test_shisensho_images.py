@@ -179,6 +179,12 @@ def test_tiles_of_a_folder(folder: Path) -> None:
     assert blue == 0
 
 
+def test_cifar10_is_read_from_a_split_of_a_local_copy(folder: Path) -> None:
+    game = game_of(tiles="cifar10", data=str(folder.parent), split=folder.name, reasoning=2)
+    assert len(rows_by_class(start(game))["golden retriever"]) == 4
+    assert "a photograph (ant, cat, dog" in game.prompt(start(game))
+
+
 def test_bad_images_are_skipped_and_listed_or_an_error(folder: Path) -> None:
     (folder / "cat" / "1.png").write_bytes(b"no image")
     states = [start(in_folder(folder), seed) for seed in range(4)]

@@ -84,8 +84,7 @@ class ShisenShoConfig(BoardConfig):
     )
     data: str | None = setting(
         None,
-        "Your own images: a folder with one subfolder per class, a table with image and label columns, or CIFAR-10's "
-        "archive.",
+        "Your own images: a folder with one subfolder per class, or a table with image and label columns.",
     )
     split: str | None = setting(None, "Split of the data; CIFAR-10 has test (default) and train.")
     bad_rows: Literal["skip", "fail"] = setting("skip", "Skip unreadable images and list them in the state, or fail.")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -181,10 +178,7 @@ def tile_images(tiles: ImageTiles, data: str | None, split: str | None) -> TileI
     if tiles == "digits":
         return TileImages(open_digits(), "digits")
     if tiles == "cifar10":
-        path = None if data is None else Path(data).expanduser()
-        if path is not None and path.exists() and is_cifar10(path):
-            return TileImages(open_cifar10(path, split or "test"), str(data))
-        return TileImages(open_table(data or CIFAR10_ON_THE_HUB, split or "test"), data or CIFAR10_ON_THE_HUB)
+        data, split = data or CIFAR10_ON_THE_HUB, split or "test"
     return TileImages(open_table(str(data), split), str(data))
 
 
@@ -219,34 +213,6 @@ def paint_image(canvas: Canvas, image: NDArray[np.uint8], angle: float, *, theme
     canvas.image(image, side / 2, side / 2, angle)
 
 
-# Sources --------------------------------------------------------------------------------------------------------------
-#
-# Labelled images from sources other than tables: handwritten digits and CIFAR-10.
-
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-BATCHES = {"test": ("test_batch.bin",), "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6))}
-ARCHIVE = "cifar-10-binary.tar.gz"
-FOLDER = "cifar-10-batches-bin"
-"""Folder within the archive that contains the batches."""
-PYTHON_VERSION = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
-SIDE = 32
-RECORD = 1 + 3 * SIDE * SIDE
-"""Number of bytes per image: the class, then the red, green and blue planes."""
-MAX_BATCH = 1 << 26
-"""Maximum size of a batch in bytes; the original batches have 31 million."""
-
-
-def _labelled_images(images: NDArray[np.uint8], labels: NDArray[Any], names: tuple[str, ...]) -> Table:
-    """Make a table with the columns `image`, encoded as PNG, and `label`, the name of the class."""
-
-    def read(index: int) -> dict[str, Any]:
-        buffer = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(images[index])).save(buffer, "PNG")
-        return {"image": buffer.getvalue(), "label": names[labels[index]]}
-
-    return Table(("image", "label"), range(len(labels)), read)
-
-
 def open_digits() -> Table:
     """Load handwritten digits, dark ink on white: 1,797 images of 8 x 8 pixels by 13 writers, about 180 per digit.
 
@@ -257,50 +223,11 @@ def open_digits() -> Table:
         from sklearn.datasets import load_digits
     digits = load_digits()
     ink = np.pad(digits.images.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
-    return _labelled_images((255 - ink * 255 // 16).astype(np.uint8), digits.target, tuple("0123456789"))
+    images = (255 - ink * 255 // 16).astype(np.uint8)
 
+    def read(index: int) -> dict[str, Any]:
+        buffer = io.BytesIO()
+        Image.fromarray(images[index]).save(buffer, "PNG")
+        return {"image": buffer.getvalue(), "label": str(digits.target[index])}
 
-def open_cifar10(path: Path, split: str) -> Table:
-    """Load a split of CIFAR-10, `test` or `train`, from its archive, its folder of batches, or the parent of either.
-
-    The images are by Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
-    """
-    if split not in BATCHES:
-        raise UsageError(f"CIFAR-10 has the splits test and train, got {split!r}")
-    try:
-        records = np.frombuffer(b"".join(_read_batches(path, BATCHES[split])), np.uint8).reshape(-1, RECORD)
-    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
-        raise UsageError(f"cannot read {ARCHIVE} at {path}: {error}") from None
-    labels = records[:, 0]
-    if not len(records) or labels.max() >= len(CLASSES):
-        raise UsageError(f"cannot read {ARCHIVE} at {path}: its batches do not have 10 classes")
-    return _labelled_images(records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels, CLASSES)
-
-
-def is_cifar10(path: Path) -> bool:
-    """True for a tar archive, CIFAR-10's batch folder, or a folder that contains CIFAR-10's archive or batch folder.
-
-    Raises:
-        UsageError: The path is or contains CIFAR-10 as Python pickles.
-    """
-    names = {path.name, *(entry.name for entry in path.iterdir())} if path.is_dir() else {path.name}
-    if names.intersection(PYTHON_VERSION):
-        raise UsageError(f"{path} is CIFAR-10 as Python pickles, which are not safe to read: download {ARCHIVE}")
-    return ".tar" in path.suffixes or not names.isdisjoint((ARCHIVE, FOLDER, *BATCHES["test"]))
-
-
-def _read_batches(path: Path, names: tuple[str, ...]) -> list[bytes]:
-    """Read batches from a folder, or from the archive without extracting it."""
-    folder = path / FOLDER if (path / FOLDER).is_dir() else path
-    if (folder / names[0]).is_file():
-        batches = {name: (folder / name).read_bytes() for name in names}
-    else:
-        batches = {}
-        with tarfile.open(path / ARCHIVE if path.is_dir() else path, "r|*") as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.isreg() and member.size <= MAX_BATCH else None
-                if file is not None and (name := PurePosixPath(member.name).name) in names:
-                    batches[name] = file.read()
-    if missing := [name for name in names if name not in batches]:
-        raise ValueError(f"{missing[0]} is missing")
-    return [batches[name] for name in names]
+    return Table(("image", "label"), range(len(images)), read)
