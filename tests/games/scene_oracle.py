@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.scenes.scene import Scene, SceneObject
-from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 WHERE = "to the left of|to the right of|above|below"

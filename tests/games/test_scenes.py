@@ -16,6 +16,7 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
+from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
@@ -26,7 +27,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     describe_scene,
     object_descriptions,
 )
-from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.vqa import VqaConfig
 
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Pair
+from vlmgym.sandbox.drawing.tiles import EMPTY
 from vlmgym.sandbox.games.shisensho.boards import (
     NODE_BUDGET,
     Board,
@@ -27,7 +28,6 @@ from vlmgym.sandbox.games.shisensho.boards import (
     plan,
 )
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.tiles import EMPTY
 
 KNOWN = {
     "o": EMPTY,

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from vlmgym.errors import StateError, UsageError
+from vlmgym.sandbox.drawing.tiles import EMPTY
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.images import tile_images
-from vlmgym.sandbox.games.tiles import EMPTY
 from vlmgym.sandbox.registry import make_game
 from vlmgym.testing import GAME_CHECKS, Check, check_name, run_check
 

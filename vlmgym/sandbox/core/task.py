@@ -11,8 +11,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from pydantic import model_validator
 
-from vlmgym.errors import StateError
-from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.base import ActionT, is_int
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import DegradedConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
@@ -134,3 +135,53 @@ def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) ->
         return {}
     correct = float(infos[-1].get("correct", 0.0)) if infos else 0.0
     return {"accuracy": correct} | ({f"accuracy {kind}": correct} if kind else {})
+
+
+VERBS = ("choose", "number", "figure", "ball")
+"""Words that may precede the number of a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceState(TaskState):
+    """State fields of a question whose answer is a number."""
+
+    answer: int
+
+
+ChoiceStateT = TypeVar("ChoiceStateT", bound=ChoiceState)
+
+
+class ChoiceTask(Task[ChoiceStateT, int]):
+    """A task whose answer is a number from 1 to `config.choices`; subclasses may override this range in `accepted`."""
+
+    answer = Number(lambda config: range(1, config.choices + 1), verbs=VERBS)
+
+    def accepted(self, state: ChoiceStateT) -> range:
+        """Range of possible answers."""
+        return range(1, self.config.choices + 1)
+
+    def legal_actions(self, state: ChoiceStateT) -> tuple[int, ...]:
+        """List the possible answers; empty after the only turn."""
+        return () if state.answered else tuple(self.accepted(state))
+
+    def solution(self, state: ChoiceStateT) -> int:
+        """Correct number."""
+        return state.answer
+
+    def score(self, state: ChoiceStateT, action: int) -> tuple[float, Mapping[str, Any]]:
+        """Score 1 for the correct number, else 0."""
+        accepted = self.accepted(state)
+        if not is_int(action) or action not in accepted:
+            raise IllegalAction(f"the answer must be {accepted[0]} to {accepted[-1]}, got {action!r}")
+        correct = action == state.answer
+        return float(correct), {"correct": correct, "truth": state.answer}
+
+    def metrics(self, state: ChoiceStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Report the accuracy."""
+        return accuracy(state, infos, "")
+
+    def check_state(self, state: ChoiceStateT) -> None:
+        """Also check that the answer is possible. Overrides must call this."""
+        super().check_state(state)
+        if state.answer not in self.accepted(state):
+            raise StateError(f"{state.answer} is not one of the choices")

@@ -66,7 +66,7 @@ OUTLINES: dict[str, Callable[[], Outline]] = {
     "moon": _moon,
     "cross": _cross,
 }
-"""Functions that return the outlines of shapes, within a circle of about radius 1, keyed by names in `games.tiles`."""
+"""Functions that return the outlines of shapes, within a circle of about radius 1, keyed by names in `tiles`."""
 
 
 def draw_shape(canvas: Canvas, shape: str, x: float, y: float, radius: float, colour: Colour, angle: float = 0) -> None:

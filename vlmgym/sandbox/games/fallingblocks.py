@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
-from vlmgym.sandbox.games.tiles import COLOUR_NAMES
+from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES
 
 Placement = tuple[int, int]
 """Column of the left edge, zero-based, and number of clockwise quarter turns."""

@@ -10,7 +10,7 @@ from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
-from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
+from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
 
 PROMPT_V1 = """\
 The image shows a board of four in a row with {rows} rows and {columns} columns. Columns are numbered from {origin} at \

@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
 from vlmgym.sandbox.drawing.shapes import draw_shape
-from vlmgym.sandbox.games.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
+from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
 
 NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
 """States of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""

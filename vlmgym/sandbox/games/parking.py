@@ -19,10 +19,10 @@ from vlmgym.sandbox.answers.markup import unreadable, word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
-from vlmgym.sandbox.games.search import Plan, Planner, shortest_path
 
 Offsets = tuple[int, ...]
 Move = tuple[int, int]

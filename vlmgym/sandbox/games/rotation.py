@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
-from vlmgym.sandbox.games.choices import ChoiceState, ChoiceTask
 
 PAGE: Colour = (250, 248, 243)
 FRAME: Colour = (187, 176, 164)

@@ -15,9 +15,9 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.search import Planner
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.games.search import Planner
 
 EMPTY = "empty"
 INK: Colour = (255, 252, 246)

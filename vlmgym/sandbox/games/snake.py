@@ -15,10 +15,10 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbo
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
-from vlmgym.sandbox.games.search import shortest_path
 
 LENGTH = 3
 """Initial length of the snake."""

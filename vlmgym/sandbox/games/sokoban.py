@@ -15,11 +15,11 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbo
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.drawing.shapes import turned
-from vlmgym.sandbox.games.search import Plan, Planner, shortest_path
-from vlmgym.sandbox.games.tiles import BLACK, Tint, paint_player, paint_wall
+from vlmgym.sandbox.drawing.tiles import BLACK, Tint, paint_player, paint_wall
 
 Board = tuple[str, ...]
 

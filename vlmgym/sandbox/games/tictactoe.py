@@ -11,7 +11,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES
 from vlmgym.sandbox.drawing.shapes import turned
-from vlmgym.sandbox.games.lines import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
+from vlmgym.sandbox.games.line_duel import FREE, OTHER, OWN, LineConfig, LineDuel, LineState
 
 PROMPT_V1 = """\
 The image shows a tic-tac-toe board with {rows} rows and {columns} columns. {numbering} You play X and your opponent \

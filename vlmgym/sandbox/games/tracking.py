@@ -14,10 +14,9 @@ from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
-from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.games.choices import VERBS, ChoiceState, ChoiceTask
 
 PAGE: Colour = (236, 231, 222)
 LINE: Colour = (150, 142, 134)

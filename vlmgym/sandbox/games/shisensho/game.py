@@ -19,6 +19,15 @@ from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import OWN_DATA, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.tiles import (
+    COLOUR_NAMES,
+    EMPTY,
+    MAX_COLOURS,
+    MAX_SHAPES,
+    SHAPE_NAMES,
+    paint_colour_shape,
+    tile_kinds,
+)
 from vlmgym.sandbox.games.shisensho.boards import (
     Bitboard,
     Board,
@@ -39,15 +48,6 @@ from vlmgym.sandbox.games.shisensho.images import (
     image_side,
     paint_image,
     tile_images,
-)
-from vlmgym.sandbox.games.tiles import (
-    COLOUR_NAMES,
-    EMPTY,
-    MAX_COLOURS,
-    MAX_SHAPES,
-    SHAPE_NAMES,
-    paint_colour_shape,
-    tile_kinds,
 )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.lines import WIN, LineState, _pieces, line_rules, search
+from vlmgym.sandbox.games.line_duel import WIN, LineState, _pieces, line_rules, search
 
 GAME: Any = make_game("fourinarow")
 
@@ -40,7 +40,7 @@ def dropped(columns: list[int], rows: int = 6, width: int = 7) -> tuple[str, ...
 
 
 @given(st.lists(st.integers(0, 6), max_size=42))
-def test_lines_and_legal_columns(columns: list[int]) -> None:
+def test_line_duel_and_legal_columns(columns: list[int]) -> None:
     board = dropped(columns)
     own, other = (naive_line(board, piece) for piece in "XO")
     state = LineState(board)
