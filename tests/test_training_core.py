@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -24,24 +25,19 @@ from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
-from vlmgym.training.advantages import (
-    gae,
-    gae_over_tokens,
-    gae_over_turns,
-    grpo_advantages,
-    normalise_groups,
-)
+from vlmgym.training.advantages import gae, grpo_advantages, normalise_groups
+from vlmgym.training.algorithm import Trajectory
 from vlmgym.training.config import (
     EvaluationConfig,
-    GrpoConfig,
     ModelConfig,
-    PpoConfig,
     RolloutConfig,
-    SftConfig,
     TinySize,
     TrainConfig,
     UpdateConfig,
 )
+from vlmgym.training.grpo import Grpo
+from vlmgym.training.ppo import Ppo
+from vlmgym.training.sft import Sft
 from vlmgym.training.states import (
     EpisodeRollout,
     MultiTurnConfig,
@@ -289,24 +285,29 @@ def plain_gae(
     ]
 
 
+def make_episode(bootstrap: float) -> Any:
+    samples: Any = [SimpleNamespace(response=[0] * len(values), old_values=values) for values in VALUES]
+    return Trajectory(0, REWARDS, samples, bootstrap)
+
+
 @pytest.mark.parametrize("bootstrap", [0.0, -1.1])
 def test_gae_over_turns_matches_its_definition(bootstrap: float) -> None:
-    advantages, returns = gae_over_turns(REWARDS, VALUES, 0.9, 0.8, bootstrap)
-    first = [each[0] for each in VALUES]
+    advantages, returns = Ppo(gamma=0.9).estimate(make_episode(bootstrap), 0.8)
+    first = [values[0] for values in VALUES]
     for turn, expected in enumerate(plain_gae(REWARDS, first, bootstrap, [0.9] * 3, [0.8] * 3)):
         np.testing.assert_allclose(advantages[turn], np.full(LENGTHS[turn], expected))
         assert returns[turn][0] == pytest.approx(expected + first[turn])
         assert np.isnan(returns[turn][1:]).all()
 
 
-@pytest.mark.parametrize("bootstrap", [0.0, 0.6])
+@pytest.mark.parametrize("bootstrap", [0.0, -1.1])
 def test_gae_over_tokens_matches_its_definition(bootstrap: float) -> None:
-    advantages, returns = gae_over_tokens(REWARDS, VALUES, 0.9, 0.8, 0.99, 0.95, bootstrap)
+    advantages, returns = Ppo(gae_over="tokens", gamma=0.9).estimate(make_episode(bootstrap), 0.8)
     flat = list(np.concatenate(VALUES))
     rewards = [x for reward, n in zip(REWARDS, LENGTHS) for x in [*[0.0] * (n - 1), reward]]
-    gammas = [x for n in LENGTHS for x in [*[0.99] * (n - 1), 0.9]]  # the last token of a response ends the turn
-    lams = [x for n in LENGTHS for x in [*[0.95] * (n - 1), 0.8]]
-    expected = plain_gae(rewards, flat, bootstrap, gammas, lams)
+    gammas = [x for n in LENGTHS for x in [*[1.0] * (n - 1), 0.9]]  # the last token of a response ends the turn
+    expected = plain_gae(rewards, flat, bootstrap, gammas, [0.8] * sum(LENGTHS))
+    assert [*map(len, advantages)] == [*map(len, returns)] == LENGTHS
     np.testing.assert_allclose(np.concatenate(advantages), expected)
     np.testing.assert_allclose(np.concatenate(returns), np.add(expected, flat))
 
@@ -324,6 +325,6 @@ def test_settings_without_an_option_are_documented() -> None:
     assert re.findall(r"`(\w+)`", rows.pop("tiny")) == [field.name for field in fields(TinySize)]
     without_section = {*fixed(TrainConfig), *fixed(ModelConfig)} - {"tiny", "reward"}
     assert set(re.findall(r"`(\w+)`", rows.pop("none"))) == without_section
-    for config in (RolloutConfig, SftConfig, GrpoConfig, PpoConfig, UpdateConfig, EvaluationConfig):
+    for config in (RolloutConfig, Sft, Grpo, Ppo, UpdateConfig, EvaluationConfig):
         section = config.__name__.removesuffix("Config").lower()
         assert re.findall(r"`(\w+)`", rows.pop(section)) == fixed(config), section

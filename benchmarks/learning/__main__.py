@@ -45,8 +45,8 @@ CONDITIONS: tuple[tuple[str, Images, float], ...] = (
 RUNS: dict[str, list[str]] = {
     "GRPO": ["--algorithm", "grpo"],
     "PPO": ["--algorithm", "ppo"],
-    "PPO over tokens": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens"],
-    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens", "ppo.token_lam=0.95"],
+    "PPO over tokens": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens", "ppo.lam=1"],
+    "PPO over tokens, lambda 0.95": ["--algorithm", "ppo", "--settings", "ppo.gae_over=tokens"],
 }
 """Options of the algorithms and their variants."""
 
@@ -150,7 +150,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     for blank in [False, True] if seed in options.seeds[: options.blank] else [False]:
         name = f"{options.task}-{seed}{'-blank' if blank else ''}"
         # Without images, SFT learns too little for its gate, which would stop the run.
-        grey = ["--blank", "--settings", "sft.gate=0"] if blank else []
+        grey = ["--control", "blank", "--settings", "sft.gate=0"] if blank else []
         sft = options.output_dir / f"{name}-cold"
         minutes = train(sft, *shared, *grey, "--steps", "0")
         before = measure(sft, shared, options.answers)

@@ -60,7 +60,7 @@ RUNS = {
     DEMONSTRATIONS: Run(None, True, []),
     G1: Run(DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
     "SFT only": Run(DEMONSTRATIONS, True, MORE),
-    GREY_DEMONSTRATIONS: Run(None, True, ["--blank", "--settings", "sft.gate=0", "--sft.steps", "300"]),
+    GREY_DEMONSTRATIONS: Run(None, True, ["--control", "blank", "--settings", "sft.gate=0", "--sft.steps", "300"]),
     "G0, GRPO": Run(GREY_DEMONSTRATIONS, False, ["--algorithm", "grpo"]),
 }
 PERFECT = {"SFT only, perfect player": Run(DEMONSTRATIONS, True, ["--sft.accuracy", "1", *MORE], every_seed=False)}

@@ -23,8 +23,7 @@ VARIANTS = {
     "grpo": (*SMALL, *NO_EPISODES, "--update.kl-coef", "0.1"),
     "dr grpo, updates": (
         *(*SMALL, *NO_EPISODES, "--settings", "grpo.scale_rewards=false", "update.loss_over=constant"),
-        *("--settings", "grpo.epochs=2", "grpo.minibatches=2", "update.clip_high=0.1"),
-        *("--settings", "update.entropy_coef=0.01"),
+        *("--settings", "grpo.epochs=2", "grpo.minibatches=2", "grpo.clip_high=0.1", "grpo.entropy_coef=0.01"),
     ),
     "grpo, episodes": (
         *SMALL,
@@ -37,14 +36,14 @@ VARIANTS = {
     ),
     "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--settings", "ppo.entropy_coef=0.01", "--observation", "text"),
     "ppo, tokens": (
-        *(*SMALL, *NO_EPISODES, *PPO, "--settings", "ppo.gae_over=tokens", "ppo.token_lam=0.95"),
-        *("--update.kl-coef", "0.1", "--settings", "update.kl_target=0.001"),
+        *(*SMALL, *NO_EPISODES, *PPO, "--settings", "ppo.gae_over=tokens"),
+        *("--update.kl-coef", "0.1"),
     ),
     "lora, bfloat16": (
         *(*SMALL, *NO_EPISODES, "--lora", "4", "--dtype", "bfloat16", "--gradient-checkpointing"),
         *("--update.kl-coef", "0.1"),
     ),
-    "blank": (*SMALL, *NO_EPISODES, "--blank"),
+    "blank": (*SMALL, *NO_EPISODES, "--control", "blank", "--update.schedule", "cosine"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--chat"),
 }

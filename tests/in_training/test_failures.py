@@ -16,18 +16,17 @@ import pytest
 import torch
 
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, fail
-from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_prompts, make_samples
+from tests.in_training.tiny import GAME, make_actor, make_checkpoint, make_engine, make_prompts, make_samples
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.rollout.states import StateConfig
 from vlmgym.runs.files import OutputError
 from vlmgym.sandbox.core.reward import RewardConfig
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.engine.checkpoint import last_checkpoint, save_checkpoint
-from vlmgym.training.engine.encoding import TrainSample
-from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.evaluation import TrainedPolicy
 from vlmgym.training.records import make_trained_record
-from vlmgym.training.sft import sft_loss
+from vlmgym.training.sft import Sft
 from vlmgym.training.states import MultiTurnConfig
 from vlmgym.training.train import memory_errors
 
@@ -86,7 +85,7 @@ def test_diverged_runs_stop_and_keep_a_good_checkpoint(
     last = last_checkpoint(run / "checkpoints")
     assert last is not None
     assert code == 1
-    assert "the gradient is not finite: lower --update.lr" in message
+    assert "the gradient is not finite; lower the learning rate; " in message
     assert message.endswith(f"the last checkpoint is {last}")
     actor = make_actor(last / "model")
     assert actor.compute_logprobs(make_samples(actor, (5, 9))).logprobs.isfinite().all()
@@ -109,7 +108,7 @@ def test_diverged_models_end_the_next_step(model: Path, tmp_path: Path, capsys: 
     args += ["--update.lr", "1e30", "--settings", "update.weight_decay=1", "--evaluation.states", "0"]
     code, message = fail(capsys, *args, "--output-dir", str(tmp_path / "run"))
     assert code == 1
-    assert "the loss is nan: lower --update.lr" in message
+    assert "the loss is nan; lower the learning rate" in message
 
 
 def test_failed_evaluations_are_reported_with_how_to_resume(
@@ -139,9 +138,9 @@ def limited_file_size(size: int) -> Iterator[None]:
 
 def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> None:
     actor = make_actor(model)
-    optimizer = torch.optim.AdamW(actor.parameters())
-    sft_loss(actor, [TrainSample(actor.encoder.encode(*make_prompts(1)[0]), [actor.encoder.end])], 1)
-    optimizer.step()
+    engine = make_engine(actor)
+    optimizer = engine.make_optimizer(1e-3, 0.0)
+    engine.step(optimizer, [actor.encoder.sample(*make_prompts(1)[0], "up")], Sft.loss, 1.0)
     curriculum = Curriculum.of([GAME])
     start = curriculum.begin()
     trained = make_trained_record(
@@ -194,7 +193,7 @@ def test_truncated_checkpoints_are_rejected(
         (("--grpo.group-size", "1", *QUICK), "group_size: input should be greater than or equal to 2 (got 1)"),
         (("--batch-size", "7", *QUICK), "batch_size must be a multiple of group_size 3, got 7"),
         (("--batch-size", "0", *QUICK), "batch_size: input should be greater than 0 (got 0)"),
-        (("--algorithm", "ppo", "--settings", "update.clip_high=0.3", *QUICK), "use ppo.clip with PPO"),
+        (("--algorithm", "dpo", *QUICK), "algorithm must be grpo or ppo, got 'dpo'"),
         (("--ppo.lr", "1e-4", *QUICK), "ppo.* only applies to PPO"),
         (("--algorithm", "ppo", "--settings", "grpo.gamma=0.9", *QUICK), "grpo.* only applies to GRPO"),
         (("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"), "--ppo.lr 5e-05 overrides --update.lr"),

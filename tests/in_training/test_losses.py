@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -12,29 +12,26 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from pydantic.dataclasses import dataclass
 from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
-from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_samples
+from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve
+from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_engine, make_samples
 from vlmgym.training.advantages import discounted_returns
-from vlmgym.training.config import PpoConfig, SftConfig, UpdateConfig
-from vlmgym.training.engine.actor import Actor
+from vlmgym.training.algorithm import Algorithm, Batch, DivergedError, Trajectory
+from vlmgym.training.config import TrainConfig, read_config
+from vlmgym.training.engine.actor import Actor, LogProbs
 from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
-from vlmgym.training.engine.processes import DivergedError
-from vlmgym.training.loss import (
-    MIN_FILL,
-    MIN_FILL_SHARED,
-    kl_estimate,
-    micro_batches,
-    pad,
-    policy_loss,
-    token_weights,
-    update,
-    value_loss,
-)
-from vlmgym.training.sft import fine_tune, sft_loss
-from vlmgym.training.trainer import compute_ppo_targets
+from vlmgym.training.engine.engine import MIN_FILL, MIN_FILL_SHARED, BatchMaker, micro_batches, padded
+from vlmgym.training.loss import kl_estimate, policy_loss, value_loss
+from vlmgym.training.ppo import Ppo
+from vlmgym.training.run import TrainingRun
+from vlmgym.training.sft import Sft, fine_tune
+from vlmgym.training.train import run_training
+from vlmgym.training.trainer import Trainer
 
+HERE = Path(__file__).parent
 LENGTHS = (7, 2, 12, 4, 1)
 TEMPERATURE, MAX_TOKENS = 0.8, 16
 LOW, HIGH, KL = 0.2, 0.28, 0.3
@@ -74,7 +71,7 @@ class Recorder(torch.optim.SGD):
     """An optimiser that records gradients and changes nothing."""
 
     def __init__(self, actor: Actor) -> None:
-        super().__init__(actor.parameters(), lr=0.0)
+        super().__init__([{"params": [*actor.parameters()], "peak_lr": 0.0}], lr=0.0)
         self.steps: list[Gradients] = []
         self._named = dict(actor.named_parameters())
 
@@ -83,28 +80,20 @@ class Recorder(torch.optim.SGD):
         self.steps.append({name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None})
 
 
-def run_update(
-    actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, *, epochs: int = 1, **value: Any
-) -> tuple[dict[str, float], list[Gradients]]:
-    """Run `update`; return its metrics and the gradients of each optimiser step."""
-    recorder = Recorder(actor)
-    metrics = update(
-        actor,
-        recorder,
-        samples,
-        config,
-        **value,
-        temperature=TEMPERATURE,
-        max_tokens=MAX_TOKENS,
-        epochs=epochs,
-        minibatches=2 if epochs > 1 else 1,
-        rng=np.random.default_rng(0),
-    )
-    return metrics, recorder.steps
+def make_trainer(checkpoint: Path, folder: Path, *settings: str, algorithm: str = "grpo") -> Trainer:
+    """Create a trainer whose optimiser records gradients, without limiting their norm unless settings do."""
+    args = ["--preset", str(HERE / "quick.toml"), "--model", str(checkpoint), "--algorithm", algorithm]
+    common = (f"rollout.temperature={TEMPERATURE}", f"rollout.max_tokens={MAX_TOKENS}", "update.max_grad_norm=1e9")
+    trainer = Trainer(read_config([*args, "--settings", *common, *settings]), TrainingRun(folder))
+    trainer.optimizer = Recorder(trainer.actor)
+    return trainer
 
 
-def update_config(**options: Any) -> UpdateConfig:
-    return UpdateConfig(**{"clip_low": LOW, "clip_high": HIGH, "max_grad_norm": 1e9, **options})
+def run_update(trainer: Trainer, samples: Sequence[TrainSample]) -> tuple[dict[str, float], list[Gradients]]:
+    """Update on samples; return the metrics and the gradients of each optimiser step."""
+    metrics = trainer.update(samples)
+    assert isinstance(trainer.optimizer, Recorder)
+    return metrics, trainer.optimizer.steps
 
 
 def norm_of(gradients: Gradients) -> float:
@@ -154,9 +143,9 @@ def trl_gradients(
     device = torch.device("cpu")
     batch = trl_batch(encoder, samples)
     batch |= {
-        "advantages": pad([sample.advantages for sample in samples], device)[:, 0],
-        "old_per_token_logps": pad([sample.old_logprobs for sample in samples], device),
-        "ref_per_token_logps": pad([sample.ref_logprobs for sample in samples], device),
+        "advantages": padded([sample.advantages for sample in samples], device)[:, 0],
+        "old_per_token_logps": padded([sample.old_logprobs for sample in samples], device),
+        "ref_per_token_logps": padded([sample.ref_logprobs for sample in samples], device),
     }
     trainer.model.train()
     loss = trainer._compute_loss(trainer.model, batch)
@@ -166,16 +155,16 @@ def trl_gradients(
 
 
 def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any]:
-    def padded(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
+    def stack(rows: Sequence[torch.Tensor], side: str) -> torch.Tensor:
         return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_side=side)
 
     prompts = [sample.prompt.ids for sample in samples]
     responses = [torch.tensor(sample.response) for sample in samples]
     return {
-        "prompt_ids": padded(prompts, "left"),
-        "prompt_mask": padded([torch.ones_like(ids) for ids in prompts], "left"),
-        "completion_ids": padded(responses, "right"),
-        "completion_mask": padded([torch.ones_like(ids) for ids in responses], "right"),
+        "prompt_ids": stack(prompts, "left"),
+        "prompt_mask": stack([torch.ones_like(ids) for ids in prompts], "left"),
+        "completion_ids": stack(responses, "right"),
+        "completion_mask": stack([torch.ones_like(ids) for ids in responses], "right"),
         "pixel_values": encoder.pixel_values(torch.cat([sample.prompt.patches for sample in samples])),
         "image_grid_thw": torch.cat([sample.prompt.grids for sample in samples]),
         "num_images": [len(sample.prompt.grids) for sample in samples],
@@ -185,14 +174,16 @@ def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any
 @pytest.mark.parametrize(
     ("loss_type", "loss_over"), [("bnpo", "tokens"), ("grpo", "responses"), ("dr_grpo", "constant")]
 )
-def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: Any) -> None:
+def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: str) -> None:
     actor = make_actor(checkpoint)
     actor.token_bias.zero_()  # TRL samples image tokens, too
     samples = make_targets(actor)
     loss, gradients = trl_gradients(checkpoint, tmp_path, actor.encoder, loss_type, samples)
     for size in (64, 2):
-        config = update_config(kl_coef=KL, loss_over=loss_over, micro_batch_size=size)
-        metrics, (ours,) = run_update(actor, samples, config)
+        settings = (f"update.kl_coef={KL}", f"update.loss_over={loss_over}", f"update.micro_batch_size={size}")
+        trainer = make_trainer(checkpoint, tmp_path, *settings)
+        trainer.actor.token_bias.zero_()
+        metrics, (ours,) = run_update(trainer, samples)
         assert metrics["loss"] == pytest.approx(loss, abs=TOLERANCE)
         assert_close(ours, gradients)
 
@@ -200,7 +191,7 @@ def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, los
 # Against formulas -----------------------------------------------------------------------------------------------------
 
 
-def plain_loss(actor: Actor, samples: Sequence[TrainSample], config: UpdateConfig, coef: float, clip: float) -> Any:
+def plain_loss(actor: Actor, samples: Sequence[TrainSample], config: Ppo, loss_over: str) -> Any:
     """Compute the loss from its definition, token by token."""
     tokens = sum(len(sample.response) for sample in samples)
     policy, value, targets = torch.zeros(()), torch.zeros(()), 0
@@ -211,32 +202,33 @@ def plain_loss(actor: Actor, samples: Sequence[TrainSample], config: UpdateConfi
         count = {"tokens": tokens, "responses": length * len(samples), "constant": len(samples) * MAX_TOKENS}
         for t in range(length):
             logprob, advantage = out.logprobs[0, t], sample.advantages[t]
-            ratio = (logprob - sample.old_logprobs[t]).exp()
-            clipped = ratio.item() > 1 + HIGH if advantage > 0 else ratio.item() < 1 - LOW
-            loss = -advantage * (torch.tensor(1 + HIGH if advantage > 0 else 1 - LOW) if clipped else ratio)
+            ratio, bound = (logprob - sample.old_logprobs[t]).exp(), 1 + config.clip * np.sign(advantage)
+            clipped = ratio.item() > bound if advantage > 0 else ratio.item() < bound
+            loss = -advantage * (torch.tensor(bound) if clipped else ratio)
             r = (sample.ref_logprobs[t] - logprob).exp()
-            loss = loss - config.entropy_coef * out.entropy[0, t] + config.kl_coef * (r - 1 - r.log())
-            policy = policy + loss / count[config.loss_over]
+            loss = loss - config.entropy_coef * out.entropy[0, t] + KL * (r - 1 - r.log())
+            policy = policy + loss / count[loss_over]
             if out.values is not None and not np.isnan(sample.returns[t]):
                 now, before, target = out.values[0, t], sample.old_values[t], sample.returns[t]
-                near = before + (now - before).clamp(-clip, clip)
+                near = before + (now - before).clamp(-config.value_clip, config.value_clip)
                 value = value + 0.5 * torch.max((now - target) ** 2, (near - target) ** 2)
                 targets += 1
-    return policy + coef * value / max(1, targets)
+    return policy + config.value_coef * value / max(1, targets)
 
 
 @pytest.mark.parametrize("loss_over", ["tokens", "responses", "constant"])
-def test_ppo_gradients_equal_their_definition(checkpoint: Path, loss_over: Any) -> None:
+def test_ppo_gradients_equal_their_definition(checkpoint: Path, tmp_path: Path, loss_over: str) -> None:
     actor = make_actor(checkpoint, critic=True)
     samples = make_targets(actor, critic=True)
-    config = update_config(entropy_coef=0.05, kl_coef=KL, loss_over=loss_over)
-    expected = plain_loss(actor, samples, config, 0.7, 0.2)
+    config = Ppo(entropy_coef=0.05, value_coef=0.7, value_clip=0.2, clip=0.25)
+    expected = plain_loss(actor, samples, config, loss_over)
     expected.backward()
     gradients = {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}
-    actor.zero_grad()
+    settings = [f"ppo.{name}={getattr(config, name)}" for name in ("entropy_coef", "value_coef", "value_clip", "clip")]
+    settings += ["ppo.epochs=1", "ppo.minibatches=1", f"update.kl_coef={KL}", f"update.loss_over={loss_over}"]
     for size in (64, 2, 1):
-        config = replace(config, micro_batch_size=size)
-        metrics, (ours,) = run_update(actor, samples, config, value_coef=0.7, value_clip=0.2)
+        trainer = make_trainer(checkpoint, tmp_path, *settings, f"update.micro_batch_size={size}", algorithm="ppo")
+        metrics, (ours,) = run_update(trainer, samples)
         assert metrics["loss"] == pytest.approx(expected.item(), abs=TOLERANCE)
         assert_close(ours, gradients)
 
@@ -277,8 +269,9 @@ def test_kl_estimate_is_unbiased_and_never_negative() -> None:
 )
 def test_token_weights_form_a_mean(loss_over: Any, weights: tuple[float, float]) -> None:
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]], dtype=torch.bool)
-    found = token_weights(mask, UpdateConfig(loss_over=loss_over), responses=2, tokens=4, max_tokens=8)
-    torch.testing.assert_close(found, torch.tensor([[weights[0]] * 3 + [0], [weights[1], 0, 0, 0]]))
+    samples = [TrainSample(prompt, [0] * length) for prompt, length in zip(empty_prompts([1, 1]), (3, 1))]
+    token_weights = BatchMaker(samples, loss_over, max_tokens=8).weights(mask)
+    torch.testing.assert_close(token_weights, torch.tensor([[weights[0]] * 3 + [0], [weights[1], 0, 0, 0]]))
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
@@ -317,12 +310,13 @@ def test_responses_to_a_prompt_share_a_micro_batch() -> None:
     assert sorted(map(len, shared)) == [1, 1, 1]
 
 
-def test_each_sample_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
-    samples = make_targets(actor)[:4]
+def test_each_sample_is_in_one_minibatch_of_each_epoch(checkpoint: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(checkpoint, tmp_path, "update.loss_over=responses", "grpo.epochs=3", "grpo.minibatches=2")
+    samples = make_targets(trainer.actor)[:4]
     for number, sample in enumerate(samples):
         sample.advantages = np.full(len(sample.response), 10.0**number)
         sample.old_logprobs = sample.ref_logprobs = None
-    metrics, steps = run_update(actor, samples, update_config(loss_over="responses"), epochs=3)
+    metrics, steps = run_update(trainer, samples)
     assert len(steps) == 6
     assert metrics["loss"] == pytest.approx(-1111 / 4)  # the loss is -advantage if probabilities are unchanged
     assert metrics["clip_fraction"] == 0
@@ -330,26 +324,27 @@ def test_each_sample_is_in_one_minibatch_of_each_epoch(actor: Actor) -> None:
     assert len({round(norm_of(step), 3) for step in steps}) > 2, "minibatches are the same in all epochs"
 
 
-def test_gradients_are_clipped(actor: Actor) -> None:
-    samples = make_targets(actor)
-    _, (whole,) = run_update(actor, samples, update_config())
-    metrics, (clipped,) = run_update(actor, samples, update_config(max_grad_norm=1e-3))
+def test_gradients_are_clipped(checkpoint: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(checkpoint, tmp_path)
+    samples = make_targets(trainer.actor)
+    _, (whole,) = run_update(trainer, samples)
+    metrics, (clipped,) = run_update(make_trainer(checkpoint, tmp_path, "update.max_grad_norm=1e-3"), samples)
     assert metrics["grad_norm"] == pytest.approx(norm_of(whole), rel=1e-4)
     assert norm_of(clipped) == pytest.approx(1e-3, rel=1e-3)
 
 
 @pytest.mark.parametrize(("advantage", "moved", "message"), [(np.inf, 0, "loss is"), (-1.0, 12, "above 1000")])
-def test_diverged_losses_change_nothing(actor: Actor, advantage: float, moved: float, message: str) -> None:
-    samples = make_targets(actor)
+def test_diverged_losses_change_nothing(
+    checkpoint: Path, tmp_path: Path, advantage: float, moved: float, message: str
+) -> None:
+    trainer = make_trainer(checkpoint, tmp_path, "update.micro_batch_size=1")
+    samples = make_targets(trainer.actor)
     sample: Any = samples[2]
     sample.advantages[3], sample.old_logprobs[3] = advantage, sample.old_logprobs[3] - moved
-    before = {name: parameter.clone() for name, parameter in actor.named_parameters()}
-    with pytest.raises(DivergedError, match=f"{message}.*lower --update.lr"):
-        run_update(actor, samples, update_config(micro_batch_size=1))
-    assert all(torch.equal(parameter, before[name]) for name, parameter in actor.named_parameters())
-    if moved:
-        actor.zero_grad()
-        assert run_update(actor, samples, update_config(max_loss=1e6))[1]
+    before = {name: parameter.clone() for name, parameter in trainer.actor.named_parameters()}
+    with pytest.raises(DivergedError, match=message):
+        run_update(trainer, samples)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in trainer.actor.named_parameters())
 
 
 @pytest.mark.parametrize(("over", "targets"), [("turns", [1] * 6), ("tokens", [3, 1, 4, 2, 5, 1])])
@@ -357,16 +352,15 @@ def test_critics_are_judged_by_monte_carlo_returns(over: Any, targets: list[int]
     rewards, lengths = [[1.0, -0.5, 2.0], [0.3, 1.1], [0.0]], [[3, 1, 4], [2, 5], [1]]
     guess = iter([1.0, 0.5, 0.8, 0.2, 2.0, 0.4])
     (prompt,) = empty_prompts([1])
-    samples = [
-        [TrainSample(prompt, [0] * length, old_values=np.full(length, next(guess))) for length in each]
-        for each in lengths
+    episodes = [
+        Trajectory(0, turns, [TrainSample(prompt, [0] * n, old_values=np.full(n, next(guess))) for n in tokens])
+        for turns, tokens in zip(rewards, lengths)
     ]
-    config = PpoConfig(gae_over=over, gamma=0.9, lam=0.0, token_lam=0.0)
-    metrics = compute_ppo_targets(samples, rewards, [0.0] * 3, config)
+    metrics = Ppo(gae_over=over, gamma=0.9, lam=0.0).targets(episodes)
     returns = np.repeat([x for each in rewards for x in discounted_returns(each, 0.9)], targets)
     values = np.repeat([1.0, 0.5, 0.8, 0.2, 2.0, 0.4], targets)
     assert metrics["explained_variance"] == pytest.approx(1 - np.var(returns - values) / np.var(returns))
-    white = np.concatenate([cast(Any, sample.advantages) for each in samples for sample in each])
+    white = np.concatenate([cast(Any, sample.advantages) for episode in episodes for sample in episode.samples])
     assert (white.mean(), white.std()) == (pytest.approx(0), pytest.approx(1))
 
 
@@ -375,25 +369,74 @@ def test_critics_are_judged_by_monte_carlo_returns(over: Any, targets: list[int]
 
 def test_micro_batches_add_up_to_the_gradient_of_a_batch(actor: Actor) -> None:
     samples = make_samples(actor, LENGTHS)
-    found = []
+    results = []
     for size in (64, 2, 1):
-        actor.zero_grad()
-        loss = sft_loss(actor, samples, size)
-        found.append((loss, {name: one.grad.clone() for name, one in actor.named_parameters() if one.grad is not None}))
+        recorder = Recorder(actor)
+        metrics = make_engine(actor, size).step(recorder, samples, Sft.loss, 1.0, max_grad_norm=1e9)
+        results.append((metrics["loss"], recorder.steps[0]))
     with torch.no_grad():
         out = actor.compute_logprobs(samples)
-    assert found[0][0] == pytest.approx(float(-out.logprobs.sum() / out.mask.sum()), abs=TOLERANCE)
-    for loss, gradients in found[1:]:
-        assert loss == pytest.approx(found[0][0], abs=TOLERANCE)
-        assert_close(gradients, found[0][1])
+    assert results[0][0] == pytest.approx(float(-out.logprobs.sum() / out.mask.sum()), abs=TOLERANCE)
+    for loss, gradients in results[1:]:
+        assert loss == pytest.approx(results[0][0], abs=TOLERANCE)
+        assert_close(gradients, results[0][1])
 
 
 def test_each_batch_is_learned_once(actor: Actor) -> None:
     batches = [[sample] for sample in make_samples(actor, LENGTHS)]
     losses: list[float] = []
-    frozen = SftConfig(steps=len(batches), lr=1e-12, check_interval=1)
-    steps = fine_tune(actor, frozen, 8, batches, lambda step: 0.0, lambda step, loss: losses.append(loss))
+    frozen = Sft(steps=len(batches), lr=1e-12, check_interval=1)
+    steps = fine_tune(make_engine(actor), frozen, batches, lambda step: 0.0, lambda step, loss: losses.append(loss))
     assert steps == len(batches)
     with torch.no_grad():
         expected = [-float(actor.compute_logprobs(batch).logprobs.mean()) for batch in batches]
     assert losses == pytest.approx(expected, abs=TOLERANCE)
+
+
+# Another algorithm ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rloo(Algorithm):
+    """REINFORCE leave-one-out (Ahmadian et al. 2024, https://arxiv.org/abs/2402.14740, section 3.2)."""
+
+    group_size: int = 3
+    """Episodes per initial state."""
+
+    @property
+    def episodes_per_state(self) -> int:
+        return self.group_size
+
+    def targets(self, episodes: Sequence[Trajectory]) -> dict[str, float]:
+        """Subtract from the return of an episode the mean return of the others of its group."""
+        returns = np.array([sum(episode.rewards) for episode in episodes]).reshape(-1, self.group_size)
+        others = (returns.sum(axis=1, keepdims=True) - returns) / (self.group_size - 1)
+        for episode, advantage in zip(episodes, (returns - others).flat):
+            for sample in episode.samples:
+                sample.advantages = np.full(len(sample.response), advantage)
+        return {"baseline": float(others.mean())}
+
+    def loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute the policy gradient loss."""
+        loss = -(batch.advantages * out.logprobs * batch.weights).sum()
+        return loss, {"policy_loss": loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigWithRloo(TrainConfig):
+    """All options, and those of another algorithm."""
+
+    rloo: Rloo = field(default_factory=Rloo)
+
+
+def test_an_algorithm_is_a_class_and_a_field_of_the_config(model: Path, tmp_path: Path) -> None:
+    args = [*QUICK, *SMALL, *NO_EPISODES, "--model", str(model), "--output-dir", str(tmp_path / "run")]
+    config = read_config([*args, "--algorithm", "rloo", "--rloo.group-size", "6"], kind=ConfigWithRloo)
+    run_training(TrainingRun.new(config), config)
+    rows = curve(tmp_path / "run")
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["baseline"] == pytest.approx(row["reward"]) for row in rows), "a step has one group of 6"
+    assert max(row["grad_norm"] for row in rows) > 0
+    resumed = TrainingRun.reopen(tmp_path / "run", ["--steps", "4"], kind=ConfigWithRloo)
+    run_training(*resumed)
+    assert len(curve(tmp_path / "run")) == 4

@@ -11,10 +11,11 @@ import torch
 
 from vlmgym import make_game
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.training.config import Kind, ModelConfig, SftConfig, TinySize
+from vlmgym.training.config import Kind, ModelConfig, RolloutConfig, TinySize
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import TrainSample
-from vlmgym.training.sft import fine_tune
+from vlmgym.training.engine.engine import Engine
+from vlmgym.training.sft import Sft, fine_tune
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 GAME: Any = make_game("2048", rows=3, columns=3, goal=16, size=96)
@@ -34,6 +35,10 @@ def make_actor(folder: Path, *, critic: bool = False, **config: Any) -> Actor:
     """Load a model, on the CPU by default, with the same initial adapters each time."""
     torch.manual_seed(0)
     return Actor(folder, ModelConfig(**{"device": "cpu", **config}), critic=critic)
+
+
+def make_engine(actor: Actor, micro_batch_size: int = 64, **rollout: Any) -> Engine:
+    return Engine(actor, RolloutConfig(**rollout), micro_batch_size)
 
 
 def make_prompts(count: int) -> list[tuple[str, list[ImageArray]]]:
@@ -63,6 +68,6 @@ def make_move_model(folder: Path, kind: Kind = "qwen3_vl") -> Path:
         [TrainSample(prompts[(4 * step + n) % len(prompts)], move) for n, move in enumerate(moves)]
         for step in range(60)
     ]
-    fine_tune(actor, SftConfig(steps=60), 64, batches, lambda step: 0.0, lambda step, loss: None)
+    fine_tune(make_engine(actor), Sft(steps=60), batches, lambda step: 0.0, lambda step, loss: None)
     actor.save(folder)
     return folder

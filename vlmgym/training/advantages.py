@@ -13,29 +13,30 @@ STD_FLOOR = 1e-4
 """Added to a group's standard deviation before dividing by it, as in TRL and EasyR1."""
 
 
-def discounted_returns(rewards: ArrayLike, gamma: float) -> Floats:
-    """Compute G_t = r_t + gamma G_(t+1); shape (turns,)."""
+def discounted_returns(rewards: ArrayLike, gamma: ArrayLike) -> Floats:
+    """Compute G_t = r_t + gamma_t G_(t+1); `rewards` have shape (steps,), `gamma` is a number or one per step."""
     returns = np.array(rewards, dtype=np.float64)
+    gammas = np.broadcast_to(gamma, returns.shape)
     for t in reversed(range(len(returns) - 1)):
-        returns[t] += gamma * returns[t + 1]
+        returns[t] += gammas[t] * returns[t + 1]
     return returns
 
 
 def gae(
-    rewards: ArrayLike, values: ArrayLike, gamma: float, lam: float, bootstrap_value: float = 0.0
+    rewards: ArrayLike, values: ArrayLike, gamma: ArrayLike, lam: float, bootstrap_value: float = 0.0
 ) -> tuple[Floats, Floats]:
     """Estimate advantages by GAE (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, equation 16).
 
     Takes the reward and value of each step, shape (steps,), and the value of the state after the last step, which is 0
-    if the episode terminated. With `lam` 0, advantages are one-step TD errors; with 1, they are Monte Carlo returns
-    minus values.
+    if the episode terminated. `gamma` is a number or one per step. With `lam` 0, advantages are one-step TD errors;
+    with 1, they are Monte Carlo returns minus values.
 
     Returns:
         Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.
     """
     rewards, values = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
     deltas = rewards + gamma * np.append(values[1:], bootstrap_value) - values if len(rewards) else rewards
-    advantages = discounted_returns(deltas, gamma * lam)
+    advantages = discounted_returns(deltas, np.multiply(gamma, lam))
     return advantages, advantages + values
 
 
@@ -83,48 +84,6 @@ def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Ha
     for turns, group in zip(rewards, groups):
         totals.setdefault(group, []).append(sum(turns))
     return float(np.mean([np.ptp(group) > 1e-9 for group in totals.values() for _ in group]))
-
-
-def gae_over_turns(
-    rewards: Sequence[float], values: Sequence[Floats], gamma: float, lam: float, bootstrap_value: float
-) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages and returns of an episode, with one GAE step per turn.
-
-    Takes the reward of each turn and the values of its response tokens, but uses only the first of these values.
-    `bootstrap_value` is the value of the final state if the episode was truncated, else 0. All tokens of a response
-    have the same advantage; only the first token has a return, the others have NaN.
-    """
-    advantages, returns = gae(rewards, [tokens[0] for tokens in values], gamma, lam, bootstrap_value)
-    targets = [np.full(len(tokens), np.nan) for tokens in values]
-    for target, value in zip(targets, returns):
-        target[0] = value
-    return [np.full(len(tokens), advantage) for tokens, advantage in zip(values, advantages)], targets
-
-
-def gae_over_tokens(
-    rewards: Sequence[float],
-    values: Sequence[Floats],
-    gamma: float,
-    lam: float,
-    token_gamma: float,
-    token_lam: float,
-    bootstrap_value: float,
-) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages and returns of an episode, with one GAE step per token; see `gae_over_turns`.
-
-    Discount and lambda are `token_gamma` and `token_lam` within a response, and `gamma` and `lam` from its last token
-    to the first token of the next response. Every token has a return.
-    """
-    advantages, returns = [], []
-    next_value, next_advantage = bootstrap_value, 0.0
-    for reward, expected in zip(reversed(rewards), reversed(values)):
-        token_rewards = np.zeros(len(expected))
-        token_rewards[-1] = reward + gamma * (next_value + lam * next_advantage)
-        advantage, target = gae(token_rewards, expected, token_gamma, token_lam)
-        advantages.append(advantage)
-        returns.append(target)
-        next_value, next_advantage = float(expected[0]), float(advantage[0])
-    return advantages[::-1], returns[::-1]
 
 
 def explained_variance(values: Floats, returns: Floats) -> float:

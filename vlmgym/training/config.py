@@ -13,21 +13,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-from pydantic import (
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from tyro.conf import Fixed
 
@@ -41,7 +30,11 @@ from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
-from vlmgym.training.states import Expert, MultiTurnConfig, blank
+from vlmgym.training.algorithm import Algorithm, Options, cosine_rate
+from vlmgym.training.grpo import Grpo
+from vlmgym.training.ppo import Ppo
+from vlmgym.training.sft import Sft
+from vlmgym.training.states import MultiTurnConfig, blank
 from vlmgym.workers.pool import available_cores
 
 if sys.version_info >= (3, 11):
@@ -51,7 +44,6 @@ else:
 
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 """Supported model types in transformers; others, such as mixtures of experts, have other layers."""
@@ -59,21 +51,6 @@ HEAD_SIZE = 32
 """Head size of tiny models: the minimum of vLLM's attention on the CPU."""
 MIN_IMAGE_TOKENS = 4
 """Minimum number of tokens per image of a tiny model; smaller images are enlarged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Base of all options; invalid values raise `UsageError`."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _in_one_sentence(cls, data: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
-        try:
-            return handler(data)
-        except ValidationError as error:
-            raise UsageError(describe_validation_error(error)) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,88 +128,6 @@ class RolloutConfig(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftConfig(Options):
-    """Supervised fine-tuning before reinforcement learning (cold start)."""
-
-    steps: NonNegativeInt = 0
-    """Maximum number of batches. 0 skips supervised fine-tuning."""
-    batch_size: Fixed[PositiveInt] = 32
-    """Responses per batch, each to a new state."""
-    lr: PositiveFloat = 3e-3
-    """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
-    accuracy: Fraction = 0.4
-    """Fraction of demonstrations with the expert's answer.
-    The others have random answers, so the right answers have to be learned from rewards."""
-    expert: Expert = "greedy"
-    """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
-    random_turns: Fixed[NonNegativeInt] = 0
-    """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
-    Random turns show the model prompts with feedback on invalid turns.
-    With --max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
-    target: Fixed[NonNegativeFloat] = 0.99
-    """Stop once both perception accuracy and format compliance of generated responses reach this value.
-    Above 1, take all steps."""
-    check_interval: Fixed[PositiveInt] = 100
-    """Steps between checks of `target`. The last step is always checked."""
-    gate: Fixed[Fraction] = 0.5
-    """Minimum perception accuracy and format compliance to start reinforcement learning.
-    With less, rewards would give no signal to learn from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrpoConfig(Options):
-    """Group relative policy optimisation (Shao et al. 2024, https://arxiv.org/abs/2402.03300)."""
-
-    group_size: Annotated[int, Field(ge=2)] = 8
-    """Episodes per initial state."""
-    epochs: Fixed[PositiveInt] = 1
-    """Passes over the responses of a step."""
-    minibatches: Fixed[PositiveInt] = 1
-    """Updates per pass. With a single update per step, nothing is clipped."""
-    scale_rewards: Fixed[bool] = True
-    """Divide advantages by the standard deviation of the group's returns.
-    For Dr. GRPO, turn this off and set update.loss_over to constant."""
-    gamma: Fixed[Fraction] = 1.0
-    """Discount factor per turn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PpoConfig(Options):
-    """Proximal policy optimisation with a value head (Schulman et al. 2017, https://arxiv.org/abs/1707.06347)."""
-
-    lr: NonNegativeFloat | None = None
-    """Peak learning rate of the model. None means --update.lr."""
-    epochs: Fixed[PositiveInt] = 4
-    """Passes over the responses of a step."""
-    minibatches: Fixed[PositiveInt] = 4
-    """Updates per pass."""
-    gamma: Fixed[Fraction] = 0.99
-    """Discount factor per turn."""
-    lam: Fixed[Fraction] = 0.95
-    """GAE lambda over turns."""
-    gae_over: Fixed[Literal["turns", "tokens"]] = "turns"
-    """Unit of a GAE step.
-    turns: the critic values the state before each response, and all tokens of the response share its advantage.
-    tokens: the critic values each token; `token_gamma` and `token_lam` apply within a response."""
-    token_gamma: Fixed[Fraction] = 1.0
-    """Discount factor per token, if `gae_over` is tokens."""
-    token_lam: Fixed[Fraction] = 1.0
-    """GAE lambda over tokens, if `gae_over` is tokens."""
-    clip: Fixed[NonNegativeFloat] = 0.2
-    """Clip range of the probability ratio."""
-    entropy_coef: Fixed[NonNegativeFloat] = 0.01
-    """Coefficient of the entropy bonus."""
-    value_coef: Fixed[NonNegativeFloat] = 0.5
-    """Coefficient of the value loss."""
-    value_clip: Fixed[NonNegativeFloat] = 0.2
-    """Clip range of value updates, in units of the reward. 0 turns clipping off."""
-    value_lr: Fixed[NonNegativeFloat] = 1e-2
-    """Learning rate of the value head."""
-    whiten: Fixed[bool] = True
-    """Normalise advantages to mean 0 and standard deviation 1 over the tokens of a step."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class UpdateConfig(Options):
     """Optimiser and loss."""
 
@@ -240,33 +135,28 @@ class UpdateConfig(Options):
     """Peak learning rate."""
     warmup_steps: Fixed[NonNegativeInt] = 10
     """Steps of linear warm-up."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate after the warm-up: constant, or cosine decay to 2% at the last step."""
     betas: Fixed[tuple[Beta, Beta]] = (0.9, 0.95)
     """Betas of AdamW."""
     weight_decay: Fixed[NonNegativeFloat] = 0.0
     """Weight decay of AdamW."""
     max_grad_norm: Fixed[PositiveFloat] = 1.0
     """Maximum gradient norm."""
-    clip_low: Fixed[NonNegativeFloat] = 0.2
-    """Lower clip range of GRPO's probability ratio. Clipping only matters with several updates per step."""
-    clip_high: Fixed[NonNegativeFloat] = 0.28
-    """Upper clip range of GRPO's probability ratio.
-    If it is above clip_low, rare tokens keep their probability (DAPO, https://arxiv.org/abs/2503.14476)."""
-    entropy_coef: Fixed[NonNegativeFloat] = 0.0
-    """Coefficient of GRPO's entropy bonus."""
     kl_coef: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the model before reinforcement learning."""
-    kl_target: Fixed[PositiveFloat | None] = None
-    """Adapt `kl_coef` so that the KL divergence stays near this many nats per token. None keeps it constant.
-    See Ziegler et al. 2019, https://arxiv.org/abs/1909.08593."""
     loss_over: Fixed[Literal["tokens", "responses", "constant"]] = "tokens"
     """Averaging of the loss.
     tokens: over all tokens.
     responses: over the tokens of each response, then over responses.
     constant: the sum over tokens, divided by responses x --rollout.max-tokens (Dr. GRPO)."""
-    max_loss: Fixed[PositiveFloat] = 1e3
-    """Stop if the policy loss exceeds this. Advantages are of order 1, so a healthy loss is near 0."""
     micro_batch_size: PositiveInt = 64
     """Maximum number of responses per forward and backward pass. Lower numbers need less memory."""
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step, counted from 0, as a fraction of the peak."""
+        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        return warmup * (cosine_rate(step, steps) if self.schedule == "cosine" else 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,8 +185,8 @@ class TrainConfig(GameOptions, Options):
     ] = ()
     """Settings that override the preset: TOML files, or single ones such as ppo.lam=0.9. Options override both.
     Besides all options, there are settings without an option: see docs/training_local.md."""
-    algorithm: Literal["grpo", "ppo"] = "grpo"
-    """Reinforcement learning algorithm."""
+    algorithm: str = "grpo"
+    """Reinforcement learning algorithm: grpo or ppo."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
@@ -327,17 +217,19 @@ class TrainConfig(GameOptions, Options):
     """Weights & Biases project to log to. TensorBoard files are always written."""
     check: bool = False
     """Report problems and the schedule of the curriculum, without training."""
-    blank: bool = False
-    """Train on grey images: a control for what can be learned without vision."""
+    control: Literal["blank", "permuted"] | None = None
+    """Train a control instead.
+    blank: grey images, to see what can be learned without vision.
+    permuted: rewards permuted among the episodes of a group, to see what the updates do without a signal."""
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = field(default_factory=ModelConfig)
     tiny: Fixed[TinySize] = field(default_factory=TinySize)
     play: Annotated[MultiTurnConfig, tyro.conf.arg(name="")] = field(default_factory=MultiTurnConfig)
     states: StateConfig = field(default_factory=StateConfig)
     reward: Fixed[RewardConfig] = field(default_factory=RewardConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    sft: SftConfig = field(default_factory=SftConfig)
-    grpo: GrpoConfig = field(default_factory=GrpoConfig)
-    ppo: PpoConfig = field(default_factory=PpoConfig)
+    sft: Sft = field(default_factory=Sft)
+    grpo: Grpo = field(default_factory=Grpo)
+    ppo: Ppo = field(default_factory=Ppo)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
@@ -345,8 +237,8 @@ class TrainConfig(GameOptions, Options):
         """Raise `UsageError` if settings contradict each other."""
         if self.model.dtype == "bfloat16" and not self.model.lora:
             raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
-        if self.update.kl_target is not None and not self.update.kl_coef:
-            raise UsageError("update.kl_target needs an initial --update.kl-coef above 0")
+        if self.algorithm not in self.algorithms:
+            raise UsageError(f"algorithm must be {' or '.join(self.algorithms)}, got {short_repr(self.algorithm)}")
         if self.batch_size % self.group_size:
             raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
         if (minibatches := self.method.minibatches) > self.batch_size:
@@ -362,13 +254,9 @@ class TrainConfig(GameOptions, Options):
         if self.rollout.temperature == 0:
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
         if self.blank and self.play.has_descriptions:
-            raise UsageError("--blank hides the images, but descriptions reveal them: remove --observation")
+            raise UsageError("--control blank hides the images, but descriptions reveal them: remove --observation")
         if self.games is not None and self.curriculum is not None:
             raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
-        if self.algorithm == "ppo":
-            for name, ppo in (("entropy_coef", "entropy_coef"), ("clip_low", "clip"), ("clip_high", "clip")):
-                if getattr(self.update, name) != getattr(UpdateConfig, name):
-                    raise UsageError(f"update.{name} only applies to GRPO: use ppo.{ppo} with PPO")
 
     @property
     def _on_cpu(self) -> bool:
@@ -382,14 +270,25 @@ class TrainConfig(GameOptions, Options):
         return min(2, available_cores(), self.prompts) if self._on_cpu else 1
 
     @property
-    def method(self) -> GrpoConfig | PpoConfig:
-        """Options of the chosen algorithm."""
-        return self.grpo if self.algorithm == "grpo" else self.ppo
+    def algorithms(self) -> list[str]:
+        """Names of all algorithms: the fields with their options."""
+        return [field.name for field in dataclasses.fields(self) if isinstance(getattr(self, field.name), Algorithm)]
+
+    @property
+    def method(self) -> Algorithm:
+        """The chosen algorithm."""
+        algorithm: Algorithm = getattr(self, self.algorithm)
+        return algorithm
 
     @property
     def group_size(self) -> int:
         """Episodes per initial state."""
-        return self.grpo.group_size if self.algorithm == "grpo" else 1
+        return self.method.episodes_per_state
+
+    @property
+    def blank(self) -> bool:
+        """Whether all images are grey."""
+        return self.control == "blank"
 
     @property
     def prompts(self) -> int:
@@ -420,8 +319,12 @@ PER_COMMAND = ("preset", "settings", "resume", "output_dir", "check")
 Settings = dict[str, Any]
 
 
-def read_config(args: Sequence[str], run: Mapping[str, Any] | None = None) -> TrainConfig:
+def read_config(
+    args: Sequence[str], run: Mapping[str, Any] | None = None, kind: type[TrainConfig] = TrainConfig
+) -> TrainConfig:
     """Parse a command line. Options override --settings, and these the preset, or the settings of a resumed `run`.
+
+    `kind` may be a subclass with the options of further algorithms; see `Algorithm`.
 
     Raises:
         UsageError: A setting is invalid, or settings contradict each other.
@@ -443,8 +346,8 @@ def read_config(args: Sequence[str], run: Mapping[str, Any] | None = None) -> Tr
         base = {name: value for name, value in run.items() if name not in PER_COMMAND}
     settings = _merged(base, given)
     stored, fields = tuple(map(tuple, settings.pop("overrides", ()))), settings.pop("config", {})
-    default = _make_config(settings)
-    config = tyro.cli(TrainConfig, args=args, default=default, prog="vlmgym train", config=(tyro.conf.SuppressFixed,))
+    default = _make_config(settings, kind)
+    config = tyro.cli(kind, args=args, default=default, prog="vlmgym train", config=(tyro.conf.SuppressFixed,))
     config_names = {word.partition("=")[0] for words in known.config for word in words}
     words = tuple(f"{name}={_word(value)}" for name, value in fields.items() if name not in config_names)
     config = dataclasses.replace(config, overrides=(*stored, *((words,) if words else ()), *config.overrides))
@@ -520,15 +423,15 @@ def _merged(below: Settings, above: Settings) -> Settings:
     return merged
 
 
-def _make_config(settings: Settings) -> TrainConfig:
-    sections = {field.name: field.default_factory for field in dataclasses.fields(TrainConfig)}
+def _make_config(settings: Settings, config: type[TrainConfig]) -> TrainConfig:
+    sections = {field.name: field.default_factory for field in dataclasses.fields(config)}
     values: Settings = {}
     for name, value in settings.items():
         kind: Any = sections.get(name)
         if name not in sections or name in PER_COMMAND:
             raise UsageError(f"unknown setting {name}; the settings are {', '.join(sections)}")
         values[name] = value if kind is dataclasses.MISSING else _make_section(kind, name, value)
-    return TrainConfig(**values)
+    return config(**values)
 
 
 def _make_section(kind: Any, section: str, values: Any) -> Any:
@@ -576,11 +479,11 @@ def _for_games(preset: Settings, names: tuple[str, ...], curriculum: str | None)
 
 
 def _check_algorithm(config: TrainConfig, args: Sequence[str], given: Settings) -> None:
-    """Reject settings of the other algorithm. A preset may have them, because it serves both algorithms."""
+    """Reject settings of the other algorithms. A preset may have them, because it serves all algorithms."""
     words = [word.partition("=")[0] for word in args if word.startswith("--")]
-    other = {"grpo": "ppo", "ppo": "grpo"}[config.algorithm]
-    if other in given or any(word.startswith(f"--{other}.") for word in words):
-        raise UsageError(f"{other}.* only applies to {other.upper()}: remove it, or use --algorithm {other}")
-    sets_lr = "--update.lr" in words or "lr" in given.get("update", {})
-    if config.algorithm == "ppo" and config.ppo.lr is not None and sets_lr:
-        raise UsageError(f"--ppo.lr {config.ppo.lr:g} overrides --update.lr: set --ppo.lr instead")
+    for other in config.algorithms:
+        if other != config.algorithm and (other in given or any(word.startswith(f"--{other}.") for word in words)):
+            raise UsageError(f"{other}.* only applies to {other.upper()}: remove it, or use --algorithm {other}")
+    lr, _ = config.method.learning_rates(config.update.lr)
+    if lr != config.update.lr and ("--update.lr" in words or "lr" in given.get("update", {})):
+        raise UsageError(f"--{config.algorithm}.lr {lr:g} overrides --update.lr: set --{config.algorithm}.lr instead")

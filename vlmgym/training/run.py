@@ -87,7 +87,9 @@ class TrainingRun:
         replace_file(self.config, json_bytes(resolve_config(config)))
 
     @classmethod
-    def reopen(cls, resume: Path, args: Sequence[str]) -> tuple[TrainingRun, TrainConfig]:
+    def reopen(
+        cls, resume: Path, args: Sequence[str], kind: type[TrainConfig] = TrainConfig
+    ) -> tuple[TrainingRun, TrainConfig]:
         """Reopen a run, given its folder or one of its checkpoints; options in `args` override its settings.
 
         Raises `UsageError` if the run is missing, or if something that affects results has changed: an option, or the
@@ -103,7 +105,7 @@ class TrainingRun:
                 names = ", ".join(sorted(path.name for path in run.checkpoints.glob("step_*"))) or "none"
                 raise UsageError(f"{resume} is not a checkpoint; the checkpoints of this run are: {names}")
         before = run._read()
-        config = read_config(args, before["settings"])
+        config = read_config(args, before["settings"], kind)
         if config.output_dir is not None:
             raise UsageError("a resumed run stays in its folder: remove --output-dir")
         different = changes(_fixed(before), _fixed(resolve_config(config)))

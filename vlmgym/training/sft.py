@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+from tyro.conf import Fixed
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError, VlmgymError
@@ -18,15 +19,60 @@ from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.training.config import SftConfig, TrainConfig
-from vlmgym.training.engine.actor import Actor
-from vlmgym.training.engine.encoding import Encoder, TrainSample
-from vlmgym.training.engine.processes import ALONE, DivergedError, Processes, TrainingError
-from vlmgym.training.loss import micro_batches
-from vlmgym.training.states import SFT_STREAM, START_ERRORS, expert_action, expert_response, start_rollouts
+from vlmgym.training.algorithm import Batch, Fraction, Options, TrainingError, cosine_rate
+from vlmgym.training.states import SFT_STREAM, START_ERRORS, Expert, expert_action, expert_response, start_rollouts
 
+if TYPE_CHECKING:
+    import torch
+
+    from vlmgym.training.config import TrainConfig
+    from vlmgym.training.engine.actor import LogProbs
+    from vlmgym.training.engine.encoding import Encoder, TrainSample
+    from vlmgym.training.engine.engine import Engine
+    from vlmgym.training.engine.processes import Processes
+
+WARMUP_STEPS = 20
+"""Steps of linear warm-up."""
 CHECKED_STATES = 4
 """Number of states per game that are checked before a run; one of them must do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft(Options):
+    """Supervised fine-tuning before reinforcement learning (cold start)."""
+
+    steps: NonNegativeInt = 0
+    """Maximum number of batches. 0 skips supervised fine-tuning."""
+    batch_size: Fixed[PositiveInt] = 32
+    """Responses per batch, each to a new state."""
+    lr: PositiveFloat = 3e-3
+    """Peak learning rate: 20 steps of linear warm-up, then cosine decay to 2%."""
+    accuracy: Fraction = 0.4
+    """Fraction of demonstrations with the expert's answer.
+    The others have random answers, so the right answers have to be learned from rewards."""
+    expert: Expert = "greedy"
+    """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
+    random_turns: Fixed[NonNegativeInt] = 0
+    """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
+    Random turns show the model prompts with feedback on invalid turns.
+    With --max-turns above 1, the maximum is at least 1, and higher if prompts have a longer history."""
+    target: Fixed[NonNegativeFloat] = 0.99
+    """Stop once both perception accuracy and format compliance of generated responses reach this value.
+    Above 1, take all steps."""
+    check_interval: Fixed[PositiveInt] = 100
+    """Steps between checks of `target`. The last step is always checked."""
+    gate: Fixed[Fraction] = 0.5
+    """Minimum perception accuracy and format compliance to start reinforcement learning.
+    With less, rewards would give no signal to learn from."""
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0, as a fraction of the peak."""
+        return min(1.0, (step + 1) / WARMUP_STEPS) * cosine_rate(step, self.steps)
+
+    @staticmethod
+    def loss(out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute the mean negative log-likelihood of a batch's tokens."""
+        return -(out.logprobs * batch.weights).sum(), {}
 
 
 class SftError(VlmgymError):
@@ -62,7 +108,7 @@ def _state_error(config: TrainConfig, game: Game[Any, Any], index: int) -> str |
     return None
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Demonstrations:
     """Demonstrations for supervised fine-tuning. Each is a pure function of the config and its index."""
 
@@ -70,11 +116,12 @@ class Demonstrations:
     curriculum: Curriculum
     progress: Progress
     encoder: Encoder
-    processes: Processes = ALONE
+    processes: Processes
 
     def batch(self, step: int) -> list[TrainSample]:
-        """Create this process's share of the batch of a step, without demonstrations that their game cannot make."""
-        size, samples, errors = self.config.sft.batch_size, list[TrainSample](), list[str]()
+        """Create the batch of a step, a share in each process, without demonstrations that their game cannot make."""
+        size, errors = self.config.sft.batch_size, list[str]()
+        samples: list[TrainSample] = []
         for index in self.processes.share(range(step * size, (step + 1) * size)):
             try:
                 samples.append(self.sample(index))
@@ -82,7 +129,7 @@ class Demonstrations:
                 errors.append(str(error))
         if errors and not samples:
             raise TrainingError(f"no demonstration of step {step + 1} could be made, the first: {errors[0]}")
-        return samples
+        return self.processes.gather(samples)
 
     def sample(self, index: int) -> TrainSample:
         """Create a demonstration after zero or more random turns, which give some prompts a history and feedback."""
@@ -91,7 +138,7 @@ class Demonstrations:
         picks = self.curriculum.picks(self.progress, seed, [index])
         past = config.play.past_turns(picks[index].game.history)
         before = max(sft.random_turns, min(config.play.max_turns - 1, past + 1))
-        play = replace(config.play, max_turns=max(config.play.max_turns, before + 1))
+        play = dataclasses.replace(config.play, max_turns=max(config.play.max_turns, before + 1))
         args = (picks, seed, 1, play, config.states, config.reward)
         episode = next(start_rollouts(*args, transform=config.transform))
         game, state, observation = episode.setup.game, episode.episode.state, episode.observation
@@ -108,72 +155,34 @@ class Demonstrations:
                 break
             rejected = None if turn.outcome is Outcome.PLAYED else game.answer.from_data(turn.action)
             state, observation = episode.episode.state, episode.observation
-        text = respond(sft.accuracy)
-        return TrainSample(self.encoder.encode(observation.messages, observation.images), self.encoder.tokens(text))
-
-
-def sft_loss(
-    actor: Actor, samples: Sequence[TrainSample], micro_batch_size: int, processes: Processes = ALONE
-) -> float:
-    """Compute the mean negative log-likelihood per token of a batch, backpropagate it and return it.
-
-    `samples` is this process's share of the batch; the result and the gradients are for the whole batch. Raises
-    `DivergedError` if the loss is not finite.
-    """
-    tokens = sum(processes.gather([len(sample.response) for sample in samples]))
-    total = 0.0
-    for indices in micro_batches(samples, micro_batch_size, share=actor.shares_prompts):
-        loss = -actor.compute_logprobs([samples[index] for index in indices]).logprobs.sum() / tokens
-        loss.backward()
-        total += loss.item()
-    total = sum(processes.gather([total]))
-    if not math.isfinite(total):
-        raise DivergedError(f"the loss of supervised fine-tuning is {total}: lower --sft.lr")
-    processes.sum_gradients([parameter for parameter in actor.model.parameters() if parameter.requires_grad])
-    return total
-
-
-def learning_rate(config: SftConfig, step: int) -> float:
-    """Return the learning rate of a step; `step` counts from 0."""
-    warmup = min(1.0, (step + 1) / 20)
-    return config.lr * warmup * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / config.steps)))
+        return self.encoder.sample(observation.messages, observation.images, respond(sft.accuracy))
 
 
 def fine_tune(
-    actor: Actor,
-    config: SftConfig,
-    micro_batch_size: int,
+    engine: Engine,
+    config: Sft,
     batches: Iterable[Sequence[TrainSample]],
     check: Callable[[int], float],
     report: Callable[[int, float], None],
-    processes: Processes = ALONE,
 ) -> int:
     """Fine-tune the model on one batch per step and return the number of steps taken.
 
     Args:
-        actor: The model.
+        engine: The model.
         config: Options of supervised fine-tuning.
-        micro_batch_size: Maximum number of samples per forward pass.
-        batches: This process's share of the batch of each step.
+        batches: Batch of each step.
         check: Called regularly, and after the last step, with the number of steps taken; returns the lower of
             perception accuracy and format compliance. Training stops early when this reaches `config.target`.
         report: Called after each step with its index from 0 and its loss.
-        processes: Processes that share each batch.
 
     Raises:
         DivergedError: The loss is not finite.
     """
-    parameters = [parameter for parameter in actor.model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    optimizer = engine.make_optimizer(config.lr, 0.0, betas=(0.9, 0.98), weight_decay=0.01)
     for step, samples in zip(range(config.steps), batches):
         check_interrupts()
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, step)
-        loss = sft_loss(actor, samples, micro_batch_size, processes)
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        report(step, loss)
+        metrics = engine.step(optimizer, samples, config.loss, config.rate(step), temperature=1.0)
+        report(step, metrics["loss"])
         last = step + 1 == config.steps
         if ((step + 1) % config.check_interval == 0 or last) and (check(step + 1) >= config.target or last):
             return step + 1

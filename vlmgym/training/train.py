@@ -24,10 +24,11 @@ from vlmgym.interrupts import check_interrupts
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
 from vlmgym.terminal import make_console
+from vlmgym.training.algorithm import DivergedError, TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import Curves, SftProgress, StepProgress
 from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
-from vlmgym.training.engine.processes import DivergedError, Processes, TrainingError
+from vlmgym.training.engine.processes import Processes
 from vlmgym.training.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
 from vlmgym.training.records import begin_rollout_records, set_aside, write_result
 from vlmgym.training.run import TrainingRun
@@ -68,7 +69,9 @@ def run_training(run: TrainingRun, config: TrainConfig) -> None:
     except (TrainingError, KeyboardInterrupt) as error:
         last = last_checkpoint(run.checkpoints) or last_checkpoint(run.sft)
         if isinstance(error, DivergedError):  # resuming would repeat it
-            hint = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
+            precision = "" if config.model.dtype == "float32" else ", or use --dtype float32"
+            checkpoint = f"the last checkpoint is {last}" if last else "there is no checkpoint yet"
+            hint = f"lower the learning rate{precision}; {checkpoint}"
         else:
             start = "continues from the last checkpoint" if last else "starts again, as there is no checkpoint yet"
             hint = f"--resume {run.folder} {start}"

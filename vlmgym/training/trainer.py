@@ -1,12 +1,14 @@
-"""The local trainer: supervised fine-tuning, and training steps of GRPO or PPO."""
+"""The loop of local training: roll out episodes, let the algorithm compute targets, and update the model.
+
+The algorithms are in sft.py, grpo.py and ppo.py, and the model is in engine/.
+"""
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,22 +22,16 @@ from vlmgym.errors import EpisodeError
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord, TurnRecord
-from vlmgym.training.advantages import (
-    Floats,
-    explained_variance,
-    gae_over_tokens,
-    gae_over_turns,
-    grpo_advantages,
-    informative_fraction,
-    whiten,
-)
-from vlmgym.training.config import PpoConfig, TrainConfig
+from vlmgym.training.advantages import informative_fraction
+from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory
+from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
-from vlmgym.training.engine.actor import Actor, roll_out
+from vlmgym.training.engine.actor import Actor, LogProbs
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
-from vlmgym.training.engine.processes import ALONE, DivergedError, Processes, TrainingError
-from vlmgym.training.loss import infer, update
+from vlmgym.training.engine.engine import Engine
+from vlmgym.training.engine.processes import ALONE, Processes
+from vlmgym.training.loss import kl_estimate
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
@@ -44,8 +40,8 @@ from vlmgym.training.validation import ValidationResult, check_gate
 
 GATE_STATES = 64
 """Number of states, with one response each, per check of supervised fine-tuning."""
-_ROLLOUT_STREAM, _MINIBATCH_STREAM = 2, 3
-"""Separate random streams for sampling tokens and for drawing minibatches."""
+_ROLLOUT_STREAM, _MINIBATCH_STREAM, _PERMUTATION_STREAM = 2, 3, 4
+"""Separate random streams for sampling tokens, drawing minibatches and permuting rewards."""
 
 
 class Trainer:
@@ -59,21 +55,17 @@ class Trainer:
         self.config, self.run, self.processes = config, run, processes
         self.curriculum = curriculum or config.make_curriculum()
         self.progress = self.curriculum.begin()
+        self.algorithm = config.method
         checkpoint = run.base_model(config, self.curriculum)
-        ppo = config.algorithm == "ppo"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # for the initial adapters
-            self.actor = Actor(checkpoint, config.model, critic=ppo)
-        body = [parameter for parameter in self.actor.model.parameters() if parameter.requires_grad]
-        peak_lr = config.ppo.lr if ppo and config.ppo.lr is not None else config.update.lr
-        groups: list[dict[str, Any]] = [{"params": body, "peak_lr": peak_lr}]
-        if self.actor.critic is not None:
-            groups.append({"params": list(self.actor.critic.parameters()), "peak_lr": config.ppo.value_lr})
-        self.optimizer = torch.optim.AdamW(
-            groups, lr=config.update.lr, betas=config.update.betas, weight_decay=config.update.weight_decay, fused=True
+            self.actor = Actor(checkpoint, config.model, critic=self.algorithm.critic)
+        self.engine = Engine(self.actor, config.rollout, config.update.micro_batch_size, processes)
+        self.optimizer = self.engine.make_optimizer(
+            *self.algorithm.learning_rates(config.update.lr),
+            betas=config.update.betas,
+            weight_decay=config.update.weight_decay,
         )
-        self.reference: Actor | None = None
-        self.kl_coef = config.update.kl_coef
         self.step = 0
         self.rewards: list[float] = []
         self.errors: list[str] = []
@@ -102,8 +94,7 @@ class Trainer:
             return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder, processes)
-        batches, size = map(demonstrations.batch, range(config.steps)), self.config.update.micro_batch_size
-        steps = fine_tune(self.actor, config, size, batches, check, progress.batch, processes)
+        steps = fine_tune(self.engine, config, map(demonstrations.batch, range(config.steps)), check, progress.batch)
         if result.worst_skill < config.gate:
             raise SftError(
                 f"supervised fine-tuning missed its sft.gate of {config.gate:.0%}: {result.summary('states')}; "
@@ -128,19 +119,20 @@ class Trainer:
         errors: list[str] = []
         episodes = list(start_rollouts(*args, transform=config.transform, errors=errors))
         started = clock()
-        samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, (config.seed, _ROLLOUT_STREAM))
+        samples, seconds_scoring = self.engine.roll_out(episodes, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
-        bootstrap_values = self.fill_in_logprobs(episodes, samples)
+        self.fill_in_logprobs([*chain.from_iterable(samples)])
+        bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)
         gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
         failed = [episode for episode, *_ in gathered if episode.failed]
         self.errors = [*self.processes.gather(errors), *(str(episode.observation.end) for episode in failed)]
         if not (gathered := [row for row in gathered if not row[0].failed]):
             raise TrainingError(f"all episodes of step {self.step + 1} ended as errors, the first: {self.errors[0]}")
-        episodes, samples, bootstrap_values = ([*column] for column in zip(*gathered))
-        metrics = self.compute_advantages(episodes, samples, bootstrap_values)
+        episodes = [episode for episode, *_ in gathered]
+        metrics = self.compute_targets([make_trajectory(*row) for row in gathered])
         estimated = clock()
-        flat = list(chain.from_iterable(samples))
-        metrics |= self._update(flat)
+        flat = [*chain.from_iterable(samples for _, samples, _ in gathered)]
+        metrics |= self.update(flat)
         updated = clock()
         results = (
             (episode.prompt_id, episode.pick, self.curriculum.success(episode.pick, episode.turns))
@@ -177,42 +169,18 @@ class Trainer:
         with self.processes.calling("_generate", *args):
             return self._generate(*args)
 
-    def _generate(
-        self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
-    ) -> list[list[int]]:
-        share, seeds = self.processes.share(prompts), self.processes.share(seeds)
-        args = (share, range(len(share)), seeds, max_tokens, temperature)
-        return self.processes.gather(self.actor.generate(*args) if share else [])
+    def _generate(self, *args: Any) -> list[list[int]]:
+        return self.engine.generate(*args)
 
-    def fill_in_logprobs(
-        self, episodes: Sequence[EpisodeRollout], samples: Sequence[Sequence[TrainSample]]
-    ) -> list[float]:
-        """Fill in log-probabilities and values of the samples of each episode; return a bootstrap value per episode."""
-        flat, ppo = list(chain.from_iterable(samples)), self.config.algorithm == "ppo"
-        if ppo or self.config.method.epochs * self.config.method.minibatches > 1:
-            logprobs, values = self._infer(self.actor, flat)
-            for number, sample in enumerate(flat):
-                sample.old_logprobs, sample.old_values = logprobs[number], values[number] if ppo else None
-        if self.reference is not None:
-            for sample, ref_logprobs in zip(flat, self._infer(self.reference, flat)[0]):
+    def fill_in_logprobs(self, samples: Sequence[TrainSample]) -> None:
+        """Fill in what the loss compares the model with: log-probabilities and values before the step."""
+        if self.algorithm.critic or self.algorithm.epochs * self.algorithm.minibatches > 1:
+            logprobs, values = self.engine.infer(samples)
+            for number, sample in enumerate(samples):
+                sample.old_logprobs, sample.old_values = logprobs[number], values[number] if values else None
+        if self.engine.reference is not None:
+            for sample, ref_logprobs in zip(samples, self.engine.infer(samples, self.engine.reference)[0]):
                 sample.ref_logprobs = ref_logprobs
-        return self.bootstrap_values(episodes) if ppo else [0.0] * len(episodes)
-
-    def compute_advantages(
-        self,
-        episodes: Sequence[EpisodeRollout],
-        samples: Sequence[Sequence[TrainSample]],
-        bootstrap_values: Sequence[float],
-    ) -> dict[str, float]:
-        """Fill in advantages and returns of the samples, which are grouped by episode; return metrics."""
-        rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
-        if self.config.algorithm == "ppo":
-            return compute_ppo_targets(samples, rewards, bootstrap_values, self.config.ppo)
-        config, groups = self.config.grpo, [episode.prompt_id for episode in episodes]
-        advantages = grpo_advantages(rewards, groups, config.gamma, config.scale_rewards)
-        for sample, advantage in zip(chain.from_iterable(samples), chain.from_iterable(advantages)):
-            sample.advantages = np.full(len(sample.response), advantage)
-        return {"informative_fraction": informative_fraction(rewards, groups)}
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
         """Return the value of each truncated episode's final state; 0 for others, and in single-turn training."""
@@ -227,40 +195,47 @@ class Trainer:
                         samples[number] = TrainSample(encoder.encode(last.messages, last.images), [encoder.end])
                     except EpisodeError as error:
                         episode.fail(error)
-            for number, values in zip(samples, self._infer(self.actor, [*samples.values()])[1]):
+            for number, values in zip(samples, self.engine.infer([*samples.values()])[1]):
                 bootstrap[number] = float(values[0])
         return bootstrap
 
-    def _infer(self, actor: Actor, samples: Sequence[TrainSample]) -> Any:
-        return infer(actor, samples, self.config.rollout.temperature, self.config.update.micro_batch_size)
+    def compute_targets(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Let the algorithm fill in advantages and returns; return metrics."""
+        metrics = {}
+        if self.config.group_size > 1:
+            rewards, groups = [each.rewards for each in trajectories], [each.group for each in trajectories]
+            metrics["informative_fraction"] = informative_fraction(rewards, groups)
+        if self.config.control == "permuted":
+            permute_rewards(trajectories, np.random.default_rng([self.config.seed, _PERMUTATION_STREAM, self.step]))
+        return metrics | self.algorithm.targets(trajectories)
 
-    def _update(self, samples: Sequence[TrainSample]) -> dict[str, float]:
-        config, ppo = self.config, self.config.ppo
-        options, value = replace(config.update, kl_coef=self.kl_coef), {}
-        if config.algorithm == "ppo":
-            options = replace(options, clip_low=ppo.clip, clip_high=ppo.clip, entropy_coef=ppo.entropy_coef)
-            value = {"value_coef": ppo.value_coef, "value_clip": ppo.value_clip}
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * min(1.0, (self.step + 1) / max(1, options.warmup_steps))
-        metrics = update(
-            self.actor,
-            self.optimizer,
-            samples,
-            options,
-            **value,
-            temperature=config.rollout.temperature,
-            max_tokens=config.rollout.max_tokens,
-            epochs=config.method.epochs,
-            minibatches=config.method.minibatches,
-            rng=np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step]),
-            processes=self.processes,
-        )
-        if options.kl_target is not None and "kl" in metrics:
-            # Ziegler et al. 2019, section 2.2: proportional control with the error clipped to 20%.
-            error = np.clip(metrics["kl"] / options.kl_target - 1, -0.2, 0.2)
-            self.kl_coef *= float(1 + 0.1 * error)
-            metrics["kl_coef"] = self.kl_coef
-        return metrics
+    def loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute the algorithm's loss, with the KL penalty if there is a reference model."""
+        loss, metrics = self.algorithm.loss(out, batch)
+        if batch.ref_logprobs is not None:
+            kl = kl_estimate(out.logprobs, batch.ref_logprobs)
+            loss = loss + self.config.update.kl_coef * (kl * batch.weights).sum()
+            metrics["kl"] = (kl * batch.token_weights).sum()
+        return loss, metrics
+
+    def update(self, samples: Sequence[TrainSample]) -> dict[str, float]:
+        """Take the gradient steps of a training step, one per minibatch in each epoch; return their mean metrics."""
+        config, algorithm = self.config, self.algorithm
+        rng = np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step])
+        metrics: list[dict[str, float]] = []
+        for _ in range(algorithm.epochs):
+            for indices in np.array_split(rng.permutation(len(samples)), algorithm.minibatches):
+                minibatch, rate = [samples[index] for index in indices], config.update.rate(self.step, config.steps)
+                args = (self.optimizer, minibatch, self.loss, rate)
+                metrics.append(
+                    self.engine.step(
+                        *args,
+                        loss_over=config.update.loss_over,
+                        entropy_grad=algorithm.entropy_coef > 0,
+                        max_grad_norm=config.update.max_grad_norm,
+                    )
+                )
+        return {name: float(np.mean([row[name] for row in metrics])) for name in metrics[0]}
 
     def policy_record(self) -> PolicyRecord:
         """Describe the model for records."""
@@ -288,12 +263,10 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint; raise `DivergedError` if the model's outputs are not finite."""
-        outputs = () if self._last_sample is None else self._infer(self.actor, [self._last_sample])
+        outputs = () if self._last_sample is None else self.engine.infer([self._last_sample])
         if not all(np.isfinite(numbers).all() for output in outputs for numbers in output):
-            raise DivergedError(
-                f"after step {self.step} the model outputs are not finite: lower --update.lr (--ppo.lr for PPO)"
-            )
-        extra = {"rewards": self.rewards, "kl_coef": self.kl_coef}
+            raise DivergedError(f"after step {self.step} the model outputs are not finite")
+        extra = {"rewards": self.rewards}
         merged = self.config.save_merged
         arguments = (self.step, self.actor, self.optimizer, self.progress, extra, self.trained_record())
         save_checkpoint(folder, *arguments, merged=merged)
@@ -303,51 +276,31 @@ class Trainer:
         with self.processes.calling("load", checkpoint):
             self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
             self.curriculum.check(self.progress)
-            self.rewards, self.kl_coef = extra["rewards"], extra["kl_coef"]
+            self.rewards = extra["rewards"]
 
     def keep_reference(self) -> None:
         """Keep a frozen copy of the model as the reference model if there is a KL penalty."""
         if self.config.update.kl_coef:
             with self.processes.calling("keep_reference"):
-                shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
-                self.reference = copy.deepcopy(self.actor, shared).requires_grad_(False)
+                self.engine.keep_reference()
 
 
-def compute_ppo_targets(
-    samples: Sequence[Sequence[TrainSample]],
-    rewards: Sequence[Sequence[float]],
-    bootstrap_values: Sequence[float],
-    config: PpoConfig,
-) -> dict[str, float]:
-    """Fill in advantages and returns of samples that have `old_values`; return the explained variance of the critic.
-
-    For each episode, `samples` and `rewards` have one entry per turn.
-    """
-    monte_carlo: list[Floats] = []
-    # With lambda below 1, returns contain the critic's own values, so the critic is compared with lambda-1 returns.
-    monte_carlo_config = replace(config, lam=1.0, token_lam=1.0)
-    for episode, turn_rewards, bootstrap in zip(samples, rewards, bootstrap_values):
-        values = [sample.old_values for sample in episode if sample.old_values is not None]
-        for sample, advantages, returns in zip(episode, *episode_gae(turn_rewards, values, bootstrap, config)):
-            sample.advantages, sample.returns = advantages, returns
-        monte_carlo += episode_gae(turn_rewards, values, bootstrap, monte_carlo_config)[1]
-    flat = list(chain.from_iterable(samples))
-    if config.whiten:
-        white = whiten(np.concatenate([sample.advantages for sample in flat]))
-        for sample, advantages in zip(flat, np.split(white, np.cumsum([len(s.response) for s in flat])[:-1])):
-            sample.advantages = advantages
-    old_values: Any = np.concatenate([sample.old_values for sample in flat])
-    return {"explained_variance": explained_variance(old_values, np.concatenate(monte_carlo))}
+def make_trajectory(episode: EpisodeRollout, samples: list[TrainSample], bootstrap_value: float) -> Trajectory:
+    """Combine a finished episode and its samples."""
+    return Trajectory(episode.prompt_id, [turn.reward.total for turn in episode.turns], samples, bootstrap_value)
 
 
-def episode_gae(
-    rewards: Sequence[float], values: Sequence[Floats], bootstrap_value: float, config: PpoConfig
-) -> tuple[list[Floats], list[Floats]]:
-    """Estimate advantages and returns of an episode, with GAE over turns or tokens as configured."""
-    if config.gae_over == "turns":
-        return gae_over_turns(rewards, values, config.gamma, config.lam, bootstrap_value)
-    tokens = (config.token_gamma, config.token_lam)
-    return gae_over_tokens(rewards, values, config.gamma, config.lam, *tokens, bootstrap_value)
+def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> None:
+    """Permute the rewards of each turn among the episodes of a group, or of the step if groups have one episode."""
+    groups = [each.group for each in trajectories]
+    grouped = len({*groups}) < len(groups)
+    for group in dict.fromkeys(groups) if grouped else (None,):
+        members = [each for each in trajectories if group in (None, each.group)]
+        for turn in range(max(len(each.rewards) for each in members)):
+            players = [each for each in members if len(each.rewards) > turn]
+            rewards = [players[number].rewards[turn] for number in rng.permutation(len(players))]
+            for each, reward in zip(players, rewards):
+                each.rewards[turn] = reward
 
 
 def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:

@@ -18,9 +18,9 @@ from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor, roll_out
-from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.states import GATE_STREAM, EpisodeRollout, blank, start_rollouts
 
 Images = Literal["true", "blank", "shuffled"]

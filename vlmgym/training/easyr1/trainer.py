@@ -32,6 +32,7 @@ from vlmgym.policies.checkpoint import error_text
 from vlmgym.runs.files import replace_file, write_file, writing
 from vlmgym.runs.record import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.curves import CurvePlot, read_curve
 from vlmgym.training.easyr1.batch import (
     BootstrapValues,
@@ -59,7 +60,6 @@ from vlmgym.training.easyr1.episodes import (
     StepResult,
 )
 from vlmgym.training.easyr1.settings import Section
-from vlmgym.training.engine.processes import TrainingError
 from vlmgym.training.records import (
     begin_rollout_records,
     last_rewards,

@@ -167,6 +167,10 @@ class Encoder:
         """Tokenize a response and append the end token."""
         return [*self.tokenizer.encode(response, add_special_tokens=False), self.end]
 
+    def sample(self, prompt: str | Sequence[Message], images: Sequence[ImageArray], response: str) -> TrainSample:
+        """Encode a prompt and a response to it."""
+        return TrainSample(self.encode(prompt, images), self.tokens(response))
+
     def text(self, tokens: Sequence[int]) -> str:
         """Decode a response without special tokens."""
         decoded: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -15,7 +15,8 @@ import torch
 from torch import distributed
 from torch.nn.utils import parameters_to_vector
 
-from vlmgym.errors import VlmgymError, WorkerError
+from vlmgym.errors import WorkerError
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.workers.process import ChannelClosed, WorkerProcess, receive_value
 
 T = TypeVar("T")
@@ -24,14 +25,6 @@ JOIN_TIMEOUT = timedelta(minutes=5)
 LONGEST_WAIT = timedelta(days=7)
 """Timeout for waiting on a connected process, which may be busy with an evaluation. If it dies, the others notice
 immediately."""
-
-
-class TrainingError(VlmgymError):
-    """Training cannot continue; the message suggests a remedy."""
-
-
-class DivergedError(TrainingError):
-    """The loss or gradient is not finite or far too large. Resuming with the same options would diverge again."""
 
 
 class LostProcessError(TrainingError):
