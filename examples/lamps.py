@@ -29,6 +29,7 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
 
     name, Config, State, answer = "lamps", LampsConfig, LampsState, Cells(1)
     prompt_template = PROMPT
+    perception_form = "the board, one line per row, on or off, comma-separated"
 
     def deal(self, rng):
         lamps = list(product(range(self.config.rows), range(self.config.columns)))
@@ -53,6 +54,3 @@ class Lamps(BoardGame[LampsState, tuple[int, int]]):
     def paint_cell(self, canvas, cell, angle):
         centre, colour = canvas.width / 2, (250, 190, 40) if cell == "on" else (90, 90, 96)
         canvas.circle(centre, centre, canvas.width / 3, colour)
-
-    def prompt(self, state):
-        return self.fill_prompt("the board, one line per row, on or off, comma-separated")

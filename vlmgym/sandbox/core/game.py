@@ -74,6 +74,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]
     """Template that `fill_prompt` fills in."""
+    perception_form: ClassVar[str] = "what the image shows"
+    """What to write between `<perception>` and `</perception>`, for prompts."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
 
@@ -160,17 +162,19 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Reason why prompts must not contain `describe`, e.g. that it reveals the answer; None if they may."""
         return None
 
-    @abstractmethod
     def prompt(self, state: StateT) -> str:
         """Prompt that accompanies the image: rules, actions, coordinates and response format."""
+        return self.fill_prompt()
 
-    def fill_prompt(self, perception: str, **fields: object) -> str:
+    def fill_prompt(self, perception: str = "", **fields: object) -> str:
         """Fill in `prompt_template` with the config fields, `fields`, `actions` and `form`.
 
-        `actions` lists the possible answers; `form` is the response format, with `perception` as the content of its
-        tag.
+        `actions` lists the possible answers; `form` is the response format, with `perception`, by default
+        `perception_form`, as the content of its tag.
         """
-        form = response_format.INSTRUCTIONS_V1.format(perception=perception, answer=self.answer.form)
+        form = response_format.INSTRUCTIONS_V1.format(
+            perception=perception or self.perception_form, answer=self.answer.form
+        )
         return self.prompt_template.format_map({**self._prompt_fields, **fields, "form": form})
 
     @cached_property

@@ -20,8 +20,6 @@ the lowest empty cell. The first with 4 discs in an unbroken line along a row, c
 Actions: the number of a column that is not full, for example {example}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, cells separated by commas, each red, yellow or empty"
-
 
 class FourInARowConfig(LineConfig):
     """Configuration of four in a row."""
@@ -66,6 +64,7 @@ class FourInARow(LineDuel[int]):
     )
     Config = FourInARowConfig
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, cells separated by commas, each red, yellow or empty"
     length, gravity = 4, True
     words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
 
@@ -88,4 +87,4 @@ class FourInARow(LineDuel[int]):
             canvas.circle(side / 2, side / 2, side * 0.30, blend(colour, theme.tile, 0.18))
 
     def prompt(self, state: LineState) -> str:
-        return self.fill_prompt(_PERCEPTION, example=self.answer.format(3))
+        return self.fill_prompt(example=self.answer.format(3))

@@ -31,7 +31,6 @@ nothing is illegal. {goal}
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, numbers separated by commas, 0 for an empty cell"
 
 _TILES: Mapping[int, Colour] = {
     2: (240, 230, 218),
@@ -102,6 +101,7 @@ class Game2048(BoardGame[State2048, int]):
     Config = Config2048
     State = State2048
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, numbers separated by commas, 0 for an empty cell"
     answer = Directions(("move", "slide", "swipe", "go"))
 
     def start(self, rng: np.random.Generator) -> State2048:
@@ -151,7 +151,7 @@ class Game2048(BoardGame[State2048, int]):
     def prompt(self, state: State2048) -> str:
         c = self.config
         goal = f"Reach the tile {c.goal} to win." if c.goal else "Score as high as you can before no move is left."
-        return self.fill_prompt(_PERCEPTION, goal=goal)
+        return self.fill_prompt(goal=goal)
 
     def rule_action(self, state: State2048) -> int | None:
         """Merge as many pairs as possible; a checksum of the board breaks ties, so that no direction is favoured."""

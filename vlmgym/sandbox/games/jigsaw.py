@@ -26,9 +26,6 @@ edges of the patches. Each patch in its place scores 1/{count}; no patch starts 
 Actions: {actions}. Their order does not matter.
 {form}"""
 
-_PERCEPTION = """\
-the number of the place where each patch belongs, counted from 1 row by row; one line per row, comma-separated"""
-
 
 class JigsawConfig(BoardConfig):
     """Configuration of the jigsaw."""
@@ -74,6 +71,9 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     Config = JigsawConfig
     State = JigsawState
     prompt_template = PROMPT_V1
+    perception_form = (
+        "the number of the place where each patch belongs, counted from 1 row by row; one line per row, comma-separated"
+    )
 
     def deal(self, rng: np.random.Generator) -> JigsawState:
         """Choose a picture, and shuffle its patches until none is in the right place."""
@@ -133,7 +133,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return "the numbers of the places give away the solution"
 
     def prompt(self, state: JigsawState) -> str:
-        return self.fill_prompt(_PERCEPTION, count=self._count)
+        return self.fill_prompt(count=self._count)
 
     def explain(self, state: JigsawState, action: Pair) -> str:
         words = []

@@ -32,8 +32,6 @@ are off go on. Switch off all lamps.
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, on or off for each lamp, separated by commas"
-
 
 class LightsOutConfig(BoardConfig):
     """Configuration of lights out."""
@@ -87,6 +85,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     Config = LightsOutConfig
     State = LightsOutState
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, on or off for each lamp, separated by commas"
 
     def deal(self, rng: np.random.Generator) -> LightsOutState:
         c = self.config
@@ -131,9 +130,6 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def cell_words(self, cell: Hashable) -> str:
         return "on" if cell == "1" else "off"
-
-    def prompt(self, state: LightsOutState) -> str:
-        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
         """State a shortest solution."""

@@ -28,7 +28,6 @@ number has none around it. Open all cells without a mine; opening a mine ends th
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, cells separated by commas, each a number from 0 to 8 or hidden"
 _LOGIC = {
     0: "Some boards cannot be solved without guessing.",
     1: "No guess is needed: each step follows from one of the numbers, or from the number of mines left.",
@@ -120,6 +119,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     Config = MinesweeperConfig
     State = MinesweeperState
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, cells separated by commas, each a number from 0 to 8 or hidden"
     partially_observable = True
 
     def deal(self, rng: np.random.Generator) -> MinesweeperState:
@@ -191,7 +191,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         return _WORDS.get(cell, str(cell))
 
     def prompt(self, state: MinesweeperState) -> str:
-        return self.fill_prompt(_PERCEPTION, logic=_LOGIC[self.config.compared])
+        return self.fill_prompt(logic=_LOGIC[self.config.compared])
 
     def explain(self, state: MinesweeperState, action: Cell) -> str:
         """State a proof that the cell is safe or a mine, if the numbers on the board allow one."""

@@ -32,10 +32,6 @@ choose the next card, so remember the cards of earlier images. Find all pairs; y
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = (
-    "the cards, one line per row, separated by commas, each as colour and shape, such as red circle, or as face down"
-)
-
 
 class PairsConfig(BoardConfig):
     """Configuration of matching pairs."""
@@ -99,6 +95,10 @@ class Pairs(BoardGame[PairsState, Cell]):
     Config = PairsConfig
     State = PairsState
     prompt_template = PROMPT_V1
+    perception_form = (
+        "the cards, one line per row, separated by commas, each as colour and shape, such as red circle, or as "
+        "face down"
+    )
     partially_observable = True
 
     def __init__(self, config: GameConfig | None = None) -> None:
@@ -168,12 +168,8 @@ class Pairs(BoardGame[PairsState, Cell]):
         draw_shape(canvas, "diamond", side / 2, side / 2, side * 0.13, back)
 
     def prompt(self, state: PairsState) -> str:
-        return self.fill_prompt(
-            _PERCEPTION,
-            colours=", ".join(COLOUR_NAMES),
-            shapes=", ".join(SHAPE_NAMES),
-            left=self._turns - state.turns,
-        )
+        left = self._turns - state.turns
+        return self.fill_prompt(colours=", ".join(COLOUR_NAMES), shapes=", ".join(SHAPE_NAMES), left=left)
 
     def explain(self, state: PairsState, action: Cell) -> str:
         """State whether earlier images showed the card and its partner."""

@@ -51,7 +51,6 @@ stripes).
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the lot, one line per row, cells separated by commas, each the letter of the vehicle, or empty"
 _MOVE = re.compile(r"([a-z])[\s,:]+(up|right|down|left)")
 
 
@@ -143,6 +142,7 @@ class Parking(BoardGame[ParkingState, Move]):
     Config = ParkingConfig
     State = ParkingState
     prompt_template = PROMPT_V1
+    perception_form = "the lot, one line per row, cells separated by commas, each the letter of the vehicle, or empty"
 
     def deal(self, rng: np.random.Generator) -> ParkingState:
         c = self.config
@@ -206,9 +206,6 @@ class Parking(BoardGame[ParkingState, Move]):
     def cell_words(self, cell: Hashable) -> str:
         assert isinstance(cell, tuple)
         return str(cell[0])
-
-    def prompt(self, state: ParkingState) -> str:
-        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: ParkingState, action: Move) -> str:
         """State which vehicles are in the red car's way."""

@@ -79,6 +79,7 @@ class Rotation(ChoiceTask[RotationState]):
     Config = RotationConfig
     State = RotationState
     prompt_template = PROMPT_V1
+    perception_form = "what the figures look like"
     generated_field = "figures"
 
     def generate(self, rng: np.random.Generator) -> RotationState:
@@ -160,7 +161,6 @@ class Rotation(ChoiceTask[RotationState]):
     def prompt(self, state: RotationState) -> str:
         solid = self.config.solid
         return self.fill_prompt(
-            "what the figures look like",
             kind="cubes, each at least partly visible," if solid else "squares",
             how=" in space" if solid else " in the plane",
         )

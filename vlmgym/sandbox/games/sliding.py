@@ -32,8 +32,6 @@ the empty cell at the bottom right.
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, numbers separated by commas, empty for the empty cell"
-
 
 class SlidingConfig(BoardConfig):
     """Configuration of the sliding-tile puzzle."""
@@ -85,6 +83,7 @@ class Sliding(BoardGame[SlidingState, int]):
     Config = SlidingConfig
     State = SlidingState
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, numbers separated by commas, empty for the empty cell"
 
     def deal(self, rng: np.random.Generator) -> SlidingState:
         c = self.config
@@ -139,7 +138,7 @@ class Sliding(BoardGame[SlidingState, int]):
 
     def prompt(self, state: SlidingState) -> str:
         c = self.config
-        return self.fill_prompt(_PERCEPTION, last=c.rows * c.columns - 1)
+        return self.fill_prompt(last=c.rows * c.columns - 1)
 
     def explain(self, state: SlidingState, action: int) -> str:
         """State where the gap is, which tile moves and the sum of distances before and after."""

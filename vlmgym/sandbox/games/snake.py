@@ -36,8 +36,6 @@ the tip of the tail leaves. Turning back onto the neck is illegal. Eat {food} pi
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, cells separated by commas, each one of: empty, food, head, body, tail"
-
 
 class SnakeConfig(BoardConfig):
     """Configuration of Snake."""
@@ -88,6 +86,9 @@ class Snake(BoardGame[SnakeState, int]):
     Config = SnakeConfig
     State = SnakeState
     prompt_template = PROMPT_V1
+    perception_form = (
+        "the board, one line per row, cells separated by commas, each one of: empty, food, head, body, tail"
+    )
 
     def deal(self, rng: np.random.Generator) -> SnakeState:
         c = self.config
@@ -177,9 +178,6 @@ class Snake(BoardGame[SnakeState, int]):
     def cell_words(self, cell: Hashable) -> str:
         assert isinstance(cell, tuple)
         return str(cell[0]).removeprefix("crashed ")
-
-    def prompt(self, state: SnakeState) -> str:
-        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SnakeState, action: int) -> str:
         """State where the head and the food are, and what the head moves into."""

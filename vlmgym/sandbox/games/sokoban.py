@@ -44,8 +44,6 @@ pulled. A move that changes nothing is illegal. Push all boxes (brown, green on 
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
-
 
 class SokobanConfig(BoardConfig):
     """Configuration of Sokoban."""
@@ -109,6 +107,7 @@ class Sokoban(BoardGame[SokobanState, int]):
     Config = SokobanConfig
     State = SokobanState
     prompt_template = PROMPT_V1
+    perception_form = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
 
     def deal(self, rng: np.random.Generator) -> SokobanState:
         c = self.config
@@ -160,9 +159,6 @@ class Sokoban(BoardGame[SokobanState, int]):
 
     def cell_words(self, cell: Hashable) -> str:
         return WORDS[cell]
-
-    def prompt(self, state: SokobanState) -> str:
-        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SokobanState, action: int) -> str:
         """State where the player, boxes and targets are, and what the move does."""

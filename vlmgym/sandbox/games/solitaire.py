@@ -32,10 +32,6 @@ new base card. Plan ahead to play all cards; the game ends when no card can be p
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = (
-    "the cards, one line per row, separated by commas, each as rank and suit, for example 10 of hearts, or empty"
-)
-
 
 class SolitaireConfig(BoardConfig):
     """Configuration of Solitaire."""
@@ -101,6 +97,9 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     Config = SolitaireConfig
     State = SolitaireState
     prompt_template = PROMPT_V1
+    perception_form = (
+        "the cards, one line per row, separated by commas, each as rank and suit, for example 10 of hearts, or empty"
+    )
 
     def deal(self, rng: np.random.Generator) -> SolitaireState:
         """Deal the cards of a random solution to random columns, from the lowest row upwards."""
@@ -160,9 +159,6 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
             return
         canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
         draw_card(canvas, str(cell), self.tint(ink_of(str(cell))), angle)
-
-    def prompt(self, state: SolitaireState) -> str:
-        return self.fill_prompt(_PERCEPTION)
 
     def explain(self, state: SolitaireState, action: Cell) -> str:
         """State which cards can be played, and how many more can follow the chosen one."""

@@ -33,7 +33,6 @@ box is illegal. A number that is not part of the only solution is a mistake and 
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the grid, one line per row, numbers separated by commas, 0 for an empty cell"
 _CELL = r"[(\[]?\s*(?:row\s*)?([0-9]{1,4})(?:\s*,\s*|\s+)(?:col(?:umn)?\s*)?([0-9]{1,4})\s*[)\]]?"
 _SPELLINGS = [
     re.compile(spelling, re.IGNORECASE | re.ASCII)
@@ -153,6 +152,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     Config = SudokuConfig
     State = SudokuState
     prompt_template = PROMPT_V1
+    perception_form = "the grid, one line per row, numbers separated by commas, 0 for an empty cell"
 
     def deal(self, rng: np.random.Generator) -> SudokuState:
         c = self.config
@@ -221,12 +221,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         height, width = box_shape(self.config.rows)
         left = self.config.mistakes - state.mistakes
         mistakes = "the next mistake ends" if left == 1 else f"{left} more mistakes end"
-        return self.fill_prompt(
-            _PERCEPTION,
-            height=height,
-            width=width,
-            mistakes=mistakes,
-        )
+        return self.fill_prompt(height=height, width=width, mistakes=mistakes)
 
     def explain(self, state: SudokuState, action: Entry) -> str:
         """State which of the two rules proves the number, or the candidates of the cell if neither does."""

@@ -49,7 +49,6 @@ move is left, the board is reshuffled. Each legal move scores 1; any other answe
 Actions: {actions}. Their order does not matter.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
 
 _SEARCH = "Tiles, each with that needed before to complete three, then tiles needed, each with that before"
 
@@ -122,6 +121,9 @@ class Swap(BoardGame[SwapState, Pair]):
     State = SwapState
     illegal_reward = -1.0
     prompt_template = PROMPT_V1
+    perception_form = (
+        "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
+    )
 
     def deal(self, rng: np.random.Generator) -> SwapState:
         """Deal a board without runs and with a legal move."""
@@ -186,7 +188,6 @@ class Swap(BoardGame[SwapState, Pair]):
     def prompt(self, state: SwapState) -> str:
         c = self.config
         return self.fill_prompt(
-            _PERCEPTION,
             colours=", ".join(COLOUR_NAMES[: c.colours]),
             shapes=", ".join(SHAPE_NAMES[: c.shapes]),
         )

@@ -20,7 +20,6 @@ loss 0. It is your turn.
 Actions: {actions}.
 {form}"""
 
-_PERCEPTION = "the board, one line per row, cells separated by commas, each X, O or empty"
 _CROSS = [(-1, -1), (-0.76, -1), (0, -0.24), (0.76, -1), (1, -1), (1, -0.76), (0.24, 0), (1, 0.76), (1, 1), (0.76, 1),
           (0, 0.24), (-0.76, 1), (-1, 1), (-1, 0.76), (-0.24, 0), (-1, -0.76)]  # fmt: skip
 
@@ -59,6 +58,7 @@ class TicTacToe(LineDuel[Cell]):
     answer = Cells(1, "an empty cell", verbs=("play", "mark", "place"), example=(0, 2))
     Config = TicTacToeConfig
     prompt_template = PROMPT_V1
+    perception_form = "the board, one line per row, cells separated by commas, each X, O or empty"
     length, gravity = 3, False
     words: ClassVar[Mapping[str, str]] = {OWN: "X", OTHER: "O", FREE: "empty"}
 
@@ -82,6 +82,3 @@ class TicTacToe(LineDuel[Cell]):
         else:
             canvas.circle(side / 2, side / 2, side * 0.33, colour)
             canvas.circle(side / 2, side / 2, side * 0.22, theme.tile)
-
-    def prompt(self, state: LineState) -> str:
-        return self.fill_prompt(_PERCEPTION)

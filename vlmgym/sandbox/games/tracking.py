@@ -102,6 +102,9 @@ class Tracking(ChoiceTask[TrackingState]):
     Config = TrackingConfig
     State = TrackingState
     prompt_template = PROMPT_V1
+    perception_form = (
+        "number of balls in the left and in the right half of each image, comma-separated, one line per image"
+    )
     generated_field = "path"
 
     @cached_property
@@ -162,10 +165,7 @@ class Tracking(ChoiceTask[TrackingState]):
         return "its text description does not say which ball is which"
 
     def prompt(self, state: TrackingState) -> str:
-        return self.fill_prompt(
-            "number of balls in the left and in the right half of each image, comma-separated, one line per image",
-            question=FOLLOW if state.kind == "follow" else COUNT,
-        )
+        return self.fill_prompt(question=FOLLOW if state.kind == "follow" else COUNT)
 
     def explain(self, state: TrackingState, action: int) -> str:
         if state.kind == "count":

@@ -278,7 +278,7 @@ class Caption(DataTask[CaptionState, str]):
 
     def prompt(self, state: CaptionState) -> str:
         cost = COST_V1 if self.config.precision else ""
-        return self.fill_prompt("what the image shows", longest=self.answer.longest, cost=cost)
+        return self.fill_prompt(longest=self.answer.longest, cost=cost)
 
     def explain(self, state: CaptionState, action: str) -> str:
         return f"The image shows {action}."
