@@ -24,7 +24,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_sta
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.reward import RewardConfig, score_action, score_response
+from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
 from vlmgym.training.advantages import gae, grpo_advantages, normalise_groups
 from vlmgym.training.algorithm import Trajectory
 from vlmgym.training.config import (
@@ -38,6 +38,7 @@ from vlmgym.training.config import (
 from vlmgym.training.grpo import Grpo
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
+from vlmgym.training.signal import describe_signal, group_metrics
 from vlmgym.training.states import (
     EpisodeRollout,
     MultiTurnConfig,
@@ -267,6 +268,38 @@ def test_grpo_compares_each_turn_with_the_rest_of_the_group(scale: bool) -> None
             own = sum(reward * gamma ** (t - turn) for t, reward in enumerate(earned) if t >= turn)
             expected = own - np.mean(returns)
             assert advantages[turn] == pytest.approx(expected / (np.std(returns, ddof=1) + 1e-4) if scale else expected)
+
+
+def make_turns(reward: float, *, right: bool, exact: float = 1.0) -> Any:
+    outcome = Outcome.PLAYED if right else Outcome.ILLEGAL
+    parts = SimpleNamespace(total=reward, game=float(right), perception_exact=exact)
+    return [SimpleNamespace(outcome=outcome, reward=parts)]
+
+
+def test_group_metrics_count_right_responses_by_state() -> None:
+    groups = [0, 0, 1, 1, 2, 2]
+    rights = [True, True, True, False, False, False]
+    episodes = [make_turns(float(right), right=right, exact=float(n > 0)) for n, right in enumerate(rights)]
+    assert group_metrics(groups, episodes) == {
+        "success": pytest.approx(1 / 2),
+        "misread": pytest.approx(1 / 3),
+        "pass_at_n": pytest.approx(2 / 3),
+        "harmonic_success": pytest.approx(3 / (1 + 2 + 5)),  # half a response of 2.5 in the state without a right one
+        "informative_fraction": pytest.approx(1 / 3),
+    }
+    assert set(group_metrics(range(6), episodes)) == {"success", "misread"}
+
+
+@pytest.mark.parametrize(
+    ("informative", "cosine", "advice"),
+    [(0.5, 0.3, None), (0.5, 0.01, "mostly noise"), (0.05, 0.3, "equal rewards"), (0.5, None, None)],
+)
+def test_a_signal_that_is_too_small_is_reported(informative: float, cosine: float | None, advice: str | None) -> None:
+    row = {"success": 0.5, "pass_at_n": 0.75, "harmonic_success": 0.25, "informative_fraction": informative}
+    lines = describe_signal([row | ({} if cosine is None else {"gradient_cosine": cosine})] * 30, group_size=8)
+    assert lines[0].startswith("last 20 steps: right responses 50.0%, pass@8 75.0%, harmonic mean 25.0%, ")
+    assert [*map(str, lines[1:])] == [] if advice is None else advice in lines[1]
+    assert describe_signal([], group_size=8) == []
 
 
 REWARDS, LENGTHS = [1.0, -0.5, 2.0], [3, 1, 4]

@@ -89,9 +89,11 @@ def make_trainer(checkpoint: Path, folder: Path, *settings: str, algorithm: str 
     return trainer
 
 
-def run_update(trainer: Trainer, samples: Sequence[TrainSample]) -> tuple[dict[str, float], list[Gradients]]:
+def run_update(
+    trainer: Trainer, samples: Sequence[TrainSample], split: int = 0
+) -> tuple[dict[str, float], list[Gradients]]:
     """Update on samples; return the metrics and the gradients of each optimiser step."""
-    metrics = trainer.update(samples)
+    metrics = trainer.update(samples, split)
     assert isinstance(trainer.optimizer, Recorder)
     return metrics, trainer.optimizer.steps
 
@@ -331,6 +333,20 @@ def test_gradients_are_clipped(checkpoint: Path, tmp_path: Path) -> None:
     metrics, (clipped,) = run_update(make_trainer(checkpoint, tmp_path, "update.max_grad_norm=1e-3"), samples)
     assert metrics["grad_norm"] == pytest.approx(norm_of(whole), rel=1e-4)
     assert norm_of(clipped) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_the_gradients_of_two_parts_are_compared(checkpoint: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(checkpoint, tmp_path)
+    samples = make_targets(trainer.actor)
+    before, (whole,) = run_update(trainer, samples)
+    metrics, (_, again) = run_update(trainer, samples, split=2)
+    assert metrics["loss"] == pytest.approx(before["loss"], abs=TOLERANCE)
+    assert_close(again, whole)
+    parts = [run_update(make_trainer(checkpoint, tmp_path), part)[1][0] for part in (samples[:2], samples[2:])]
+    first, second = (torch.cat([part[name].flatten() for name in whole]) for part in parts)
+    cosine = torch.nn.functional.cosine_similarity(first, second, dim=0).item()
+    assert metrics["gradient_cosine"] == pytest.approx(cosine, abs=1e-4)
+    assert "gradient_cosine" not in before
 
 
 @pytest.mark.parametrize(("advantage", "moved", "message"), [(np.inf, 0, "loss is"), (-1.0, 12, "above 1000")])

@@ -75,17 +75,6 @@ def grpo_advantages(
     return [row[: len(turns)] for row, turns in zip(advantages, rewards)]
 
 
-def informative_fraction(rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> float:
-    """Compute the fraction of episodes whose group has unequal total rewards.
-
-    With single-turn episodes, the other groups give GRPO no learning signal.
-    """
-    totals: dict[Hashable, list[float]] = {}
-    for turns, group in zip(rewards, groups):
-        totals.setdefault(group, []).append(sum(turns))
-    return float(np.mean([np.ptp(group) > 1e-9 for group in totals.values() for _ in group]))
-
-
 def explained_variance(values: Floats, returns: Floats) -> float:
     """Compute the fraction of the returns' variance that the values explain, ignoring NaN returns.
 

@@ -27,11 +27,15 @@ PANELS = (
     ("reward", "reward per response"),
     ("episode_reward", "reward per episode"),
     ("score", "score of validation episodes"),
+    ("success", "right responses"),
+    ("pass_at_n", "states with a right response (pass@n)"),
+    ("harmonic_success", "harmonic mean over states"),
     ("perception", "perception accuracy"),
     ("format", "format compliance"),
     ("entropy", "entropy per token (nats)"),
     ("kl", "KL to the reference (nats per token)"),
     ("grad_norm", "gradient norm"),
+    ("gradient_cosine", "cosine of half-batch gradients"),
     ("explained_variance", "explained variance of the critic"),
 )
 """Metrics to plot, with their panel titles."""

@@ -33,6 +33,7 @@ from vlmgym.training.evaluation import check_evaluation, describe_scores, evalua
 from vlmgym.training.records import begin_rollout_records, set_aside, write_result
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import check_games
+from vlmgym.training.signal import describe_signal
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import ValidationResult
 
@@ -124,6 +125,8 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
                 if trainer.step % config.checkpoint_interval == 0 or trainer.step == config.steps:
                     trainer.save(run.checkpoints)
                     drop_old_checkpoints(run.checkpoints, config.keep_checkpoints)
+            for line in describe_signal(curves.rows, config.group_size):
+                console.print(line, soft_wrap=True)
         with replace_folder(run.model) as part:
             trainer.actor.save(part)
             trainer.trained_record().write(part)

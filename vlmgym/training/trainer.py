@@ -22,7 +22,6 @@ from vlmgym.errors import EpisodeError
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord, TurnRecord
-from vlmgym.training.advantages import informative_fraction
 from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
@@ -35,6 +34,7 @@ from vlmgym.training.loss import kl_estimate
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
+from vlmgym.training.signal import COSINE_INTERVAL, group_metrics
 from vlmgym.training.states import EpisodeRollout, advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
 
@@ -132,7 +132,10 @@ class Trainer:
         metrics = self.compute_targets([make_trajectory(*row) for row in gathered])
         estimated = clock()
         flat = [*chain.from_iterable(samples for _, samples, _ in gathered)]
-        metrics |= self.update(flat)
+        halves = [
+            len(samples) for episode, samples, _ in gathered if episode.prompt_id < prompt_ids[len(prompt_ids) // 2]
+        ]
+        metrics |= self.update(flat, split=sum(halves))
         updated = clock()
         results = (
             (episode.prompt_id, episode.pick, self.curriculum.success(episode.pick, episode.turns))
@@ -150,6 +153,7 @@ class Trainer:
             "step": self.step,
             "errors": len(self.errors),
             **turn_metrics([turn for episode in episodes for turn in episode.turns]),
+            **group_metrics([episode.prompt_id for episode in episodes], [episode.turns for episode in episodes]),
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
             "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
             **metrics,
@@ -200,14 +204,10 @@ class Trainer:
         return bootstrap
 
     def compute_targets(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Let the algorithm fill in advantages and returns; return metrics."""
-        metrics = {}
-        if self.config.group_size > 1:
-            rewards, groups = [each.rewards for each in trajectories], [each.group for each in trajectories]
-            metrics["informative_fraction"] = informative_fraction(rewards, groups)
+        """Let the algorithm fill in advantages and returns; return its metrics."""
         if self.config.control == "permuted":
             permute_rewards(trajectories, np.random.default_rng([self.config.seed, _PERMUTATION_STREAM, self.step]))
-        return metrics | self.algorithm.targets(trajectories)
+        return self.algorithm.targets(trajectories)
 
     def loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Compute the algorithm's loss, with the KL penalty if there is a reference model."""
@@ -218,21 +218,28 @@ class Trainer:
             metrics["kl"] = (kl * batch.token_weights).sum()
         return loss, metrics
 
-    def update(self, samples: Sequence[TrainSample]) -> dict[str, float]:
-        """Take the gradient steps of a training step, one per minibatch in each epoch; return their mean metrics."""
+    def update(self, samples: Sequence[TrainSample], split: int = 0) -> dict[str, float]:
+        """Take the gradient steps of a training step, one per minibatch in each epoch; return their mean metrics.
+
+        `split` is the number of the first samples, from half of the states, whose gradient is compared with the rest.
+        """
         config, algorithm = self.config, self.algorithm
         rng = np.random.default_rng([config.seed, _MINIBATCH_STREAM, self.step])
+        single = algorithm.epochs == algorithm.minibatches == 1
+        measures = single and self.step % COSINE_INTERVAL == 0 and 0 < split < len(samples)
         metrics: list[dict[str, float]] = []
         for _ in range(algorithm.epochs):
             for indices in np.array_split(rng.permutation(len(samples)), algorithm.minibatches):
-                minibatch, rate = [samples[index] for index in indices], config.update.rate(self.step, config.steps)
-                args = (self.optimizer, minibatch, self.loss, rate)
                 metrics.append(
                     self.engine.step(
-                        *args,
+                        self.optimizer,
+                        samples if single else [samples[index] for index in indices],
+                        self.loss,
+                        config.update.rate(self.step, config.steps),
                         loss_over=config.update.loss_over,
                         entropy_grad=algorithm.entropy_coef > 0,
                         max_grad_norm=config.update.max_grad_norm,
+                        split=split if measures else None,
                     )
                 )
         return {name: float(np.mean([row[name] for row in metrics])) for name in metrics[0]}

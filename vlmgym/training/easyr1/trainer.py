@@ -68,6 +68,7 @@ from vlmgym.training.records import (
     write_result,
     write_rollout_records,
 )
+from vlmgym.training.signal import describe_signal, group_metrics
 from vlmgym.training.states import advance
 
 
@@ -161,6 +162,8 @@ class VlmgymTrainer(RayPPOTrainer):
         stream.progress = advance(self.curriculum, stream.progress, success)
         metrics.update(response_metrics("reward", episodes))
         metrics.update(episode_metrics("episode", episodes))
+        groups = group_metrics([each.prompt_id for each in episodes], [each.record.turns for each in episodes])
+        metrics.update({f"{SIGNAL}{name}": value for name, value in groups.items()})
         metrics["episode/rows"] = len(batch)
         for entry in stream.progress.entries:
             metrics[f"curriculum/{entry.game}"] = entry.stage + 1
@@ -306,9 +309,14 @@ def compute_metrics(batch: DataProto, use_critic: bool = False) -> dict[str, flo
     return metrics
 
 
+SIGNAL = "signal/"
+"""Prefix of the metrics of `group_metrics`."""
 PANELS = {
     "reward/total": "reward",
     "val/score": "score",
+    "signal/success": "success",
+    "signal/pass_at_n": "pass_at_n",
+    "signal/harmonic_success": "harmonic_success",
     "reward/perception": "perception",
     "reward/format": "format",
     "actor/grad_norm": "grad_norm",
@@ -324,7 +332,7 @@ class RunLog(Logger):
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
-        folder = Path(config["trainer"]["save_checkpoint_path"])
+        folder, self.group_size = Path(config["trainer"]["save_checkpoint_path"]), config["worker"]["rollout"]["n"]
         self.path, self.image = folder / "curve.jsonl", folder / "curve.png"
         self.rows = read_curve(self.path)
         self._plot = CurvePlot(lambda png: replace_file(self.image, png))
@@ -338,8 +346,11 @@ class RunLog(Logger):
         self._plot.update(self._plotted())
 
     def finish(self) -> None:
-        """Draw the final curves."""
+        """Draw the final curves, and print how much signal the last steps had."""
         self._plot.update(self._plotted(), final=True)
+        rows = [{name.removeprefix(SIGNAL): value for name, value in row.items()} for row in self.rows]
+        for line in describe_signal(rows, self.group_size):
+            print(line, flush=True)
 
     def _plotted(self) -> list[dict[str, float]]:
         return [

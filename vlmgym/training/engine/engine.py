@@ -100,6 +100,7 @@ class Engine:
         temperature: float | None = None,
         entropy_grad: bool = False,
         max_grad_norm: float = 1.0,
+        split: int | None = None,
     ) -> dict[str, float]:
         """Take a gradient step on samples, which must be the same in all processes; each computes a share of it.
 
@@ -112,10 +113,11 @@ class Engine:
             temperature: Temperature of the log-probabilities; the one of rollouts by default.
             entropy_grad: Whether the loss has an entropy bonus.
             max_grad_norm: Maximum norm of the gradient, which is scaled down to it.
+            split: Number of the first samples whose gradient is compared with that of the others, as `gradient_cosine`.
 
         Returns:
             Means over the minibatch of the loss and its metrics, entropy and approx_kl (divergence from the model
-            before the training step); and grad_norm.
+            before the training step); grad_norm, and gradient_cosine if measured.
 
         Raises:
             DivergedError: The loss or the gradient is not finite, or the loss is too large.
@@ -123,28 +125,42 @@ class Engine:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         temperature = self.rollout.temperature if temperature is None else temperature
         make_batch = BatchMaker(samples, loss_over, self.rollout.max_tokens)
-        size = min(self.micro_batch_size, -(-len(samples) // self.processes.size))
-        batches = micro_batches(samples, size, share=self.actor.shares_prompts)
-        parts: list[dict[str, float]] = []
-        for indices in batches[self.processes.rank :: self.processes.size]:
-            part = [samples[index] for index in indices]
-            out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad)
-            batch = make_batch(part, out)
-            total, metrics = loss(out, batch)
-            total.backward()
-            metrics |= {
-                "loss": total,
-                "entropy": (out.entropy * batch.token_weights).sum(),
-                "approx_kl": (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum(),
-            }
-            parts.append({name: float(value.detach()) for name, value in metrics.items()})
-        parts = self.processes.gather(parts)
+
+        def accumulate(samples: Sequence[TrainSample]) -> list[dict[str, float]]:
+            """Add the gradient of samples to that of the parameters; return the metrics of each micro-batch."""
+            size = min(self.micro_batch_size, -(-len(samples) // self.processes.size))
+            batches = micro_batches(samples, size, share=self.actor.shares_prompts)
+            parts = []
+            for indices in batches[self.processes.rank :: self.processes.size]:
+                part = [samples[index] for index in indices]
+                out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad)
+                batch = make_batch(part, out)
+                total, metrics = loss(out, batch)
+                total.backward()
+                metrics |= {
+                    "loss": total,
+                    "entropy": (out.entropy * batch.token_weights).sum(),
+                    "approx_kl": (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum(),
+                }
+                parts.append({name: float(value.detach()) for name, value in metrics.items()})
+            parts = self.processes.gather(parts)
+            self.processes.sum_gradients(parameters)
+            return parts
+
+        measured = {}
+        if split is not None:
+            parts = accumulate(samples[:split])
+            first = [parameter.grad for parameter in parameters]
+            optimizer.zero_grad()
+            parts += accumulate(samples[split:])
+            measured["gradient_cosine"] = add_gradients(parameters, first)
+        else:
+            parts = accumulate(samples)
         sums = {name: sum(part[name] for part in parts) for name in parts[0]}
         if not math.isfinite(sums["loss"]):
             raise DivergedError(f"the loss is {sums['loss']}")
         if abs(sums["loss"]) > MAX_LOSS:
             raise DivergedError(f"the loss is {sums['loss']:.3g}, above {MAX_LOSS:g}")
-        self.processes.sum_gradients(parameters)
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
         if not math.isfinite(norm):
             raise DivergedError("the gradient is not finite")
@@ -152,7 +168,22 @@ class Engine:
             group["lr"] = rate * group["peak_lr"]
         optimizer.step()
         optimizer.zero_grad()
-        return {**sums, "grad_norm": norm}
+        return {**sums, "grad_norm": norm, **measured}
+
+
+def add_gradients(parameters: Sequence[torch.nn.Parameter], others: Sequence[torch.Tensor | None]) -> float:
+    """Add other gradients to those of parameters; return the cosine between the two before, 0 if one is 0."""
+    products = torch.zeros(3, dtype=torch.float64)
+    for parameter, other in zip(parameters, others):
+        if parameter.grad is None or other is None:
+            parameter.grad = other if parameter.grad is None else parameter.grad
+            continue
+        pairs = ((parameter.grad, other), (parameter.grad, parameter.grad), (other, other))
+        products += torch.stack([(a.float() * b.float()).sum().double().cpu() for a, b in pairs])
+        parameter.grad += other
+    dot, *squares = products.tolist()
+    norms = math.sqrt(squares[0] * squares[1])
+    return dot / norms if norms else 0.0
 
 
 class BatchMaker:
