@@ -1,6 +1,7 @@
 """A game that fails ends its episode as an error; other episodes, the run and its results are not affected."""
 
 import os
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,6 +69,8 @@ class Fragile(Game[FragileState, int]):
 
     def step(self, state, action, rng):
         self._fail("step", state)
+        if os.environ.get(FAULT) == "exit" and state == FragileState(1, 2):
+            sys.exit(3)
         reward = 1.0
         if state == FragileState(1, 2):
             reward = REWARDS.get(os.environ.get(FAULT), reward)
@@ -129,7 +132,7 @@ def play(game, policy=None, **options):
     return evaluate(game, Buttons() if policy is None else policy, 3, **settings)
 
 
-@pytest.mark.parametrize("fault", [*METHODS, "ending", "metric", *REWARDS])
+@pytest.mark.parametrize("fault", [*METHODS, "exit", "ending", "metric", *REWARDS])
 def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     whole = play(game)
     monkeypatch.setenv(FAULT, fault)

@@ -42,7 +42,7 @@ def game_errors(game_id: str, seed: int, turn: int | None, *passed: type[Excepti
     """Convert exceptions of a game's code, except `passed` ones, to a `GameError`; `turn` is None outside of a turn."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit() in a game must not end the run
         if isinstance(error, (EpisodeError, EpisodeEnded, *passed)):
             raise
         when = f"{game_id}, seed {seed}" if turn is None else f"{game_id}, seed {seed}, turn {turn}"
@@ -94,7 +94,7 @@ class Episode(Generic[StateT, ActionT]):
         """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
         try:
             return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
-        except Exception:
+        except (Exception, SystemExit):
             with self.game_errors():  # entering it costs too much in every turn
                 raise
 
@@ -102,7 +102,7 @@ class Episode(Generic[StateT, ActionT]):
         """Take a turn with a native action; raise `EpisodeEnded` after the end."""
         try:
             return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
-        except Exception:
+        except (Exception, SystemExit):
             with self.game_errors():
                 raise
 
