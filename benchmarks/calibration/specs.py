@@ -33,7 +33,10 @@ def _effort_2048(game: Any, state: Any) -> int:
 
 
 def _effort_shisensho(game: Any, state: Any) -> int:
-    return shisensho.plan(state.board, game.config.turns).nodes
+    solver = shisensho.Solver(state.board, game.config.turns)
+    for _ in solver.moves():
+        pass
+    return solver.nodes
 
 
 def _effort_swap(game: Any, state: Any) -> int:

@@ -22,10 +22,10 @@ from vlmgym.sandbox.games.shisensho.boards import (
     Board,
     Cell,
     PathFinder,
+    Solver,
     best_move,
     end_reason,
     legal_actions,
-    plan,
 )
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 
@@ -267,9 +267,8 @@ def games_with_states(draw: st.DrawFn) -> tuple[ShisenSho, ShisenShoState]:
 @given(games_with_states())
 def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
     game, state = drawn
-    found = plan(state.board, game.config.turns)
     fewest = fewest_left(game, state, {})
-    for action in found.moves:
+    for action in Solver(state.board, game.config.turns).moves():
         state = game.step(state, action, RNG).state
     assert tiles_on(state.board).total() == fewest
     assert game.ended(state) is not None
@@ -297,7 +296,6 @@ def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, in
     game = game_of(**overrides)
     for seed in range(3):
         state = game.start(np.random.default_rng(seed))
-        found = plan(state.board, game.config.turns)
         moves, end = play_oracle(game, state)
-        assert tuple(moves) == found.moves
+        assert moves == list(Solver(state.board, game.config.turns).moves())
         assert game.ended(end) == "cleared"

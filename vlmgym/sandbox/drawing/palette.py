@@ -49,6 +49,8 @@ OUTCOME_COLOURS: dict[str, Colour] = {
 }
 """Colours of outcomes on a dark background."""
 
+WHITE: Colour = (255, 255, 255)
+BLACK: Colour = (0, 0, 0)
 MIDDLE: Colour = (128, 122, 120)
 """Grey that tile colours approach as their similarity rises."""
 

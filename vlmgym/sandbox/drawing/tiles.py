@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, MIDDLE, THEMES, WHITE, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import draw_shape, turned
 
 EMPTY = "empty"
@@ -45,8 +45,6 @@ def paint_colour_shape(
 
 WALL: Colour = (92, 98, 114)
 PLAYER: Colour = (28, 100, 220)
-WHITE: Colour = (255, 255, 255)
-BLACK: Colour = (0, 0, 0)
 
 Tint = Callable[[Colour], Colour]
 """Function that mixes a colour with grey; see `BoardGame.tint`."""

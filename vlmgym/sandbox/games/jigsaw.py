@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, blend
+from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, WHITE, blend
 
 PROMPT_V1 = """\
 The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \
@@ -161,7 +161,6 @@ def _in_place(patches: Sequence[int]) -> int:
 # Pictures to cut into patches: circles over a gradient.
 
 SHADES = tuple(COLOURS.values())
-WHITE: Colour = (255, 255, 255)
 CIRCLES = (9, 14)
 """Minimum and maximum number of circles in a picture."""
 PICTURES = 10_000

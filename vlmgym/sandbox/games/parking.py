@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.palette import BLACK, blend
 
 Offsets = tuple[int, ...]
 Move = tuple[int, int]
@@ -39,7 +39,6 @@ OTHERS: tuple[Colour, ...] = (
     (124, 96, 76),
 )
 INK: Colour = (255, 252, 246)
-BLACK: Colour = (0, 0, 0)
 GROUND: Colour = (84, 88, 98)
 EXIT: Colour = (250, 206, 60)
 

@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import COLOURS, blend
+from vlmgym.sandbox.drawing.palette import COLOURS, WHITE, blend
 
 PAGE: Colour = (250, 248, 243)
 FRAME: Colour = (187, 176, 164)
@@ -330,7 +330,6 @@ def _sorted_cubes(figure: Figure, matrices: NDArray[np.int64]) -> NDArray[np.int
 # Drawing of figures: flat figures at any angle, solid figures in an isometric view.
 
 BLACK: Colour = (30, 32, 40)
-WHITE: Colour = (255, 255, 255)
 BLUE = COLOURS["blue"]
 SHADES = (blend(BLUE, WHITE, 0.62), blend(BLUE, WHITE, 0.25), blend(BLUE, BLACK, 0.3))
 """Colours of the top, left and right faces of a cube; flat figures use the second."""

@@ -18,14 +18,12 @@ from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.palette import BLACK, WHITE, blend
 
 LENGTH = 3
 """Initial length of the snake."""
 GREEN: Colour = (52, 140, 60)
 RED: Colour = (208, 36, 40)
-WHITE: Colour = (255, 255, 255)
-BLACK: Colour = (0, 0, 0)
 EMPTY = ("empty", ())
 
 PROMPT_V1 = """\

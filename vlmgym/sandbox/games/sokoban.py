@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -17,9 +17,9 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import blend
+from vlmgym.sandbox.drawing.palette import BLACK, blend
 from vlmgym.sandbox.drawing.shapes import turned
-from vlmgym.sandbox.drawing.tiles import BLACK, Tint, paint_player, paint_wall
+from vlmgym.sandbox.drawing.tiles import Tint, paint_player, paint_wall
 
 Board = tuple[str, ...]
 
@@ -145,7 +145,7 @@ class Sokoban(BoardGame[SokobanState, int]):
 
     def best_action(self, state: SokobanState) -> int | None:
         """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 500,000 states."""
-        return self._planner.move(state.board)
+        return self._planner.move(_room(state.board))
 
     def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {
@@ -180,22 +180,13 @@ class Sokoban(BoardGame[SokobanState, int]):
             raise StateError("not a walled room with one player")
 
     @cached_property
-    def _planner(self) -> Planner[Board, int]:
+    def _planner(self) -> Planner[Room, int]:
         return Planner(self._plan)
 
-    def _plan(self, board: Board) -> list[tuple[Board, int]]:
-        """Solve a room; return each board along the solution with the action to take there, or an empty list."""
-        text = "".join(board)
-        floor, targets, boxes, player = (
-            sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
-            for symbols in (" .$*@+", ".*+", "$*", "@+")
-        )
-        plan = []
-        state = SokobanState(board)
-        for _, action in solve(Room(floor, targets, boxes, player.bit_length() - 1), self.config.columns) or ():
-            plan.append((state.board, action))
-            state = self.step(state, action, _NO_RANDOMNESS).state
-        return plan
+    def _plan(self, room: Room) -> list[tuple[Room, int]]:
+        """Solve a room; return each room along the solution with the action to take there, or an empty list."""
+        plan = solve(room, self.config.columns) or ()
+        return [(replace(room, player=player, boxes=boxes), action) for (player, boxes), action in plan]
 
     def _symbol(self, room: Room, cell: int) -> str:
         if not room.floor >> cell & 1:
@@ -209,8 +200,13 @@ class Sokoban(BoardGame[SokobanState, int]):
         return " ".join(map(self.where, find_cells(board, symbols)))
 
 
-_NO_RANDOMNESS = np.random.default_rng(0)
-"""Passed to `step`, which does not use it."""
+def _room(board: Board) -> Room:
+    text = "".join(board)
+    floor, targets, boxes, player = (
+        sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
+        for symbols in (" .$*@+", ".*+", "$*", "@+")
+    )
+    return Room(floor, targets, boxes, player.bit_length() - 1)
 
 
 def _player(board: Board) -> Cell:

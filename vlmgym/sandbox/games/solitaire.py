@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -137,7 +137,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
     def best_action(self, state: SolitaireState) -> Cell | None:
         plan = self._plan(state)
-        return (_free(state)[plan.columns[0]][0] + 1, plan.columns[0]) if plan.columns else None
+        return (_free(state)[plan[0]][0] + 1, plan[0]) if plan else None
 
     def metrics(self, state: SolitaireState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         left = sum(sum(map(bool, line)) for line in state.board)
@@ -169,14 +169,14 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         ]
         card = card_words(cards[action[0]][action[1]])
         free = f"On the {card_words(state.base)} I can play the {' or the '.join(legal)}."
-        follow = len(self._plan(self.step(state, action, np.random.default_rng(0)).state).columns)
+        follow = len(self._plan(self.step(state, action, np.random.default_rng(0)).state))
         rest = f" {follow} more can follow." if follow else ""
         return f"{free} I play the {card}.{rest}"
 
     def check_state(self, state: SolitaireState) -> None:
         self.check_board([(state.base,) * self.config.columns, *state.board], {EMPTY, *DECK})
 
-    def _plan(self, state: SolitaireState) -> LongestPlan:
+    def _plan(self, state: SolitaireState) -> tuple[int, ...]:
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
 
@@ -262,67 +262,39 @@ def _draw_suit(canvas: Canvas, suit: str, x: float, y: float, radius: float, ink
 #
 # Search for the order that plays the most cards, with a limit on the number of positions.
 
-RANK_COUNT = 13
-
-
-class LongestPlan(NamedTuple):
-    """Result of a search.
-
-    Attributes:
-        columns: Columns to play from, in order.
-        nodes: Number of positions searched.
-        exact: True if the search has shown that the plan is as long as possible.
-    """
-
-    columns: tuple[int, ...]
-    nodes: int
-    exact: bool
-
 
 def fits(rank: int, base: int) -> bool:
     """True if a card can be played: its rank is one above or below `base`; aces and kings are adjacent."""
-    return (rank - base) % RANK_COUNT in (1, RANK_COUNT - 1)
+    return (rank - base) % len(RANKS) in (1, len(RANKS) - 1)
 
 
 @lru_cache(maxsize=4096)
-def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> LongestPlan:
-    """Search depth-first for a plan that plays the most cards.
+def longest_plan(columns: tuple[tuple[int, ...], ...], base: int, nodes: int) -> tuple[int, ...]:
+    """Search depth-first for a plan that plays the most cards; return the columns to play from, in order.
 
     Args:
         columns: Ranks in each column; the last is played first.
         base: Rank of the base card.
         nodes: Maximum number of positions to search.
     """
-    total = sum(map(len, columns))
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    best: tuple[int, ...] = ()
-    heights, path = list(map(len, columns)), list[int]()
-    waiting = [_moves(columns, heights, base)]
-    searched = 1
-    while waiting:
-        if waiting[-1] and searched < nodes:
-            column = waiting[-1].pop()
+    heights, path, best = list(map(len, columns)), list[int](), list[int]()
+    seen = {(*heights, base)}
+
+    def extend(base: int) -> bool:
+        """Extend `path` by all plans; return True if the search ends: all cards are played, or `nodes` are searched."""
+        lowest = [(height, column, columns[column][height - 1]) for column, height in enumerate(heights) if height]
+        for _, column, rank in sorted([card for card in lowest if fits(card[2], base)], reverse=True):
             heights[column] -= 1
-            key = tuple(heights), columns[column][heights[column]]
-            if key in seen:
-                heights[column] += 1
-                continue
-            seen.add(key)
-            searched += 1
-            path.append(column)
-            if len(path) > len(best):
-                best = tuple(path)
-                if len(best) == total:
-                    return LongestPlan(best, searched, True)
-            waiting.append(_moves(columns, heights, key[1]))
-            continue
-        waiting.pop()
-        if path:
-            heights[path.pop()] += 1
-    return LongestPlan(best, searched, searched < nodes)
+            if (key := (*heights, rank)) not in seen:
+                seen.add(key)
+                path.append(column)
+                if len(path) > len(best):
+                    best[:] = path
+                if not any(heights) or len(seen) >= nodes or extend(rank):
+                    return True
+                path.pop()
+            heights[column] += 1
+        return False
 
-
-def _moves(columns: Sequence[Sequence[int]], heights: Sequence[int], base: int) -> list[int]:
-    """List the columns that can be played, sorted by their number of cards; the search tries the last one first."""
-    playable = [column for column, height in enumerate(heights) if height and fits(columns[column][height - 1], base)]
-    return sorted(playable, key=lambda column: heights[column])
+    extend(base)
+    return tuple(best)

@@ -17,7 +17,7 @@ from pydantic import GetCoreSchemaHandler, NonNegativeInt
 from pydantic_core import CoreSchema, core_schema
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, Step
 from vlmgym.sandbox.games.gym.actions import Action, Actions
 from vlmgym.sandbox.games.gym.envs import Env, GymConfig, is_deterministic, make_env
 
@@ -124,15 +124,6 @@ class _Running:
     end: End | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GymStep:
-    """Effect of one action."""
-
-    state: GymState
-    reward: float
-    info: Mapping[str, Any]
-
-
 class LiveEnvs:
     """Thread-safe pool of running environments with the same config."""
 
@@ -155,7 +146,7 @@ class LiveEnvs:
             if state.key not in self._running:
                 self._keep(state.key, self._reset(seed))
 
-    def step(self, state: GymState, action: Action) -> GymStep:
+    def step(self, state: GymState, action: Action) -> Step[GymState]:
         """Play an action in a state whose episode has not ended; the environment is then kept in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
@@ -163,7 +154,7 @@ class LiveEnvs:
                 reward, info = self._act(running, action)
             after = GymState(state.seed, Moves(self._actions.codes[action], state.actions), running.end)
             self._keep(after.key, running)
-            return GymStep(after, reward, info)
+            return Step(after, reward, info)
 
     def end(self, state: GymState) -> End | None:
         """Return how the episode has ended in a state, or None if it has not ended.

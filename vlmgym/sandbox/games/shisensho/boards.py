@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
@@ -289,34 +288,19 @@ NODE_BUDGET = 10_000
 """Maximum number of nodes per search. A move takes two searches if the first cannot clear the board."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClearingPlan:
-    """Pairs of cells to remove in order, and the number of search nodes (0 if all moves were safe)."""
-
-    moves: tuple[Pair, ...]
-    nodes: int
+def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
+    """Return the first move of `Solver.moves`, or None if no pair can be connected."""
+    return next(Solver(board, turns, budget).moves(), None)
 
 
-def plan(board: Board, turns: int, budget: int = NODE_BUDGET) -> ClearingPlan:
-    """Plan moves that clear a board.
+class Solver:
+    """A search on one board. A state is the set of squares that still have a tile.
 
     Each search visits up to `budget` nodes. The first search tries to clear the board; if it fails, further searches
-    remove as many tiles as possible.
+    remove as many tiles as possible. `nodes` counts the nodes so far; it stays 0 if all moves are safe.
     """
-    solver = _Solver(board, turns, budget)
-    moves = tuple(solver.moves())
-    return ClearingPlan(moves, solver.nodes)
 
-
-def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
-    """Return the first move of `plan`, or None if no pair can be connected."""
-    return next(_Solver(board, turns, budget).moves(), None)
-
-
-class _Solver:
-    """A search on one board. A state is the set of squares that still have a tile."""
-
-    def __init__(self, board: Board, turns: int, budget: int) -> None:
+    def __init__(self, board: Board, turns: int, budget: int = NODE_BUDGET) -> None:
         self.nodes = 0
         self._finder = path_finder(len(board), len(board[0]), turns)
         self._groups = self._finder.groups(board)

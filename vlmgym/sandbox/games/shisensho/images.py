@@ -34,8 +34,6 @@ IMAGE_SHARE = 0.86
 """Side of the image relative to the tile."""
 CACHE_BYTES = 1 << 26
 """Maximum size of the scaled-image cache, in bytes."""
-MAX_VERIFIED = 1024
-"""Maximum number of verified boards to remember."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,6 @@ class TileImages:
             if read_grid(f"{label}, x") != [[label.casefold(), "x"]] or label.casefold() == EMPTY:
                 raise UsageError(f"class {label!r} of {data} cannot appear in a list separated by commas: rename it")
         self._cache: dict[tuple[int, int], tuple[str, NDArray[np.uint8]]] = {}
-        self._verified: dict[tuple[DealtImages, int], None] = {}
 
     def deal(
         self, names: Names, variety: int, side: int, rng: np.random.Generator, bad_rows: Literal["skip", "fail"]
@@ -134,17 +131,12 @@ class TileImages:
         for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
             if label != EMPTY and row not in self._rows[label]:
                 raise StateError(f"row {row} of {self._data} is not an image of class {label}")
-        if (dealt, side) in self._verified:
-            return
         try:
             digest = self._digest(dealt.rows, side)
         except BadRow as error:
             raise StateError(f"an image of {self._data} is no longer valid: {error}") from None
         if digest != dealt.digest:
             raise StateError(f"the images of {self._data} have changed since the tiles were dealt")
-        self._verified[dealt, side] = None
-        while len(self._verified) > MAX_VERIFIED:
-            self._verified.pop(next(iter(self._verified)), None)
 
     def image(self, row: int, side: int) -> NDArray[np.uint8]:
         """Return an image scaled to fit a square: uint8 (side, side, 3), read-only."""
