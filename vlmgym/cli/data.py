@@ -21,7 +21,7 @@ from vlmgym.sandbox.options import GameOptions
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheckConfig(GameOptions):
-    """Check data the way a task reads it: report each bad or suspicious row."""
+    """Check data the way a task reads it: report each bad row."""
 
     game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """Id or name of the task. Choose the data with --config data=..."""
@@ -69,26 +69,21 @@ def data(chosen: DataConfig) -> None:
 
 
 def check_data(config: DataCheckConfig) -> None:
-    """Print every bad or suspicious row and a summary; exit with code 1 if any row is bad."""
+    """Print every bad row and a summary; exit with code 1 if any row is bad."""
     game = config.make_game(config.game)
     if not isinstance(game, DataTask):
         raise UsageError(f"{game.name} does not take data")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
     source.compare_ids(count)
-    bad = suspicious = 0
+    bad = 0
     for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
         try:
-            doubt = game.suspicion(game.read_row(index))
+            game.read_row(index)
         except BadRow as error:
             bad += 1
             print(f"row {index}: {error}")
-        else:
-            if doubt is not None:
-                suspicious += 1
-                print(f"row {index} is suspicious: {doubt}")
-    doubts = f" ({suspicious} suspicious)" if suspicious else ""
-    print(f"{count} of {len(source)} rows checked: {count - bad} good{doubts}, {bad} bad")
+    print(f"{count} of {len(source)} rows checked: {count - bad} good, {bad} bad")
     if bad:
         raise SystemExit(1)
 

@@ -97,7 +97,6 @@ class Questions(Task[QuestionState, str]):
     Config = QuestionsConfig
     State = QuestionState
     prompt_template = PROMPT_V1
-    generated_field = "question"
     answer = Line("answer", lambda config: (("yes", "no", *map(str, range(10))), 1))
 
     def __init__(self, config: GameConfig | None = None) -> None:
@@ -294,7 +293,6 @@ class Questions(Task[QuestionState, str]):
         return state.reason if action == state.answer else super().explain(state, action)
 
     def check_state(self, state: QuestionState) -> None:
-        super().check_state(state)
         self.game.from_json(state.state)
         if (fault := self.answer.space.fault(state.answer)) is not None:
             raise StateError(f"the answer {fault}")

@@ -103,10 +103,6 @@ class DataTask(Task[TaskStateT, ActionT]):
         """Score of the correct answer to a question from data; a row whose `solution` scores less is bad."""
         return 1.0
 
-    def suspicion(self, state: TaskStateT) -> str | None:
-        """Reason why a good row is probably wrong, which `vlmgym data check` reports; None if there is none."""
-        return None
-
     @property
     def image_source(self) -> str | None:
         """Return `OWN_DATA` for questions from data; None if they are generated."""
@@ -234,11 +230,10 @@ class DataTask(Task[TaskStateT, ActionT]):
         return self.paint(state) if state.row is None else self.row_images(state)
 
     def check_state(self, state: TaskStateT) -> None:
-        """Check that a state belongs to the configured data. Overrides must call this."""
+        """Check that a state belongs to the configured data."""
         data = None if state.row is None else state.row.data
         if data != self.config.data:
             raise StateError(f"the state has data={data}, but the config has data={self.config.data}")
-        super().check_state(state)
 
     def metrics(self, state: TaskStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Number of bad rows skipped, for user data. Overrides should include this."""

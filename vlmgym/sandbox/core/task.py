@@ -6,7 +6,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -56,8 +56,6 @@ class Task(Game[TaskStateT, ActionT]):
     """
 
     Config = TaskConfig
-    generated_field: ClassVar[str | None] = None
-    """State field that is set in generated questions and empty in questions from data; checked by `check_state`."""
 
     @abstractmethod
     def generate(self, rng: np.random.Generator) -> TaskStateT:
@@ -97,12 +95,6 @@ class Task(Game[TaskStateT, ActionT]):
     def start(self, rng: np.random.Generator) -> TaskStateT:
         """Generate a question."""
         return self.generate(rng)
-
-    def check_state(self, state: TaskStateT) -> None:
-        """Check that a state has a built-in question or a row of data. Overrides must call this."""
-        field = self.generated_field
-        if field is not None and bool(getattr(state, field)) != (state.row is None):
-            raise StateError(f"the state must have either a {field} or a data row")
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
         """Score the answer and end the episode."""
@@ -181,7 +173,6 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         return accuracy(state, infos, "")
 
     def check_state(self, state: ChoiceStateT) -> None:
-        """Also check that the answer is possible. Overrides must call this."""
-        super().check_state(state)
+        """Check that the answer is possible. Overrides must call this."""
         if state.answer not in self.accepted(state):
             raise StateError(f"{state.answer} is not one of the choices")

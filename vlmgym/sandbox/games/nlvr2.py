@@ -326,7 +326,6 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         "label": ("label", "answer", "truth"),
     }
     image_fields = ("left", "right")
-    generated_field = "scenes"
     answer = Choice(ANSWERS, others={"no": "false", "yes": "true"}, form="true or false")
 
     @cached_property

@@ -80,7 +80,6 @@ class Rotation(ChoiceTask[RotationState]):
     State = RotationState
     prompt_template = PROMPT_V1
     perception_form = "what the figures look like"
-    generated_field = "figures"
 
     def generate(self, rng: np.random.Generator) -> RotationState:
         return retry(lambda: self._attempt(rng), ATTEMPTS, f"figure of {self.config.cells} cells")

@@ -105,7 +105,6 @@ class Tracking(ChoiceTask[TrackingState]):
     perception_form = (
         "number of balls in the left and in the right half of each image, comma-separated, one line per image"
     )
-    generated_field = "path"
 
     @cached_property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:

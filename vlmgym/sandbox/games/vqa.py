@@ -127,7 +127,6 @@ class Vqa(DataTask[VqaState, str]):
     }
     optional_fields = frozenset({"type"})
     image_fields = ("image",)
-    generated_field = "scene"
 
     def generate(self, rng: np.random.Generator) -> VqaState:
         question = QUESTIONS[pick(rng, tuple(QUESTIONS))](rng, self.config, self.config.relations)

@@ -186,7 +186,6 @@ class Caption(DataTask[CaptionState, str]):
     }
     optional_fields = frozenset({"keywords", "captions"})
     image_fields = ("image",)
-    generated_field = "photograph"
 
     def generate(self, rng: np.random.Generator) -> CaptionState:
         return self._photograph(int(rng.integers(len(PHOTOGRAPHS))))

@@ -43,8 +43,6 @@ Reduced if cropping would otherwise cut off the mark.
 """
 GEOSCORE_KM = 1492.7
 """Distance at which the GeoScore falls from 5000 to 5000 / e (Haas et al., PIGEON, 2024; from GeoGuessr)."""
-MAX_OUTSIDE_KM = 500
-"""Distance from the nearest city of the named country beyond which the coordinates of a row are probably wrong."""
 THRESHOLDS_KM = (25, 200, 750)
 """Thresholds for accuracy at city, region and country scale (Hays and Efros, IM2GPS, 2008)."""
 
@@ -141,7 +139,6 @@ class Geospot(DataTask[GeospotState, str]):
     }
     optional_fields = frozenset(NAMES)
     image_fields = ("image",)
-    generated_field = "middle"
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -169,19 +166,6 @@ class Geospot(DataTask[GeospotState, str]):
         if not needed & present:
             raise BadRow(f"the row has no {' or '.join(sorted(needed))}, which the reward needs")
         return GeospotState(city=city, region=region, country=country, latitude=latitude, longitude=longitude)
-
-    def suspicion(self, state: GeospotState) -> str | None:
-        """Report coordinates far from all cities of the country; latitude and longitude may be swapped."""
-        country = gazetteer().country(state.country)
-        if country is None:
-            return None
-        distance = gazetteer().km_to(country, state.latitude, state.longitude)
-        if distance <= MAX_OUTSIDE_KM:
-            return None
-        return (
-            f"latitude {state.latitude:g}, longitude {state.longitude:g} is {distance:.0f} km from the nearest city of "
-            f"{country.name}"
-        )
 
     # Images and words ----------------------------------------------------------------------------------------------
 

@@ -256,19 +256,6 @@ class Gazetteer:
         """Return the region of a city; None if unknown."""
         return self._regions.get((city.country, city.region))
 
-    def km_to(self, country: Country, latitude: float, longitude: float) -> float:
-        """Distance in km from a location in degrees to the nearest city of a country, or to its centre."""
-        directions = self._directions_by_country[country.code]
-        cosine = float((directions @ _direction(np.array([latitude]), np.array([longitude]))[0]).max())
-        return EARTH_RADIUS_KM * math.acos(min(1.0, cosine))
-
-    @cached_property
-    def _directions_by_country(self) -> dict[str, NDArray[np.float64]]:
-        centres = np.array([(country.latitude, country.longitude) for country in self._countries.values()])
-        codes = np.array([line.split("\t")[1] for line in self._cities] + list(self._countries))
-        directions = _direction(*np.concatenate([self.coordinates, centres]).T)
-        return {code: directions[codes == code] for code in self._countries}
-
     @cached_property
     def coordinates(self) -> NDArray[np.float64]:
         """Latitude and longitude of all cities in degrees, shape (cities, 2)."""
@@ -292,12 +279,6 @@ class Gazetteer:
         end = self._name_ends[line]
         numbers = self._names[self._names.rindex(b"\t", 0, end) + 1 : end]
         return tuple(self.city_at(int(number)) for number in numbers.split())
-
-
-def _direction(latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Unit vectors from the centre of the Earth to locations in degrees, shape (n, 3)."""
-    phi, theta = np.radians(latitudes), np.radians(longitudes)
-    return np.stack([np.cos(phi) * np.cos(theta), np.cos(phi) * np.sin(theta), np.sin(phi)], axis=1)
 
 
 def _read(name: str) -> bytes:
