@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -84,14 +84,14 @@ class BoardGame(Game[StateT, ActionT]):
         return cells
 
     @abstractmethod
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: Any, angle: float) -> None:
         """Draw a cell, rotated by `angle` degrees, onto a canvas that already shows an empty cell."""
 
     def tint(self, colour: Colour) -> Colour:
         """Blend a tile colour towards grey by the configured similarity; for use in `paint_cell`."""
         return blend(colour, MIDDLE, self.config.similarity)
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: Any) -> str:
         """Text for a cell; must not contain commas or bars."""
         return str(cell)
 

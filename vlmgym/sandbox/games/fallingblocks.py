@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -166,15 +166,15 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
             above[top + down][left + right] = mark
         return [*map("".join, above), *state.well]
 
-    def cell_words(self, cell: Hashable) -> str:
-        return MARKS.get(str(cell), "empty")
+    def cell_words(self, cell: str) -> str:
+        return MARKS.get(cell, "empty")
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
         if cell == ABOVE:
             canvas.rectangle(0, 0, side, side, theme.board)
         elif cell != FREE:
-            colour, edge = self.tint(COLOURS[MARKS[str(cell)]]), side * 0.14
+            colour, edge = self.tint(COLOURS[MARKS[cell]]), side * 0.14
             canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
             lighter = blend(colour, theme.tile, 0.22)
             canvas.rectangle(edge, edge, side - 2 * edge, side - 2 * edge, lighter, radius=side * 0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
@@ -78,7 +78,7 @@ class FourInARow(LineDuel[int]):
             raise IllegalAction(f"column {self.answer.format(action)} is full")
         return free[-1], action
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
         canvas.circle(side / 2, side / 2, side * 0.44, theme.board)
         if cell != FREE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -137,8 +137,8 @@ class Game2048(BoardGame[State2048, int]):
         """Report the largest tile as a string, so that the summary counts episodes by their largest tile."""
         return {"largest tile": str(max(map(max, state.board)))}
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        if not isinstance(cell, int) or cell == 0:
+    def paint_cell(self, canvas: Canvas, cell: int, angle: float) -> None:
+        if not cell:
             return
         side = canvas.width
         colour = blend(_TILES.get(cell, _LARGE), MIDDLE, self.config.similarity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations, product
@@ -117,15 +117,13 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     def cells(self, state: JigsawState) -> list[list[tuple[int, int]]]:
         return [[(state.picture, patch) for patch in row] for row in state.board]
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        assert isinstance(cell, tuple)
+    def paint_cell(self, canvas: Canvas, cell: tuple[int, int], angle: float) -> None:
         c, side = self.config, canvas.width
         number, patch = cell
         pixels = draw_patch(number, divmod(patch, c.columns), max(c.rows, c.columns), side, c.similarity)
         canvas.image(pixels, side / 2, side / 2, angle)
 
-    def cell_words(self, cell: Hashable) -> str:
-        assert isinstance(cell, tuple)
+    def cell_words(self, cell: tuple[int, int]) -> str:
         return str(cell[1] + 1)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -120,7 +120,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         c = self.config
         return self.in_rows(f"{state.lit:0{c.rows * c.columns}b}"[::-1])
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side = canvas.width
         middle = side / 2
         canvas.rectangle(0, 0, side, side, self.tint(SOCKET), radius=side * 0.12)
@@ -128,7 +128,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         if cell == "1":
             canvas.circle(middle, middle, side * 0.22, self.tint(BRIGHT))
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: str) -> str:
         return "on" if cell == "1" else "off"
 
     def explain(self, state: LightsOutState, action: Cell) -> str:

@@ -94,7 +94,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
     def metrics(self, state: LineState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"result": self.ended(state) or "unfinished"}
 
-    def cell_words(self, cell: Any) -> str:
+    def cell_words(self, cell: str) -> str:
         return self.words[cell]
 
     def explain(self, state: LineState, action: ActionT) -> str:

@@ -153,7 +153,7 @@ class Maze(BoardGame[MazeState, int]):
                 rows = with_cell(rows, (r, c), ((state.openings[r][c], mark),))
         return rows
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: tuple[int, str] | str, angle: float) -> None:
         side = canvas.width
         if not isinstance(cell, tuple):
             canvas.rectangle(0, 0, side, side, self.tint(FOG))
@@ -174,7 +174,7 @@ class Maze(BoardGame[MazeState, int]):
         elif mark == "player":
             paint_player(canvas, self.tint, angle)
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: tuple[int, str] | str) -> str:
         if not isinstance(cell, tuple):
             return HIDDEN
         openings, mark = cell

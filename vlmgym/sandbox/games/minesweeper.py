@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import groupby, islice, product
@@ -19,7 +19,7 @@ from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
 HIDDEN, MINE = ".", "*"
-_WORDS: Mapping[Hashable, str] = {HIDDEN: "hidden", MINE: "mine"}
+_WORDS: Mapping[str, str] = {HIDDEN: "hidden", MINE: "mine"}
 
 PROMPT_V1 = """\
 The image shows a Minesweeper board with {rows} rows and {columns} columns. {numbering} {mines} of the hidden cells \
@@ -168,7 +168,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         left = text.count(HIDDEN) + text.count(MINE) - len(state.mines)
         return {"cells opened": 1 - left / state.hidden, "solved": float(left == 0 and MINE not in text)}
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
         if cell == HIDDEN:
             edge = side * 0.08
@@ -183,12 +183,12 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
                 start, end = (side / 2 - dx, side / 2 - dy), (side / 2 + dx, side / 2 + dy)
                 canvas.line(start, end, side * 0.07, COLOURS["red"])
             canvas.circle(side / 2, side / 2, side * 0.25, COLOURS["red"])
-        elif isinstance(cell, str) and cell != "0":
+        elif cell != "0":
             ink = self.tint(_INKS[cell])
             canvas.text(cell, side / 2, side / 2, side * 0.5, ink, angle=angle)
 
-    def cell_words(self, cell: Hashable) -> str:
-        return _WORDS.get(cell, str(cell))
+    def cell_words(self, cell: str) -> str:
+        return _WORDS.get(cell, cell)
 
     def prompt(self, state: MinesweeperState) -> str:
         return self.fill_prompt(logic=_LOGIC[self.config.compared])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -18,11 +18,19 @@ from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
 from vlmgym.sandbox.drawing.shapes import draw_shape
-from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES, paint_colour_shape
+from vlmgym.sandbox.drawing.tiles import (
+    COLOUR_NAMES,
+    MAX_COLOURS,
+    MAX_SHAPES,
+    SHAPE_NAMES,
+    paint_colour_shape,
+    tile_kinds,
+)
 
 NEW, KNOWN, SHOWN, FOUND = ".", "?", "!", "="
 """States of a card: face down and never seen, face down and seen before, face up, and face up in a pair."""
 DOWN = "face down"
+KINDS = tile_kinds(MAX_COLOURS, MAX_SHAPES)
 
 PROMPT_V1 = """\
 The image shows {rows} rows and {columns} columns of cards. {numbering} Every card has a colour ({colours}) and a \
@@ -52,7 +60,7 @@ class PairsState:
     """Cards, rows x columns.
 
     Attributes:
-        cards: Kinds of all cards, colour * 8 + shape.
+        cards: Indices of all cards in `KINDS`.
         sides: A character for each card: `.` never seen, `?` face down but seen, `!` face up, `=` found.
         turns: Number of cards turned over so far.
     """
@@ -107,7 +115,7 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     def deal(self, rng: np.random.Generator) -> PairsState:
         c = self.config
-        kinds = rng.choice(len(COLOUR_NAMES) * len(SHAPE_NAMES), c.rows * c.columns // 2, replace=False)
+        kinds = rng.choice(len(KINDS), c.rows * c.columns // 2, replace=False)
         cards = rng.permutation(np.repeat(kinds, 2)).reshape(c.rows, c.columns).tolist()
         return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows)
 
@@ -151,13 +159,13 @@ class Pairs(BoardGame[PairsState, Cell]):
     def cells(self, state: PairsState) -> list[list[str]]:
         """Describe each card; all face-down cards read the same."""
         return [
-            [_words(kind) if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
+            [KINDS[kind] if side in SHOWN + FOUND else DOWN for kind, side in zip(*line)]
             for line in zip(state.cards, state.sides)
         ]
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         if cell != DOWN:
-            paint_colour_shape(canvas, str(cell), angle, similarity=self.config.similarity, theme=self.config.theme)
+            paint_colour_shape(canvas, cell, angle, similarity=self.config.similarity, theme=self.config.theme)
             return
         side, back = canvas.width, blend(COLOURS["blue"], (40, 50, 90), 0.6)
         canvas.rectangle(0, 0, side, side, back, radius=side * 0.09)
@@ -176,7 +184,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         row, column = action
         if state.sides[row][column] == NEW:
             return f"I have not seen the card at {self.where(action)} yet."
-        words = _words(self._kind(state, action))
+        words = KINDS[self._kind(state, action)]
         seen = f"An earlier image showed a {words} at {self.where(action)}"
         partner = self._known_partner(state, action)
         if partner is None:
@@ -185,7 +193,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         return f"{seen}, and its partner {now} at {self.where(partner)}."
 
     def check_state(self, state: PairsState) -> None:
-        self.check_board(state.cards, range(len(COLOUR_NAMES) * len(SHAPE_NAMES)))
+        self.check_board(state.cards, range(len(KINDS)))
         self.check_board(state.sides, NEW + KNOWN + SHOWN + FOUND)
 
     @property
@@ -205,8 +213,3 @@ class Pairs(BoardGame[PairsState, Cell]):
     def _new_card(self, state: PairsState) -> Cell:
         """Return the first card that has never been seen, or else the first card that is face down."""
         return (find_cells(state.sides, NEW) or find_cells(state.sides, KNOWN))[0]
-
-
-def _words(kind: int) -> str:
-    colour, shape = divmod(kind, len(SHAPE_NAMES))
-    return f"{COLOUR_NAMES[colour]} {SHAPE_NAMES[shape]}"

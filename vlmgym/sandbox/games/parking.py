@@ -184,8 +184,7 @@ class Parking(BoardGame[ParkingState, Move]):
                 rows[row][column] = (ascii_uppercase[number], joins, (row, column) == exit_cell)
         return list(map(tuple, rows))
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        assert isinstance(cell, tuple)
+    def paint_cell(self, canvas: Canvas, cell: tuple[str, str, bool], angle: float) -> None:
         letter, joins, is_exit = cell
         side = canvas.width
         canvas.rectangle(0, 0, side, side, blend(GROUND, BLACK, 0.2))
@@ -202,9 +201,8 @@ class Parking(BoardGame[ParkingState, Move]):
             canvas.rectangle(left, top, right - left, bottom - top, fill, radius=side * 0.2)
         canvas.text(letter, side / 2, side / 2, side * 0.32, self.tint(INK), angle=angle)
 
-    def cell_words(self, cell: Hashable) -> str:
-        assert isinstance(cell, tuple)
-        return str(cell[0])
+    def cell_words(self, cell: tuple[str, str, bool]) -> str:
+        return cell[0]
 
     def explain(self, state: ParkingState, action: Move) -> str:
         """State which vehicles are in the red car's way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -125,15 +125,15 @@ class Sliding(BoardGame[SlidingState, int]):
     def cells(self, state: SlidingState) -> Grid:
         return self.in_rows(state.tiles)
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        if not isinstance(cell, int) or cell == 0:
+    def paint_cell(self, canvas: Canvas, cell: int, angle: float) -> None:
+        if not cell:
             return
         side = canvas.width
         canvas.rectangle(0, 0, side, side, self.tint(EDGE), radius=side * 0.09)
         canvas.rectangle(side * 0.04, side * 0.03, side * 0.92, side * 0.92, self.tint(TILE), radius=side * 0.07)
         canvas.text(str(cell), side / 2, side / 2, side * 0.38, self.tint(INK), max_width=side * 0.8, angle=angle)
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: int) -> str:
         return str(cell) if cell else EMPTY
 
     def prompt(self, state: SlidingState) -> str:

@@ -140,8 +140,7 @@ class Snake(BoardGame[SnakeState, int]):
             rows[row][column] = name, tuple(joins)
         return list(map(tuple, rows))
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        assert isinstance(cell, tuple)
+    def paint_cell(self, canvas: Canvas, cell: tuple[str, tuple[int, ...]], angle: float) -> None:
         name, joins = cell
         side = canvas.width
         middle = side / 2
@@ -173,9 +172,8 @@ class Snake(BoardGame[SnakeState, int]):
                 canvas.circle(x, y, side * 0.1, self.tint(RED if name == "crashed head" else WHITE))
                 canvas.circle(x, y, side * 0.05, self.tint(BLACK))
 
-    def cell_words(self, cell: Hashable) -> str:
-        assert isinstance(cell, tuple)
-        return str(cell[0]).removeprefix("crashed ")
+    def cell_words(self, cell: tuple[str, tuple[int, ...]]) -> str:
+        return cell[0].removeprefix("crashed ")
 
     def explain(self, state: SnakeState, action: int) -> str:
         """State where the head and the food are, and what the head moves into."""

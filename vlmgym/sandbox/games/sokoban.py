@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ from vlmgym.sandbox.drawing.tiles import Tint, paint_player, paint_wall
 Board = tuple[str, ...]
 
 WALL, FLOOR, TARGET, BOX, STORED, PLAYER, ON_TARGET = "# .$*@+"
-WORDS: Mapping[Hashable, str] = {
+WORDS: Mapping[str, str] = {
     WALL: "wall",
     FLOOR: "floor",
     TARGET: "target",
@@ -154,10 +154,10 @@ class Sokoban(BoardGame[SokobanState, int]):
             "pushes": float(sum(info.get("pushed", False) for info in infos)),
         }
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         paint_sokoban_cell(canvas, WORDS[cell], angle, self.tint)
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: str) -> str:
         return WORDS[cell]
 
     def explain(self, state: SokobanState, action: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -149,16 +149,16 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         first = [state.base if column == columns // 2 else EMPTY for column in range(columns)]
         return [first, *state.board]
 
-    def cell_words(self, cell: Hashable) -> str:
-        return card_words(str(cell)) if cell else "empty"
+    def cell_words(self, cell: str) -> str:
+        return card_words(cell) if cell else "empty"
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
         if not cell:
             canvas.rectangle(0, 0, side, side, theme.board)
             return
         canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
-        draw_card(canvas, str(cell), self.tint(ink_of(str(cell))), angle)
+        draw_card(canvas, cell, self.tint(ink_of(cell)), angle)
 
     def explain(self, state: SolitaireState, action: Cell) -> str:
         """State which cards can be played, and how many more can follow the chosen one."""

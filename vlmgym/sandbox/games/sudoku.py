@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -202,20 +202,20 @@ class Sudoku(BoardGame[SudokuState, Entry]):
             for lines in zip(state.board, state.clues, self._shaded)
         ]
 
-    def cell_words(self, cell: Hashable) -> str:
-        return str(cell)[0]
+    def cell_words(self, cell: str) -> str:
+        return cell[0]
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
-        text, side, theme = str(cell), canvas.width, THEMES[self.config.theme]
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
         paper = (
             blend(theme.tile, theme.board, 0.36 if self.config.theme == "light" else 0.22)
-            if "#" in text
+            if "#" in cell
             else theme.tile
         )
         canvas.rectangle(0, 0, side, side, paper, radius=side * 0.09)
-        if text[0] != "0":
-            ink = self.tint(COLOURS["blue"] if "+" in text else (30, 30, 34))
-            canvas.text(text[0], side / 2, side / 2, side * 0.5, ink, angle=angle)
+        if cell[0] != "0":
+            ink = self.tint(COLOURS["blue"] if "+" in cell else (30, 30, 34))
+            canvas.text(cell[0], side / 2, side / 2, side * 0.5, ink, angle=angle)
 
     def prompt(self, state: SudokuState) -> str:
         height, width = box_shape(self.config.rows)

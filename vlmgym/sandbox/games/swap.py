@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count, groupby
@@ -179,10 +179,10 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffles": float(sum(info["reshuffled"] or info["redealt"] for info in played)),
         }
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: int, angle: float) -> None:
         paint_colour_shape(canvas, self._names[cell], angle, similarity=self.config.similarity, theme=self.config.theme)
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: int) -> str:
         return self._names[cell]
 
     def prompt(self, state: SwapState) -> str:
@@ -251,7 +251,7 @@ class Swap(BoardGame[SwapState, Pair]):
         return SwapRules(self.config.rows, self.config.columns)
 
     @cached_property
-    def _names(self) -> Mapping[Hashable, str]:
+    def _names(self) -> Mapping[int, str]:
         return dict(enumerate(tile_kinds(self.config.colours, self.config.shapes)))
 
     def _swapped(self, board: Board, action: Pair) -> Tiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 from vlmgym.errors import IllegalAction
@@ -71,7 +71,7 @@ class TicTacToe(LineDuel[Cell]):
             raise IllegalAction(f"the cell {self.where(action)} is not empty")
         return row, column
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         if cell == FREE:
             return
         side, theme = canvas.width, THEMES[self.config.theme]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from string import ascii_letters, digits
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -131,51 +131,43 @@ def make_actions(
     Raises:
         UsageError: The space is not supported or has more than `MOST_ACTIONS` actions, or the names do not fit it.
     """
-    given = tuple(tuple(map(_clean, axis)) for axis in names)
-    if isinstance(space, spaces.Discrete):
-        default = _numbers(space)
-        if meanings is not None and len(set(meanings)) == space.n:
+    listed: spaces.Discrete[Any] | spaces.MultiDiscrete
+    if isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1):
+        listed, default = space, tuple(tuple(map(str, numbers)) for numbers in value_ranges(space))
+        if isinstance(space, spaces.Discrete) and meanings is not None and len(set(meanings)) == space.n:
             default = (tuple(map(_clean, meanings)),)
-        return _checked(env_id, Actions(space, given or default, lambda action: np.int64(cast(int, action)), keys))
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        default = _numbers(space)
-        return _checked(env_id, Actions(space, given or default, lambda action: np.array(action, space.dtype), keys))
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
+
+        def to_env(action: Action) -> Any:
+            return np.array(action, space.dtype)[()]  # a scalar for Discrete
+
+    elif isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
         ends = zip(space.low.tolist(), space.high.tolist())
         points = [[low + (high - low) * i / (values - 1) for i in range(values)] for low, high in ends]
         default = tuple(tuple(f"{point:.6g}" for point in axis) for axis in points)
+        listed = spaces.Discrete(values) if len(points) == 1 else spaces.MultiDiscrete([values] * len(points))
 
         def to_env(action: Action) -> Any:
             indices = (action,) if isinstance(action, int) else action
             return np.array([axis[index] for axis, index in zip(points, indices)], space.dtype)
 
-        listed: spaces.Discrete[Any] | spaces.MultiDiscrete = (
-            spaces.Discrete(values) if len(points) == 1 else spaces.MultiDiscrete([values] * len(points))
+    else:
+        raise UsageError(
+            f"{env_id} has the action space {truncate(str(space), 60)}, but only Discrete, MultiDiscrete and bounded "
+            "one-dimensional Box are supported"
         )
-        return _checked(env_id, Actions(listed, given or default, to_env, keys))
-    raise UsageError(
-        f"{env_id} has the action space {truncate(str(space), 60)}, but only Discrete, MultiDiscrete and bounded "
-        "one-dimensional Box are supported"
-    )
-
-
-def _numbers(space: spaces.Space[Any]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(str, numbers)) for numbers in value_ranges(space))
-
-
-def _checked(env_id: str, actions: Actions) -> Actions:
-    counts = list(map(len, value_ranges(actions.space)))
+    given = tuple(tuple(map(_clean, axis)) for axis in names) or default
+    counts = list(map(len, value_ranges(listed)))
     if math.prod(counts) > MOST_ACTIONS:
         raise UsageError(f"{env_id} has {math.prod(counts):,} actions; at most {MOST_ACTIONS:,} are supported")
-    if list(map(len, actions.names)) != counts:
+    if list(map(len, given)) != counts:
         raise UsageError(
             f"{env_id} has {' x '.join(map(str, counts))} actions, but the names given are "
-            f"{'; '.join(', '.join(names) for names in actions.names)}"
+            f"{'; '.join(map(', '.join, given))}"
         )
-    for names in actions.names:
-        if len(set(names)) < len(names) or not all(names) or any("," in name for name in names):
-            raise UsageError(f"the names of actions must differ and have no commas, got {'; '.join(names)}")
-    return actions
+    for axis in given:
+        if len(set(axis)) < len(axis) or not all(axis) or any("," in name for name in axis):
+            raise UsageError(f"the names of actions must differ and have no commas, got {'; '.join(axis)}")
+    return Actions(listed, given, to_env, keys)
 
 
 def _index(word: str, names: tuple[str, ...]) -> int:

@@ -270,10 +270,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     def image_source(self) -> str | None:
         return _SOURCES[self.config.tiles]
 
-    def cell_words(self, cell: Hashable) -> str:
+    def cell_words(self, cell: str | ImageTile) -> str:
         return cell.label if isinstance(cell, ImageTile) else str(cell)
 
-    def paint_cell(self, canvas: Canvas, cell: Hashable, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: str | ImageTile, angle: float) -> None:
         c = self.config
         if isinstance(cell, ImageTile):
             paint_image(canvas, self.tile_images.image(cell.row, self._side), angle, theme=c.theme)
