@@ -121,12 +121,12 @@ class Answer(ABC, Generic[ActionT]):
         """Range of each number of an action; empty if actions are strings."""
         return value_ranges(self.space)
 
-    def numbers(self, action: object, names: str, error: type[Exception] = IllegalAction) -> tuple[int, ...]:
-        """Return an action of several ints; raise `error`, with the names of the ints, for any other value."""
+    def numbers(self, action: object, names: str) -> tuple[int, ...]:
+        """Return an action of several ints; raise `IllegalAction`, with the names of the ints, for any other value."""
         count = len(self.ranges)
         if isinstance(action, tuple) and len(action) == count and all(map(is_int, action)):
             return action
-        raise error(f"{short_repr(action)} is not an action, which is a tuple of {count} ints: {names}")
+        raise IllegalAction(f"{short_repr(action)} is not an action, which is a tuple of {count} ints: {names}")
 
     def invalid(self, value: object) -> UsageError:
         """Return the error for a value that is not an action."""

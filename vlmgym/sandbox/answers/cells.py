@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, UsageError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.markup import plain, unreadable
 
@@ -85,7 +85,7 @@ class Cells(Answer[tuple[int, ...]]):
 
     def format(self, action: tuple[int, ...]) -> str:
         """Write cells as in prompts: `(0, 1) (2, 3)`."""
-        return format_cells(self.numbers(action, "row and column of each cell", UsageError), self.origin)
+        return format_cells(action, self.origin)
 
     def clicked(self, cells: Sequence[Cell]) -> tuple[int, ...]:
         action: tuple[int, ...] = self.to_action([number for cell in cells for number in cell])
