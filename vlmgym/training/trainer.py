@@ -132,10 +132,9 @@ class Trainer:
         metrics = self.compute_targets([make_trajectory(*row) for row in gathered])
         estimated = clock()
         flat = [*chain.from_iterable(samples for _, samples, _ in gathered)]
-        halves = [
-            len(samples) for episode, samples, _ in gathered if episode.prompt_id < prompt_ids[len(prompt_ids) // 2]
-        ]
-        metrics |= self.update(flat, split=sum(halves))
+        middle = prompt_ids[len(prompt_ids) // 2]
+        split = sum(len(samples) for episode, samples, _ in gathered if episode.prompt_id < middle)
+        metrics |= self.update(flat, split)
         updated = clock()
         results = (
             (episode.prompt_id, episode.pick, self.curriculum.success(episode.pick, episode.turns))
