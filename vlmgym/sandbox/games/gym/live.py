@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing
 from pydantic import GetCoreSchemaHandler, NonNegativeInt
 from pydantic_core import CoreSchema, core_schema
 
@@ -93,8 +91,8 @@ class GymState:
 # Running environments, indexed by their current state.
 #
 # An action is played in a running environment that is already in the episode's state. Otherwise, another environment is
-# brought to that state by replaying the actions or, if it can copy its state (ALE), by restoring a copy. Environments
-# are never closed, because `close` often shuts down pygame for the whole process.
+# brought to that state by replaying the actions. Environments are never closed, because `close` often shuts down pygame
+# for the whole process.
 
 Key = tuple[int, bytes]
 """Seed, and digest of the actions."""
@@ -103,8 +101,6 @@ NEAR = 8
 """Maximum number of actions replayed to advance a running environment from an earlier state."""
 VIEW_BYTES = 2**26
 """Maximum total size of the cached frames in bytes."""
-COPIES = 256
-"""Maximum number of cached copies of states, for environments that can copy their state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,6 @@ class LiveEnvs:
         self._free, self._made = [first], 1
         self._running: OrderedDict[Key, list[_Running]] = OrderedDict()
         self._views: OrderedDict[Key, View] = OrderedDict()
-        self._copies: OrderedDict[Key, tuple[Any, tuple[ImageArray, ...]]] = OrderedDict()
 
     def start(self, seed: int) -> None:
         """Reset an environment with a seed, unless one is already in the state after this reset."""
@@ -207,22 +202,9 @@ class LiveEnvs:
         """Keep an environment running; environments whose episode has ended are the first to be reused."""
         self._running.setdefault(key, []).append(running)
         self._running.move_to_end(key, last=running.end is None)
-        if running.end is None and key not in self._copies and (copied := _copy_state(running.env)) is not None:
-            # A copy has no screen: rendering after restoring it would show an old frame, so the frames are stored too.
-            self._copies[key] = copied, self._shown(running)
-            if len(self._copies) > COPIES:
-                self._copies.popitem(last=False)
 
     def _restore(self, state: GymState) -> _Running:
         self.check_deterministic()
-        if (copied := self._copies.get(state.key)) is not None:
-            running = _Running(self._take(), deque(copied[1], self._frames))
-            env: Any = running.env
-            with self._freed_on_error(running):
-                if not env.has_reset:  # attribute of `OrderEnforcing`
-                    env.reset(seed=state.seed)
-                env.unwrapped.restore_state(copied[0])
-            return running
         text = str(state.actions)
         actions = [*self._actions.decode(text)]
         nearest, played = self._nearest(state.seed, text)
@@ -308,21 +290,3 @@ class LiveEnvs:
             raise UsageError(f"{self._config.env} renders {what}, expected a uint8 array of shape (height, width, 3)")
         copied: ImageArray = frame.copy()
         return copied
-
-
-def _copy_state(env: Env) -> Any:
-    """Copy the state of an environment; None if it cannot be copied, or if the copy would be incomplete.
-
-    A copy would lack the state of wrappers other than `OrderEnforcing`. With sticky actions in ALE, it would lack the
-    last action, which ALE may repeat instead of the next.
-    """
-    wrapper: Any = env
-    while isinstance(wrapper, gymnasium.Wrapper):
-        if not isinstance(wrapper, OrderEnforcing):
-            return None
-        wrapper = wrapper.env
-    if not (hasattr(wrapper, "clone_state") and hasattr(wrapper, "restore_state") and hasattr(wrapper, "ale")):
-        return None
-    if wrapper.ale.getFloat("repeat_action_probability") > 0:
-        return None
-    return wrapper.clone_state(include_rng=True)
