@@ -67,11 +67,14 @@ class Choice(Answer[int]):
             raise IllegalAction(f"{short_repr(action)} is not an action: {known}")
 
 
-class NumberedChoice(Choice):
-    """A name or its number: `left`, `3`, `3 (left)`; the key with the name plays it.
+class Directions(Choice):
+    """One of four directions, by name or number: `left`, `3`, `3 (left)`; the key with the name plays it.
 
-    Reads numbers of no name too, which `Game.step` rejects.
+    Reads other numbers too, which `Game.step` rejects.
     """
+
+    def __init__(self, verbs: Sequence[str] = ("move", "go")) -> None:
+        super().__init__(DIRECTIONS, verbs)
 
     @property
     def sentence(self) -> str:
@@ -98,13 +101,6 @@ class NumberedChoice(Choice):
             for number, name in enumerate(self.names)
             for form in ("{} or {}", "{}: {}", "{} ({})", "{1} ({0})")
         }
-
-
-class Directions(NumberedChoice):
-    """One of four directions: 0 or `up`, 1 or `right`, 2 or `down`, 3 or `left`."""
-
-    def __init__(self, verbs: Sequence[str] = ("move", "go")) -> None:
-        super().__init__(DIRECTIONS, verbs)
 
 
 class Number(Answer[int]):

@@ -169,7 +169,7 @@ DEEPER = 4
 """Assumed minimum growth factor of the number of positions per additional move."""
 
 
-class Choice(NamedTuple):
+class BestMoves(NamedTuple):
     """Result of a search.
 
     Attributes:
@@ -227,7 +227,7 @@ def line_rules(rows: int, columns: int, length: int, gravity: bool) -> LineRules
 
 
 @lru_cache(maxsize=1 << 16)
-def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> Choice:
+def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> BestMoves:
     """Search `depth` moves ahead, and one more move for wins; return all moves with the highest value.
 
     If the search ends undecided, the value is the number of lines through each of the player's squares, summed, minus
@@ -235,7 +235,7 @@ def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> Choi
     """
     moves = rules.moves(player | opponent)
     if winning := tuple(move for move in moves if rules.completes(player, move)):
-        return Choice(winning, WIN + depth, 1)
+        return BestMoves(winning, WIN + depth, 1)
     score = sum(weight * (bool(player & square) - bool(opponent & square)) for square, weight in rules.weights.items())
     search, best = _Search(rules), -2 * WIN
     chosen: list[int] = []
@@ -246,18 +246,18 @@ def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> Choi
             best, chosen = value, []
         if value == best:
             chosen.append(move)
-    return Choice(tuple(chosen), best, search.nodes)
+    return BestMoves(tuple(chosen), best, search.nodes)
 
 
-def search(rules: LineRules, player: int, opponent: int, nodes: int) -> Choice:
+def search(rules: LineRules, player: int, opponent: int, nodes: int) -> BestMoves:
     """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
     searched, left = 0, len(rules.weights) - (player | opponent).bit_count()
     for depth in range(1, left + 1):
-        choice = best_moves(rules, player, opponent, depth)
-        searched += choice.nodes
-        if abs(choice.value) >= WIN or searched * DEEPER > nodes:
+        best = best_moves(rules, player, opponent, depth)
+        searched += best.nodes
+        if abs(best.value) >= WIN or searched * DEEPER > nodes:
             break
-    return choice._replace(nodes=searched)
+    return best._replace(nodes=searched)
 
 
 class _Search:
