@@ -31,6 +31,8 @@ ImageArray = NDArray[np.uint8]
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
 OWN_DATA = "data of the author, under its own licence"
 """`Game.image_source` of games that show a user's own data."""
+NOT_DESCRIBED = "not described"
+"""`Game.describe` of images without a ground truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
         """Score a description of the image against `describe`, cell by cell; None without a ground truth."""
-        return compare_grids(self.describe(state), text)
+        truth = self.describe(state)
+        return None if truth == NOT_DESCRIBED else compare_grids(truth, text)
 
     # Derived from the above -----------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from vlmgym.errors import short_repr
 from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, truth_of
@@ -23,7 +23,6 @@ from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     DIRECTIONS,
     LINE_FORMAT,
-    NOT_DESCRIBED,
     NUMBERS,
     Scene,
     SceneObject,

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, retry
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import COLOURS, WHITE, blend
@@ -23,7 +22,6 @@ FRAME: Colour = (187, 176, 164)
 ATTEMPTS = 10_000
 ANGLE = 15
 """Flat figures are rotated by a multiple of this many degrees."""
-NOT_DESCRIBED = "not described"
 
 PROMPT_V1 = """\
 The image shows a figure made of {cells} equal {kind} in the top row, and below it the figures 1 to {choices}. Exactly \
@@ -153,9 +151,6 @@ class Rotation(ChoiceTask[RotationState]):
     @property
     def no_text_observation(self) -> str:
         return "its figures are not described"
-
-    def perceive(self, state: RotationState, text: str) -> Perception | None:
-        return None
 
     def prompt(self, state: RotationState) -> str:
         solid = self.config.solid

@@ -14,7 +14,7 @@ import numpy as np
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
@@ -23,7 +23,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     ATTRIBUTES,
     DIRECTIONS,
     LINE_FORMAT,
-    NOT_DESCRIBED,
     SIZES,
     SUPERLATIVES,
     Scene,

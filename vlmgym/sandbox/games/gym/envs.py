@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error, first_line, missing_extra
 from vlmgym.sandbox.core.config import LIST, DegradedConfig, GameConfig, parse_config_fields, setting
+from vlmgym.sandbox.core.game import NOT_DESCRIBED
 
 
 class GymConfig(DegradedConfig):
@@ -252,9 +253,6 @@ def attribute_words(value: Any) -> str:
 def _grid(rows: list[list[str]]) -> str:
     return "\n".join(", ".join(row) for row in rows)
 
-
-NOT_DESCRIBED = "not described"
-"""Description of an image without a ground truth."""
 
 TRUTHS: Mapping[str, Callable[[Any], str]] = {
     "frozen_lake": frozen_lake,

@@ -11,13 +11,11 @@ from PIL import Image
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.config import GameConfig
-from vlmgym.sandbox.core.game import Game, ImageArray, Step
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, Game, ImageArray, Step
 from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
 from vlmgym.sandbox.games.gym.envs import (
-    NOT_DESCRIBED,
     TRUTHS,
     GymConfig,
     Words,
@@ -150,9 +148,6 @@ class GymGame(Game[GymState, Action]):
     @property
     def no_text_observation(self) -> str | None:
         return "its image has no text description" if self.words.truth is None else None
-
-    def perceive(self, state: GymState, text: str) -> Perception | None:
-        return None if self.describe(state) == NOT_DESCRIBED else super().perceive(state, text)
 
     def prompt(self, state: GymState) -> str:
         c, facts = self.config, {"env": re.split("[:/]", self.name)[-1]}

@@ -222,8 +222,6 @@ LINE_FORMAT = (
     "inside the frame, from the top left corner"
 )
 """Format of a description in prompts."""
-NOT_DESCRIBED = "not described"
-"""Description of the user's own images."""
 
 _LINE = re.compile(r"[-*]? ?(\w+) (\w+) (\w+) at \(? ?(\d{1,3}) ?%? ?, ?(\d{1,3}) ?%? ?\)?[.,;]?")
 """Matches lines without repeated spaces; `\\s*` would backtrack excessively on long runs of them."""
