@@ -175,12 +175,25 @@ def test_explanation_searches_lines_and_names_the_run() -> None:
     game = Swap(SwapConfig(rows=3, columns=3, colours=3, shapes=1, origin=1))
     state = SwapState(((0, 1, 2), (1, 0, 0), (2, 1, 2)))
     assert game.explain(state, (1, 0, 0, 0)) == (
-        "Tiles, each with that needed before to complete three, then tiles needed, each with that before: "
+        "Tiles, tiles needed before; tiles before, needed, beside: "
+        "column 3: green circle, none, red circle, none, green circle, none, needs, "
+        "none, none, none, green circle, none, none; "
         "row 1: red circle, none, blue circle, none, green circle, none, needs, none, none, none, none, none, none; "
         "row 2: blue circle, none, red circle, none, red circle, none, needs, red circle, red circle, equal at 1. "
         "Swapping (2, 1) and (1, 1) lines up 3 red circle tiles in row 2, columns 1 to 3."
     )
     assert "illegal: swapping (1, 1) and (1, 2) makes no run" in game.explain(state, (0, 0, 0, 1))
+
+
+@given(small, seeds)
+def test_search_shows_only_legal_swaps_and_all_but_twins(game: Swap, seed: int) -> None:
+    state = game.start(np.random.default_rng(seed))
+    shown = {swap for line in game._search(flat(state.board)) for _, swap in line.legal}
+    legal = {min(action, (*action[2:], *action[:2])) for action in game.legal_actions(state)}
+    assert shown <= legal
+    assert game.rule_action(state) in shown
+    twins = {(a, b + 1, c, d + 1) if a == c else (a + 1, b, c + 1, d) for a, b, c, d in shown}
+    assert legal <= shown | twins, "in a line a, a, b, a, a, the search shows only the first swap with b"
 
 
 # Oracle -------------------------------------------------------------------------------------------------------------

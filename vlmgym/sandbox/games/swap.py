@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count, groupby
+from itertools import chain, count, groupby, pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -30,6 +30,8 @@ from vlmgym.sandbox.drawing.tiles import (
 )
 
 Board = tuple[tuple[int, ...], ...]
+Entry = tuple[tuple[int, ...], Pair | None]
+"""Tiles, and the swap that is legal if one of them is in the entry before."""
 
 MIN_KINDS = 3
 """Minimum number of tile kinds: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
@@ -50,7 +52,7 @@ Actions: {actions}. Their order does not matter.
 {form}"""
 
 
-_SEARCH = "Tiles, each with that needed before to complete three, then tiles needed, each with that before"
+_SEARCH = "Tiles, tiles needed before; tiles before, needed, beside"
 
 
 class SwapConfig(BoardConfig):
@@ -88,6 +90,35 @@ class SwapState:
 
     board: Board
     variation_seed: int = 0
+
+
+class SearchedLine(NamedTuple):
+    """A row or column in the search of an explanation.
+
+    Attributes:
+        vertical: True for a column.
+        number: Index of the row or column.
+        cells: Cells of the line.
+        shown: Tiles of the line.
+        needed: For each index in the line, the tiles that would complete a run there.
+        entries: Comparisons: for each index, the tile and those needed at this index in the line before; then for each
+            index, the tile of the line before, those needed in this line and, if this is not at an end of the line, the
+            neighbour that a swap along the line would bring here.
+    """
+
+    vertical: bool
+    number: int
+    cells: Sequence[int]
+    shown: Sequence[int]
+    needed: Sequence[tuple[int, ...]]
+    entries: Sequence[Entry]
+
+    @property
+    def legal(self) -> Iterator[tuple[int, Pair]]:
+        """Indices of the entries that show a swap to be legal, and these swaps."""
+        for number, ((before, _), (tiles, swap)) in enumerate(pairwise(self.entries), 1):
+            if swap is not None and not set(before).isdisjoint(tiles):
+                yield number, swap
 
 
 class Swap(BoardGame[SwapState, Pair]):
@@ -161,15 +192,9 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Return the first swap that `_search` shows to be legal, or else the first legal swap.
-
-        A checksum of the board decides whether rows or columns come first.
-        """
-        tiles = _tiles(state.board)
-        vertical = bool(crc32(bytes(tiles)) & 1)
-        compared = chain(self._search(tiles, vertical), self._search(tiles, not vertical))
-        legal = (swap for line in compared for swap, tile, needed in line if tile == needed is not None)
-        return next(legal, None) or self.rules.actions[self.rules.legal_swaps(tiles)[0]]
+        """Return the first swap that `_search` shows to be legal."""
+        lines = self._search(_tiles(state.board))
+        return next((swap for line in lines for _, swap in line.legal), None)
 
     def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         played = [info for info in infos if info]
@@ -202,45 +227,56 @@ class Swap(BoardGame[SwapState, Pair]):
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
         return f"{search} Swapping {self._both(action)} lines up {runs}."
 
-    def _search(self, tiles: Tiles, vertical: bool) -> Iterator[list[tuple[Pair, int | None, int | None]]]:
-        """Yield for each row, or column if `vertical`, a list of its swaps with the previous line.
+    def _search(self, tiles: Tiles) -> Iterator[SearchedLine]:
+        """Compare the tiles of each row, and of each column, with those of the line before; this finds all legal swaps.
 
-        Each swap comes with two tiles to compare; it is legal if they are equal and not None. In the first half of the
-        list, they are the tile in this line, and the tile that would complete a run at the same index in the previous
-        line. In the second half, they are the tile that would complete a run in this line, and the tile at the same
-        index in the previous line. None means that no tile would complete a run there, or that there is no previous
-        line.
+        The search may start at any line, and returns to the lines before it. A checksum of the board chooses the
+        start, so that demonstrations show each line equally often; the search succeeds from every start.
         """
-        lines = self.rules.lines(vertical)
-        before: Sequence[int | None] = [None] * len(lines[0])
-        needed_before = before
-        for last, line in zip((lines[0], *lines), lines):
-            swaps = [(*self.cell_at(first), *self.cell_at(second)) for first, second in zip(last, line)]
-            shown = [tiles[cell] for cell in line]
-            needed = self.rules.needed(shown)
-            yield [*zip(swaps, shown, needed_before), *zip(swaps, needed, before)]
-            before, needed_before = shown, needed
+        lines = [*((False, number) for number in range(self.config.rows))]
+        lines += [(True, number) for number in range(self.config.columns)]
+        start = crc32(bytes(tiles)) % len(lines)
+        before: SearchedLine | None = None
+        for vertical, number in [*lines[start:], *lines[:start], lines[start]]:
+            follows = before is not None and (before.vertical, before.number + 1) == (vertical, number)
+            before = self._searched_line(tiles, vertical, number, before if follows else None)
+            yield before
+
+    def _searched_line(self, tiles: Tiles, vertical: bool, number: int, before: SearchedLine | None) -> SearchedLine:
+        cells = self.rules.lines(vertical)[number]
+        shown = [tiles[cell] for cell in cells]
+        needed, beside = self.rules.needed(shown), self.rules.beside(shown)
+        entries: list[Entry] = []
+        across = [None] * len(cells) if before is None else [*map(self._swap, before.cells, cells)]
+        for place, tile in enumerate(shown):
+            entries += [((tile,), None), (() if before is None else before.needed[place], across[place])]
+        for place, side in enumerate(beside):
+            entries += [(() if before is None else (before.shown[place],), None), (needed[place], across[place])]
+            if side is not None:
+                entries.append(((shown[side],), self._swap(*sorted((cells[place], cells[side])))))
+            elif 0 < place < len(cells) - 1 and len(cells) > RUN:
+                entries.append(((), None))
+        return SearchedLine(vertical, number, cells, shown, needed, entries)
 
     def _search_in_words(self, tiles: Tiles, action: Pair) -> str:
-        """List the comparisons of `_search`, in rows or columns, up to the chosen swap."""
+        """List the comparisons of `_search` up to the chosen swap."""
         wanted: Pair = min(action, (*action[2:], *action[:2]))
-        vertical, origin = action[0] == action[2], self.config.origin
-        listed = []
-        for number, line in enumerate(self._search(tiles, vertical), origin):
-            words: list[str] = []
-            reached = False
-            for swap, first, second in line:
-                if len(words) == len(line):
-                    words.append("needs")
-                words += ["none" if tile is None else self.cell_words(tile) for tile in (first, second)]
-                reached = swap == wanted and first == second is not None
-                if reached:
-                    words.append(f"equal at {swap[1 - vertical] + origin}")
-                    break
-            listed.append(f"{'column' if vertical else 'row'} {number}: {', '.join(words)}")
-            if reached:
+        origin, texts = self.config.origin, []
+        for line in self._search(tiles):
+            words = [" or ".join(map(self.cell_words, shown)) or "none" for shown, _ in line.entries]
+            words.insert(2 * len(line.cells), "needs")
+            last = next((number for number, swap in line.legal if swap == wanted), None)
+            if last is not None:
+                places = sorted({wanted[1 - line.vertical] + origin, wanted[3 - line.vertical] + origin})
+                del words[last + 1 + (last >= 2 * len(line.cells)) :]
+                words.append(f"equal at {' and '.join(map(str, places))}")
+            texts.append(f"{'column' if line.vertical else 'row'} {line.number + origin}: {', '.join(words)}")
+            if last is not None:
                 break
-        return f"{_SEARCH}: {'; '.join(listed)}."
+        return f"{_SEARCH}: {'; '.join(texts)}."
+
+    def _swap(self, first: int, second: int) -> Pair:
+        return (*self.cell_at(first), *self.cell_at(second))
 
     def check_state(self, state: SwapState) -> None:
         self.check_board(state.board, range(self.config.kinds))
@@ -407,14 +443,33 @@ class SwapRules:
         """Return the cells of each column if `vertical`, else of each row."""
         return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
-    def needed(self, line: Sequence[int]) -> list[int | None]:
-        """Return, for each index in a line, a tile that would complete a run there, or None."""
-        tiles: list[int | None] = []
+    def needed(self, line: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return, for each index in a line, the tiles that would complete a run there: none, one or two."""
+        tiles = []
         for place in range(len(line)):
             pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
             equal = (line[a] for a, b in pairs if a >= 0 and b < len(line) and line[a] == line[b])
-            tiles.append(next(equal, None))
+            tiles.append(tuple(dict.fromkeys(equal)))
         return tiles
+
+    def beside(self, line: Sequence[int]) -> list[int | None]:
+        """Return, for each index in a line, the neighbour that a swap along the line can bring to two equal tiles.
+
+        The two tiles are next to each other, on the other side of the index. None means that there are no such tiles,
+        or two different pairs; then no swap along the line completes a run.
+        """
+        neighbours: list[int | None] = []
+        for place in range(len(line)):
+            sides = [
+                place + step
+                for step in (-1, 1)
+                if min(place + step, place - 2 * step) >= 0
+                and max(place + step, place - 2 * step) < len(line)
+                and line[place - step] == line[place - 2 * step]
+            ]
+            different = len(sides) == 2 and line[sides[0]] != line[sides[1]]
+            neighbours.append(sides[0] if sides and not different else None)
+        return neighbours
 
     def cells(self, index: int) -> tuple[int, int]:
         """Return the two cells of `actions[index]`."""

@@ -232,9 +232,11 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
-        """Return a legal pair, selected by a checksum of the board so that choices vary; None if none exists."""
-        pairs = sorted(pair for pair in self.legal_actions(state) if pair[:2] < pair[2:])
-        return pairs[crc32(repr(state.board).encode()) % len(pairs)] if pairs else None
+        """Return the first legal pair that `explain` lists; None if none exists."""
+        tiles = tile_groups(state.board)[0]
+        legal = (pair for pair in self._equal_pairs(state) if self._finder.path(*pair, tiles) is not None)
+        first = next(legal, None)
+        return None if first is None else (*self._finder.cell(first[0]), *self._finder.cell(first[1]))
 
     def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
@@ -297,12 +299,11 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return _IMAGES.format(kind=_KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
-        """List pairs of equal tiles by kind, with the number of turns in their path, up to the chosen pair.
+        """List pairs of equal tiles, with the number of turns in their path, up to the chosen pair.
 
         Each tile name comes before its coordinates, so that a model can look them up by name.
         """
-        tiles, groups = tile_groups(state.board)
-        equal = [pair for group in groups for pair in combinations(group, 2)]
+        tiles, equal = tile_groups(state.board)[0], self._equal_pairs(state)
         first, second = sorted(map(self._finder.square, self.answer.cells(action)))
         before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
         pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
@@ -316,6 +317,16 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         self.check_board(state.board, {EMPTY, *self.kinds})
         if state.images is not None:
             self.tile_images.check(state.board, state.images, self._side)
+
+    def _equal_pairs(self, state: ShisenShoState) -> list[tuple[Square, Square]]:
+        """List all pairs of equal tiles, kind by kind, from any pair on and back to it.
+
+        A checksum of the board chooses the first pair, so that demonstrations show each equally often; the search
+        succeeds from every start.
+        """
+        pairs = [pair for group in tile_groups(state.board)[1] for pair in combinations(group, 2)]
+        start = crc32(repr(state.board).encode()) % max(1, len(pairs))
+        return pairs[start:] + pairs[:start]
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """Return the path of a legal action: its first cell, its corners and its last cell."""
