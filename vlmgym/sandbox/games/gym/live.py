@@ -224,12 +224,9 @@ class LiveEnvs:
         """
         length = self._actions.code_length
         count = len(text) // length
-        moves = [Moves(text[: max(0, count - NEAR) * length])]
-        for index in range(max(0, count - NEAR), count - 1):
-            moves.append(Moves(text[index * length : (index + 1) * length], moves[-1]))
-        for before in reversed(moves if count else []):
-            if (running := self._pop((seed, before.digest))) is not None:
-                return running, before.length // length
+        for played in range(count - 1, max(0, count - NEAR) - 1, -1):
+            if (running := self._pop((seed, Moves(text[: played * length]).digest))) is not None:
+                return running, played
         return None, 0
 
     def _take(self) -> Env:
