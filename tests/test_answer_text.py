@@ -20,7 +20,7 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS
 from vlmgym.sandbox.answers.markup import unwrap
 from vlmgym.sandbox.core.board_game import BoardConfig
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.games.geospot.place import KEYS, format_place, normalise_place, parse_place
+from vlmgym.sandbox.games.geospot.place import KEYS, format_place, parse_place
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
 NAMES = (
@@ -241,7 +241,7 @@ def test_every_spelling_of_a_place_gives_the_same_action(
     for text in (json.dumps(fields), f"```json\n{json.dumps(fields, indent=1, ensure_ascii=False)}\n```"):
         assert action(GAMES["geospot"], text) == meant
     assert action(GAMES["geospot"], ", ".join(values)) == meant
-    assert normalise_place(meant) == meant
+    assert format_place(parse_place(meant)) == meant
 
 
 no_value = st.booleans() | st.just(float("nan")) | st.lists(st.text(max_size=5)) | st.dictionaries(st.text(), st.text())

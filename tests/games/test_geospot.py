@@ -196,7 +196,7 @@ def test_answers_and_data_reject_the_same_numbers(text):
             "city: Paris\ncontinent: Europe\nregion: x\ncountry: y\nlatitude: 1\nlongitude: 2",
             "expected a line KEY: VALUE",
         ),
-        (answer("Paris", latitude="48.86° N", longitude="2"), "latitude must be decimal degrees"),
+        (answer("Paris", latitude="48.86° E", longitude="2"), "latitude must be decimal degrees"),
         (answer("Paris", latitude="48"), "both be numbers or both unknown"),
         (answer(""), "city must be a name"),
         (answer("a\x07b"), "city must be a name"),

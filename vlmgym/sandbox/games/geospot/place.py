@@ -25,9 +25,10 @@ KEYS = ("city", "region", "country", "latitude", "longitude")
 MAX_NAME_LENGTH = 100
 
 _SHORT_KEYS: Mapping[str, str] = {"lat": "latitude", "lon": "longitude", "long": "longitude", "lng": "longitude"}
+_SPACES = r"[\s\u00a0\u2000-\u200a\u202f\u205f\u3000]*"
 _LINE = re.compile(
     r"(?:(?:[-*\u2022\u2013]|[1-5][.)])\s+)?(\*\*|__|[*_`\"']?)"
-    r"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1[\s\u00a0]*[:\uff1a]|[\s\u00a0]*[:\uff1a]\1)\s*(.*)",
+    rf"(city|region|country|lat(?:itude)?|lon(?:g(?:itude)?)?|lng)(?:\1{_SPACES}[:\uff1a]|{_SPACES}[:\uff1a]\1)\s*(.*)",
     re.IGNORECASE | re.ASCII,
 )
 """A line `KEY: VALUE`; the key may be enclosed in Markdown or JSON markup."""
@@ -80,7 +81,7 @@ class PlaceSpace(spaces.Space[str]):
 
 
 class Places(Answer[str]):
-    """Five lines such as `city: Paris`, or another spelling that `normalise_place` accepts; actions are the lines."""
+    """Five lines such as `city: Paris`, or another spelling that `parse_place` accepts; actions are the lines."""
 
     form = "\n" + "\n".join(f"{key}: ..." for key in KEYS) + "\n"
     longest = 500
@@ -91,7 +92,7 @@ class Places(Answer[str]):
         return PlaceSpace()
 
     def parse(self, text: str) -> str:
-        return format_place(parse_place(normalise_place(text)))
+        return format_place(parse_place(text))
 
     def format(self, action: str) -> str:
         return action
@@ -130,16 +131,32 @@ def parse_place(text: str) -> Place:
     """Parse a place from five lines as formatted by `format_place`, in any order, or from one line of five values.
 
     The single line is `city, region, country, latitude, longitude` without keys. Any value may be `unknown`, but
-    latitude only together with longitude.
+    latitude only together with longitude. Other unambiguous spellings are accepted too: JSON, Markdown around keys and
+    values, `lat`, `lon`, `long` and `lng`, coordinates with a degree sign and a hemisphere (`33.87° S`), and `N/A`,
+    `none` and `null` for `unknown`.
     """
-    lines = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
-    if len(lines) == 1 and lines[0].partition(":")[0].strip().casefold() not in KEYS:
-        values = [value.strip() for value in lines[0].split(",")]
+    text = unwrap(unlabelled(unwrap(text)))
+    lines = [_BULLET.sub("", line.strip()) for line in _json_lines(text) or text.splitlines() if line.strip()]
+    fields: dict[str, str] = {}
+    if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
+        values = lines[0].split(",")
         if len(values) != len(KEYS):
             raise ParseError(f"an answer on one line must have the five values {', '.join(KEYS)}, got {len(values)}")
-        fields = dict(zip(KEYS, values))
+        fields = {key: clean_value(key, value) for key, value in zip(KEYS, values)}
     else:
-        fields = _parse_lines(lines)
+        for line in lines:
+            if (match := _LINE.fullmatch(unwrap(line))) is None:
+                raise ParseError(
+                    f"expected a line KEY: VALUE with {', '.join(KEYS)} as key, got {truncate(line, 60)!r}"
+                )
+            mark, key, value = match.groups()
+            key = _SHORT_KEYS.get(key.lower(), key.lower())
+            if key in fields:
+                raise ParseError(f"there is more than one line for {key}")
+            fields[key] = clean_value(key, value.removesuffix(",") if mark == '"' else value)
+    for key in KEYS:
+        if key not in fields:
+            raise ParseError(f"there is no line for {key}; write '{key}: {UNKNOWN}' if you do not know it")
     latitude, longitude = _number(fields, "latitude"), _number(fields, "longitude")
     if latitude is None or longitude is None:
         if latitude is not longitude:
@@ -148,20 +165,6 @@ def parse_place(text: str) -> Place:
     else:
         coordinates = latitude, longitude
     return Place(_name(fields, "city"), _name(fields, "region"), _name(fields, "country"), coordinates)
-
-
-def normalise_place(text: str) -> str:
-    """Rewrite other unambiguous spellings of a place so that `parse_place` accepts them.
-
-    Accepts JSON, Markdown around keys and values, `lat`, `lon`, `long` and `lng`, coordinates with a degree sign and a
-    hemisphere (`33.87° S`), and `N/A`, `none` and `null` for `unknown`. Anything else is left unchanged.
-    """
-    text = unwrap(unlabelled(unwrap(text)))
-    lines = _json_lines(text) or [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
-        values = lines[0].split(",")
-        return ", ".join([*(clean_value(key, value) for key, value in zip(KEYS, values)), *values[len(KEYS) :]])
-    return "\n".join(map(_normalise_line, lines))
 
 
 def _json_lines(text: str) -> list[str]:
@@ -178,15 +181,6 @@ def _json_lines(text: str) -> list[str]:
     return [" ".join(f"{key}: {value}".split()) for key, value in items]
 
 
-def _normalise_line(line: str) -> str:
-    match = _LINE.fullmatch(unwrap(line))
-    if match is None:
-        return line
-    mark, key, value = match.groups()
-    key = _SHORT_KEYS.get(key.lower(), key.lower())
-    return f"{key}: {clean_value(key, value.removesuffix(',') if mark == chr(34) else value)}"
-
-
 def clean_value(key: str, value: str) -> str:
     """Strip markup from a value; convert a coordinate to signed decimal degrees, and `N/A` to `unknown`."""
     value = unwrap(value)
@@ -201,22 +195,6 @@ def clean_value(key: str, value: str) -> str:
     if sign or side not in ("ns" if key == "latitude" else "ew"):
         return value
     return f"-{number}" if side in "sw" else number
-
-
-def _parse_lines(lines: list[str]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for line in lines:
-        key, colon, value = line.partition(":")
-        key = key.strip().casefold()
-        if not colon or key not in KEYS:
-            raise ParseError(f"expected a line KEY: VALUE with {', '.join(KEYS)} as key, got {truncate(line, 60)!r}")
-        if key in fields:
-            raise ParseError(f"there is more than one line for {key}")
-        fields[key] = value.strip()
-    for key in KEYS:
-        if key not in fields:
-            raise ParseError(f"there is no line for {key}; write '{key}: {UNKNOWN}' if you do not know it")
-    return fields
 
 
 def _name(fields: dict[str, str], key: str) -> str | None:
