@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal
@@ -130,7 +129,7 @@ class LiveEnvs:
         self._actions, self._read, self._frames = actions, read, config.frames
         self._config, self._made_from = config, (config.env, config.options, config.sticky)
         self._lock = threading.RLock()
-        self._free, self._made = [first], 1
+        self._unused = [first]
         self._running: OrderedDict[Key, list[_Running]] = OrderedDict()
         self._views: OrderedDict[Key, View] = OrderedDict()
 
@@ -145,8 +144,7 @@ class LiveEnvs:
         """Play an action in a state whose episode has not ended; the environment is then kept in the next state."""
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
-            with self._freed_on_error(running):
-                reward, info = self._act(running, action)
+            reward, info = self._act(running, action)
             after = GymState(state.seed, Moves(self._actions.codes[action], state.actions), running.end)
             self._keep(after.key, running)
             return Step(after, reward, info)
@@ -209,12 +207,11 @@ class LiveEnvs:
         actions = [*self._actions.decode(text)]
         nearest, played = self._nearest(state.seed, text)
         running = nearest or self._reset(state.seed)
-        with self._freed_on_error(running):
-            for index in range(played, len(actions)):
-                if running.end is not None:
-                    raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
-                # Each action adds at least one frame, so frames of earlier actions are never shown.
-                self._act(running, actions[index], render=len(actions) - index <= self._frames)
+        for index in range(played, len(actions)):
+            if running.end is not None:
+                raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
+            # Each action adds at least one frame, so frames of earlier actions are never shown.
+            self._act(running, actions[index], render=len(actions) - index <= self._frames)
         return running
 
     def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
@@ -230,32 +227,23 @@ class LiveEnvs:
         return None, 0
 
     def _take(self) -> Env:
-        """Take a free environment; failing that, make one or, at the limit, take the least recently used one."""
-        if self._free:
-            return self._free.pop()
-        if self._made < self._config.running:
-            env = make_env(*self._made_from)
-            self._made += 1
-            return env
-        oldest = self._pop(next(iter(self._running)))
-        assert oldest is not None, "every environment is free or running"
-        return oldest.env
+        """Take the unused first environment; failing that, make one or, at the limit, take the least recently used one.
 
-    @contextmanager
-    def _freed_on_error(self, running: _Running) -> Iterator[None]:
-        """Free the environment if an error is raised by its own code or because a state cannot be reached."""
-        try:
-            yield
-        except BaseException:
-            self._free.append(running.env)
-            raise
+        Environments that raise an error are dropped.
+        """
+        if self._unused:
+            return self._unused.pop()
+        if sum(map(len, self._running.values())) < self._config.running:
+            return make_env(*self._made_from)
+        oldest = self._pop(next(iter(self._running)))
+        assert oldest is not None, "the limit is at least 1"
+        return oldest.env
 
     def _reset(self, seed: int) -> _Running:
         running = _Running(self._take(), deque(maxlen=self._frames))
-        with self._freed_on_error(running):
-            running.env.reset(seed=seed)
-            if self._frames > 1:
-                running.frames.append(self._render(running.env))
+        running.env.reset(seed=seed)
+        if self._frames > 1:
+            running.frames.append(self._render(running.env))
         return running
 
     def _act(self, running: _Running, action: Action, render: bool = True) -> tuple[float, Mapping[str, Any]]:
