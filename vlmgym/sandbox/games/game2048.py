@@ -18,7 +18,6 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, w
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import MIDDLE, blend
 
 Line = tuple[int, ...]
 Board = tuple[Line, ...]
@@ -141,7 +140,7 @@ class Game2048(BoardGame[State2048, int]):
         if not cell:
             return
         side = canvas.width
-        colour = blend(_TILES.get(cell, _LARGE), MIDDLE, self.config.similarity)
+        colour = self.tint(_TILES.get(cell, _LARGE))
         canvas.rectangle(0, 0, side, side, colour, radius=side * 0.09)
         digits = len(str(cell))
         height = side * (0.36 if digits <= 2 else 0.30)

@@ -194,11 +194,10 @@ def draw_patch(number: int, place: tuple[int, int], patches: int, side: int, sim
     corners, circles = make_picture(number)
     whole, left, top = patches * side, place[1] * side, place[0] * side
     canvas = Canvas(side, side, MIDDLE, left=left, top=top)
-    canvas.image(
-        _gradient([_tint(c, similarity) for c in corners], whole, left, top, side), left + side / 2, top + side / 2
-    )
+    shades = [blend(corner, MIDDLE, similarity) for corner in corners]
+    canvas.image(_gradient(shades, whole, left, top, side), left + side / 2, top + side / 2)
     for x, y, radius, shade in circles:
-        colour = _tint(shade, similarity)
+        colour = blend(shade, MIDDLE, similarity)
         canvas.circle(x * whole, y * whole, radius * whole, colour)
         canvas.circle(x * whole, y * whole, radius * whole * 0.6, blend(colour, WHITE, 0.45))
     return canvas.pixels()
@@ -214,7 +213,3 @@ def _gradient(corners: list[Colour], whole: int, left: int, top: int, side: int)
     )
     pixels: NDArray[np.uint8] = ((mixed + end * end // 2) // (end * end)).astype(np.uint8)
     return pixels
-
-
-def _tint(colour: Colour, similarity: float) -> Colour:
-    return blend(colour, MIDDLE, similarity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
@@ -247,19 +247,13 @@ def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
             after = moved(after, action, food)
         if len(after) == rows * columns or path(after, after[-1]) is not None:
             return to_food[0]
-    return _safest(body, food, rows, columns, lambda later: path(later, later[-1]))
-
-
-def _safest(
-    body: Body, food: Cell, rows: int, columns: int, way_to_tail: Callable[[Body], list[int] | None]
-) -> int | None:
     best: tuple[int, int] | None = None
     for action in range(4):
         after = moved(body, action, food)
         head = after[0]
         if not (0 <= head[0] < rows and 0 <= head[1] < columns) or head in after[1:]:
             continue
-        way = way_to_tail(after)
+        way = path(after, after[-1])
         room = 0 if way is None else len(way)
         if best is None or room > best[0]:
             best = room, action

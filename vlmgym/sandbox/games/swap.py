@@ -401,13 +401,11 @@ class SwapRules:
             window for line in self._lines for window in zip(line, line[1:], line[2:])
         )
         self._windows_at, self._windows_down_to = self._windows_by_cell()
-        self._others = self._others_by_cell()
         self._completions = self._completions_by_pair()
 
     def completes_run(self, tiles: Tiles, cell: int) -> bool:
         """True if a cell is part of a run."""
-        tile = tiles[cell]
-        return any(tiles[a] == tile and tiles[b] == tile for a, b in self._others[cell])
+        return any(tiles[a] == tiles[b] == tiles[c] for a, b, c in self._windows_at[cell])
 
     def matched(self, tiles: Tiles) -> set[int]:
         """Find the cells of all runs."""
@@ -537,13 +535,6 @@ class SwapRules:
         down_to = tuple(tuple({window: None for above in column[cell] for window in at[above]}) for cell in cells)
         return at, down_to
 
-    def _others_by_cell(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Return, for each cell, the other two cells of every window that contains it."""
-        return tuple(
-            tuple((a if a != cell else b, c if c != cell else b) for a, b, c in windows)
-            for cell, windows in enumerate(self._windows_at)
-        )
-
     def _completions_by_pair(self) -> tuple[tuple[int, int, tuple[tuple[int, tuple[int, int]], ...]], ...]:
         """Return pairs of cells that a third equal tile would turn into a run, with the swaps that can bring it in.
 
@@ -553,8 +544,9 @@ class SwapRules:
         """
         index = {self.cells(i): i for i in range(len(self.actions))}
         completions: dict[tuple[int, int], list[tuple[int, tuple[int, int]]]] = defaultdict(list)
-        for cell, pairs in enumerate(self._others):
-            for pair in pairs:
+        for cell, windows in enumerate(self._windows_at):
+            for a, b, c in windows:
+                pair = a if a != cell else b, c if c != cell else b
                 sources = [source for source in self._near[cell] if source not in pair]
                 completions[pair] += [(source, (index[cell, source], index[source, cell])) for source in sources]
         return tuple((a, b, tuple(entries)) for (a, b), entries in completions.items())
