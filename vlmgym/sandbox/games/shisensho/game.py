@@ -28,19 +28,8 @@ from vlmgym.sandbox.drawing.tiles import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.shisensho.boards import (
-    Bitboard,
-    Board,
-    Cell,
-    PathFinder,
-    Square,
-    best_move,
-    deal,
-    end_reason,
-    legal_actions,
-    path_finder,
-    tile_groups,
-)
+from vlmgym.sandbox.games.shisensho import boards
+from vlmgym.sandbox.games.shisensho.boards import Bitboard, Board, Cell, PathFinder, Square
 from vlmgym.sandbox.games.shisensho.images import (
     DealtImages,
     ImageTile,
@@ -212,10 +201,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         c, names = self.config, self.kinds
         chosen = [names[i] for i in rng.permutation(len(names))[: c.kinds]]
         tiles = [chosen[i // c.copies % len(chosen)] for i in range(c.rows * c.columns)]
-        return ShisenShoState(deal(self._finder, tiles, c.solvable, rng))
+        return ShisenShoState(boards.deal(self._finder, tiles, c.solvable, rng))
 
     def legal_actions(self, state: ShisenShoState) -> tuple[Pair, ...]:
-        return legal_actions(state.board, self.config.turns)
+        return boards.legal_actions(state.board, self.config.turns)
 
     def step(self, state: ShisenShoState, action: Pair, rng: np.random.Generator) -> Step[ShisenShoState]:
         path = self._path(state, action)
@@ -225,15 +214,15 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return Step(after, 1.0, info)
 
     def ended(self, state: ShisenShoState) -> str | None:
-        return end_reason(state.board, self.config.turns)
+        return boards.end_reason(state.board, self.config.turns)
 
     def best_action(self, state: ShisenShoState) -> Pair | None:
         """Return the first move of a plan that clears the board or removes as many tiles as possible."""
-        return best_move(state.board, self.config.turns)
+        return boards.best_move(state.board, self.config.turns)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
         """Return the first legal pair that `explain` lists; None if none exists."""
-        tiles = tile_groups(state.board)[0]
+        tiles = boards.tile_groups(state.board)[0]
         legal = (pair for pair in self._equal_pairs(state) if self._finder.path(*pair, tiles) is not None)
         first = next(legal, None)
         return None if first is None else (*self._finder.cell(first[0]), *self._finder.cell(first[1]))
@@ -257,7 +246,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     @cached_property
     def _finder(self) -> PathFinder:
-        return path_finder(self.config.rows, self.config.columns, self.config.turns)
+        return boards.path_finder(self.config.rows, self.config.columns, self.config.turns)
 
     @property
     def _side(self) -> int:
@@ -303,7 +292,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
         Each tile name comes before its coordinates, so that a model can look them up by name.
         """
-        tiles, equal = tile_groups(state.board)[0], self._equal_pairs(state)
+        tiles, equal = boards.tile_groups(state.board)[0], self._equal_pairs(state)
         first, second = sorted(map(self._finder.square, self.answer.cells(action)))
         before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
         pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
@@ -324,7 +313,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         A checksum of the board chooses the first pair, so that demonstrations show each equally often; the search
         succeeds from every start.
         """
-        pairs = [pair for group in tile_groups(state.board)[1] for pair in combinations(group, 2)]
+        pairs = [pair for group in boards.tile_groups(state.board)[1] for pair in combinations(group, 2)]
         start = crc32(repr(state.board).encode()) % max(1, len(pairs))
         return pairs[start:] + pairs[:start]
 
@@ -342,7 +331,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
                 f"the tiles differ: {tiles[0]} at {self.where(cells[0])}, {tiles[1]} at {self.where(cells[1])}"
             )
         start, end = map(self._finder.square, cells)
-        path = self._finder.path(start, end, tile_groups(state.board)[0])
+        path = self._finder.path(start, end, boards.tile_groups(state.board)[0])
         if path is None:
             turns = self.config.turns
             kind = f"path with at most {_count(turns, 'turn')}" if turns else "straight path"
