@@ -40,8 +40,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, Step
 from vlmgym.sandbox.core.reward import Outcome, score_action, score_response
-from vlmgym.sandbox.core.spaces import observation_space
-from vlmgym.sandbox.envs.single import GameEnv
+from vlmgym.sandbox.envs.single import GameEnv, observation_space
 from vlmgym.sandbox.registry import game_class, game_ids, make_game
 from vlmgym.workers.process import WorkerProcess, receive_value
 

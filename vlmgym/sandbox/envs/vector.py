@@ -21,9 +21,8 @@ from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
-from vlmgym.sandbox.core.spaces import observation_space
 from vlmgym.sandbox.drawing.encode import side_by_side
-from vlmgym.sandbox.envs.single import GameEnv, Response
+from vlmgym.sandbox.envs.single import GameEnv, Response, observation_space
 from vlmgym.sandbox.envs.worker import (
     OUTCOME_NAMES,
     STEP_DTYPE,
