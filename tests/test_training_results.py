@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,13 +47,14 @@ def test_result_is_written_and_replaced(tmp_path: Path) -> None:
     for steps in (3, 5):
         counts = {"rewards": [0.0] * 50 + [1.0] * 100, "steps": steps, "episodes": 8 * steps, "seconds": 2.0}
         paths = {"metrics": tmp_path, "missing": tmp_path / "missing"}
-        write_result(tmp_path, **counts, before=None, after={"episodes": {}}, paths=paths)  # type: ignore[arg-type]
+        validation: dict[str, Any] = {"before": None, "after": {"episodes": {}}}
+        write_result(tmp_path, **counts, validation=validation, paths=paths)  # type: ignore[arg-type]
         assert json.loads((tmp_path / "result.json").read_text()) == {
             "final_reward": 1.0,
             "final_episodes": 100,
             "total_steps": steps,
             "total_episodes": 8 * steps,
-            "validation": {"before": None, "after": {"episodes": {}}},
+            "validation": validation,
             "seconds": 2.0,
             "paths": {"metrics": str(tmp_path)},
         }

@@ -184,7 +184,7 @@ def test_truncated_checkpoints_are_rejected(
         (("--settings", "nowhere.toml", *QUICK), "cannot read nowhere.toml: No such file"),
         (("--settings", __file__, *QUICK), "test_failures.py is not valid TOML: "),
         (("--settings", "preset=tiny", *QUICK), "unknown setting preset"),
-        (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, single_moves, tiny"),
+        (("--preset", "huge"), "'huge' not found: use 1x24gb, 1x80gb, demo, single_moves, tiny"),
         (("--model", "./no/where", *QUICK), "./no/where"),
         (("--games", "chess", *QUICK), "'chess'"),
         (("--curriculum", "nowhere.toml", *QUICK), "nowhere.toml"),

@@ -52,7 +52,7 @@ def test_supervised_fine_tuning_in_two_processes(model: Path, tmp_path: Path) ->
     for processes in ("1", "2"):
         run = tmp_path / processes
         args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, *SFT, "--steps", "0", "--evaluation.states", "0"]
-        main([*args, "--processes", processes, "--output-dir", str(run)])
+        main([*args, "--processes", processes, "--sft.control-steps", "1", "--output-dir", str(run)])
         weights.append(load_file(run / "model" / "model.safetensors"))
     before = load_file(model / "model.safetensors")
     moved = max((weights[0][name] - before[name]).abs().max() for name in before)

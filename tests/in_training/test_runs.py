@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import re
@@ -177,6 +178,27 @@ def test_data_settings_of_a_curriculum(tmp_path: Path) -> None:
         read_config([*args[:2], "--config", "rows=3"]).make_curriculum()
     with pytest.raises(UsageError, match="remove --size"):
         read_config([*args, "--size", "96"]).make_curriculum()
+
+
+def test_a_control_continues_supervised_fine_tuning_and_leaves_no_trace(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [*QUICK, "--model", str(model), *SMALL, *NO_EPISODES, *SFT, "--update.kl-coef", "0.1"]
+    main([*args, "--output-dir", str(tmp_path / "plain")])
+    main([*args, "--sft.control-steps", "3", "--steps", "2", "--output-dir", str(tmp_path / "run")])
+    *_, start, control, trained, difference = itertools.takewhile(
+        lambda line: not line.startswith("model "), capsys.readouterr().out.partition("/plain/rollouts")[2].splitlines()
+    )
+    assert [line.split("  ")[0] for line in (start, control, trained)] == ["start", "more SFT", "GRPO"]
+    assert difference.startswith("GRPO minus more SFT: ")
+    main(["--resume", str(tmp_path / "run"), "--steps", "3"])
+    assert curve(tmp_path / "run") == curve(tmp_path / "plain")
+    result, plain = (read(tmp_path / name / "result.json") for name in ("run", "plain"))
+    control_states = result["validation"].pop("control")["states"]
+    assert result["validation"] == plain["validation"]
+    assert len(control_states["successes"]) == 4
+    assert Path(result["paths"]["comparison"]).read_bytes().startswith(b"\x89PNG")
+    assert read(tmp_path / "run" / "control_curve.jsonl")["step"] == 3
 
 
 def test_blank_runs_never_show_an_image(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ class TrainConfig(GameOptions, Options):
     """Train a Qwen-VL on games by GRPO or PPO, on one machine."""
 
     preset: str | None = None
-    """Preset to start from: tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a TOML file. None means tiny, or
+    """Preset to start from: demo, tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a TOML file. None means tiny, or
     1x24gb with --model."""
     settings: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="FILE|NAME=VALUE ..."), tyro.conf.UseAppendAction

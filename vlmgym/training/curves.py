@@ -17,6 +17,8 @@ from vlmgym.runs.files import LineLog, replace_file, writing
 from vlmgym.terminal import ProgressWithStatus
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from vlmgym.training.validation import ValidationResult
 
 DRAW_INTERVAL = 20.0
@@ -91,6 +93,57 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
         axes.yaxis.set_major_formatter("{x:.3g}")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
+    return to_png(figure)
+
+
+ARM_COLOURS = ("tab:gray", "tab:orange", "tab:blue")
+"""Colours of the start, the control and the trained model."""
+
+
+def draw_comparison(
+    curves: Mapping[str, Sequence[Mapping[str, float]]], results: Mapping[str, Mapping[str, Any]]
+) -> bytes:
+    """Draw a PNG that compares a trained model and its control, which continue the same start.
+
+    Args:
+        curves: `success` by `step` of each arm except the start.
+        results: Validation of the start and of each arm; see `evaluate_model`.
+    """
+    figure = new_figure(figsize=(9.6, 3.8), dpi=110)
+    figure.subplots_adjust(0.07, 0.13, 0.985, 0.9, wspace=0.16)
+    over_time, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    colours = dict(zip(results, ARM_COLOURS))
+    start, *_ = results.values()
+    for name, rows in curves.items():
+        values = np.array([start["states"]["success"], *(row["success"] for row in rows)])
+        shares = np.array([0, *(row["step"] for row in rows)]) / rows[-1]["step"]
+        window = max(1, min(SMOOTHING // 2, len(values) // 5))
+        over_time.plot(shares, values, lw=0.9, alpha=0.35, color=colours[name])
+        smooth = np.array([values[max(0, number - window + 1) : number + 1].mean() for number in range(len(values))])
+        over_time.plot(shares, smooth, lw=2.2, color=colours[name], label=name)
+    over_time.plot(0, start["states"]["success"], "o", color=colours[next(iter(results))], label="start", clip_on=False)
+    over_time.set_xlabel("share of the training", fontsize=9)
+    over_time.set_title("right responses during training", loc="left", fontsize=10, weight="bold")
+    over_time.legend(frameon=False, fontsize=9, loc="lower right")
+    for place, (name, result) in enumerate(results.items()):
+        for offset, kind in ((-0.2, "states"), (0.2, "greedy")):
+            success, (low, high) = result[kind]["success"], result[kind]["success_ci"] or (np.nan, np.nan)
+            hatch = {} if kind == "states" else {"fill": False, "hatch": "///", "edgecolor": colours[name]}
+            bars.bar(place + offset, success, 0.36, color=colours[name], **hatch)
+            bars.plot([place + offset] * 2, [low, high], color="black", lw=1.2)
+    bars.set_xticks(range(len(results)), [*results], fontsize=9)
+    bars.set_title("held-out states: sampled, and greedy (hatched)", loc="left", fontsize=10, weight="bold")
+    for axes in (over_time, bars):
+        axes.set_ylim(0, 1.02)
+        axes.tick_params(labelsize=9)
+        axes.yaxis.set_major_formatter("{x:.0%}")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, axis="y")
+    return to_png(figure)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Render a figure."""
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None})
     return png.getvalue()

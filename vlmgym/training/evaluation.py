@@ -19,12 +19,13 @@ from vlmgym.policies.batching import BatchPolicy
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
+from vlmgym.statistics import confidence_interval
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.encoding import EncodedPrompt
 from vlmgym.training.records import score_summary
 from vlmgym.training.states import blank, check_validation_size
 from vlmgym.training.trainer import Trainer
-from vlmgym.training.validation import validate, validation_episodes
+from vlmgym.training.validation import ValidationResult, validate, validation_episodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +90,19 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
     """Evaluate the model on validation states and whole episodes, using each game's last curriculum stage.
 
     Returns:
-        Data for `result.json`: `states` has the fields of `ValidationResult`; `episodes` has the mean score, its 95%
-        interval and the number of episodes, keyed by game. A part is missing if its option is 0.
+        Data for `result.json`: `states` and, for greedy responses, `greedy` have the fields of `ValidationResult`;
+        `episodes` has the mean score, its 95% interval and the number of episodes, keyed by game. A part is missing if
+        its option is 0.
     """
     config, curriculum, scores = trainer.config, trainer.curriculum, dict[str, Any]()
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
-        states = validation_episodes(config, last, last.begin(), config.evaluation.states)
-        result = validate(trainer.actor, config, states, "blank" if config.blank else "true")
-        scores["states"] = asdict(result)
-        console.print(f"{folder.name}: {result.summary()}", soft_wrap=True)
+        for name, temperature in (("states", None), ("greedy", 0.0)):
+            states = validation_episodes(config, last, last.begin(), config.evaluation.states)
+            result = validate(trainer.actor, config, states, "blank" if config.blank else "true", temperature)
+            scores[name] = asdict(result)
+            greedy = ", greedy" if name == "greedy" else ""
+            console.print(f"{folder.name}{greedy}: {result.summary()}", soft_wrap=True)
     if config.evaluation.episodes:
         scores["episodes"] = {}
         for number, games in enumerate(split_by_id(last_games(curriculum)), 1):
@@ -112,6 +116,32 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
                     "episodes": mean.episodes,
                 }
     return scores
+
+
+def comparison_table(validation: Mapping[str, Any], algorithm: str) -> list[str]:
+    """Tabulate the results on validation states: the start, the control if any, and the trained model.
+
+    The last line compares the trained model with the control on the same states.
+    """
+    labels = {"before": "start", "control": "more SFT", "after": algorithm.upper()}
+    results = {name: validation[name] for name in labels if name in validation}
+    rows = [("", "right responses", "greedy", "reward", "perception", "format")]
+    for name, result in results.items():
+        sampled, greedy = ValidationResult(**result["states"]), ValidationResult(**result["greedy"])
+        interval = "" if sampled.success_ci is None else " ({:.1%} to {:.1%})".format(*sampled.success_ci)
+        perception = "" if sampled.perception is None else f"{sampled.perception:.1%}"
+        shares = (f"{greedy.success:.1%}", f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}")
+        rows.append((labels[name], f"{sampled.success:.1%}{interval}", *shares))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    if "control" in results:
+        gains, controls = (results[name]["states"]["successes"] for name in ("after", "control"))
+        if len(gains) == len(controls):
+            differences = [float(gain) - float(control) for gain, control in zip(gains, controls)]
+            bounds = confidence_interval(differences, unit_interval=False)
+            shown = "" if bounds is None else " ({:+.1%} to {:+.1%})".format(*bounds)
+            lines.append(f"{labels['after']} minus more SFT: {np.mean(differences):+.1%}{shown}, paired by state")
+    return lines
 
 
 def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:

@@ -129,8 +129,7 @@ def write_result(
     rewards: Sequence[float],
     steps: int,
     episodes: int,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
+    validation: Mapping[str, Any],
     seconds: float,
     paths: Mapping[str, Path],
 ) -> dict[str, Any]:
@@ -141,8 +140,7 @@ def write_result(
         rewards: Total rewards of at least the last `FINAL_EPISODES` episodes, in order.
         steps: Number of steps, including those before the run was resumed.
         episodes: Number of episodes, including those before the run was resumed.
-        before: Validation before training, with 95% intervals.
-        after: Validation after training, with 95% intervals.
+        validation: Validation `before` and `after` training, and of a `control`, with 95% intervals.
         seconds: Duration since the run was started or last resumed.
         paths: Files and folders of the run by name; missing ones are left out.
     """
@@ -152,7 +150,7 @@ def write_result(
         "final_episodes": len(last),
         "total_steps": steps,
         "total_episodes": episodes,
-        "validation": {"before": before, "after": after},
+        "validation": validation,
         "seconds": seconds,
         "paths": {name: str(path) for name, path in paths.items() if path.exists()},
     }

@@ -43,6 +43,9 @@ class Sft(Options):
 
     steps: NonNegativeInt = 0
     """Maximum number of batches. 0 skips supervised fine-tuning."""
+    control_steps: NonNegativeInt = 0
+    """Batches of a control that continues supervised fine-tuning instead of reinforcement learning, from the same model
+    with further demonstrations. It is evaluated in the same way; its model is not kept."""
     batch_size: Fixed[PositiveInt] = 32
     """Responses per batch, each to a new state."""
     lr: PositiveFloat = 3e-3

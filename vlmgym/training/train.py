@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,16 +27,21 @@ from vlmgym.runs.files import output_folder, replace_file, replace_folder
 from vlmgym.terminal import make_console
 from vlmgym.training.algorithm import DivergedError, TrainingError
 from vlmgym.training.config import TrainConfig
-from vlmgym.training.curves import Curves, SftProgress, StepProgress
+from vlmgym.training.curves import Curves, SftProgress, StepProgress, draw_comparison, read_curve
 from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
 from vlmgym.training.engine.processes import Processes
-from vlmgym.training.evaluation import check_evaluation, describe_scores, evaluate_model, random_scores
+from vlmgym.training.evaluation import (
+    check_evaluation,
+    comparison_table,
+    describe_scores,
+    evaluate_model,
+    random_scores,
+)
 from vlmgym.training.records import begin_rollout_records, set_aside, write_result
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import check_games
 from vlmgym.training.signal import describe_signal
 from vlmgym.training.trainer import Trainer
-from vlmgym.training.validation import ValidationResult
 
 OUT_OF_MEMORY = (
     "out of memory: lower --update.micro-batch-size, --rollout.batch-size or --processes, or add "
@@ -78,9 +84,9 @@ def run_training(run: TrainingRun, config: TrainConfig) -> None:
             hint = f"--resume {run.folder} {start}"
         error.args = (f"{str(error) or 'interrupted'}; {hint}",)
         raise
-    for name, validation in result["validation"].items():
-        if "states" in validation:
-            console.print(f"{name:7} {ValidationResult(**validation['states']).summary()}", soft_wrap=True)
+    if config.evaluation.states:
+        for line in comparison_table(result["validation"], config.algorithm):
+            console.print(line, soft_wrap=True)
     if config.evaluation.episodes:
         count, turns = config.evaluation.episodes, config.evaluation.max_turns
         console.print(f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True)
@@ -104,7 +110,8 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
     run.write_config(config)
     with processes.running(partial(Trainer, config, run, trainer.curriculum)):
         fine_tune(trainer, console)
-        before = evaluate_before(trainer, console)
+        before = evaluate_once(trainer, run.before, run.before_result, console)
+        control = train_control(trainer, console)
         if (checkpoint := run.checkpoint or last_checkpoint(run.checkpoints)) is not None:
             trainer.load(checkpoint)
             console.print(f"resuming after step {trainer.step}")
@@ -131,19 +138,23 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
             trainer.actor.save(part)
             trainer.trained_record().write(part)
         after = evaluate_model(trainer, run.after, console)
+        if control is not None and config.evaluation.states:
+            results = {"start": before, "more SFT": control, config.algorithm.upper(): after}
+            progress_of_arms = {"more SFT": read_curve(run.control_curve), config.algorithm.upper(): curves.rows}
+            replace_file(run.comparison, draw_comparison(progress_of_arms, results))
     return write_result(
         run.folder,
         rewards=trainer.rewards,
         steps=trainer.step,
         episodes=trainer.step * config.batch_size,
-        before=before,
-        after=after,
+        validation={"before": before, **({} if control is None else {"control": control}), "after": after},
         seconds=time.perf_counter() - start,
         paths={
             "model": run.model,
             "checkpoint": last_checkpoint(run.checkpoints) or run.checkpoints,
             "metrics": run.folder / "curve.jsonl",
             "curve": run.folder / "curve.png",
+            "comparison": run.comparison,
             "rollouts": run.rollouts,
             "report": run.after / "report.html",
         },
@@ -160,21 +171,43 @@ def fine_tune(trainer: Trainer, console: Console) -> None:
         trainer.load(checkpoint)
     elif config.sft.steps:
         with SftProgress(console, config.sft.steps) as progress:
-            summary = trainer.fine_tune(progress)
-        trainer.save(run.sft)
+            summary = trainer.fine_tune(False, progress)
         console.print(summary, soft_wrap=True)
+    if checkpoint is None and (config.sft.steps or config.sft.control_steps):
+        trainer.save(run.sft)
     trainer.keep_reference()
 
 
-def evaluate_before(trainer: Trainer, console: Console) -> dict[str, Any]:
-    """Evaluate the model before reinforcement learning, or read the result if the run already has one."""
-    run = trainer.run
-    try:
-        result: dict[str, Any] = json.loads(run.before_result.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # missing or truncated
-        result = evaluate_model(trainer, run.before, console)
-        replace_file(run.before_result, json.dumps(result).encode())
+def evaluate_once(trainer: Trainer, folder: Path, path: Path, console: Console) -> dict[str, Any]:
+    """Evaluate the model, or read the result if the run already has one."""
+    if (result := read_json(path)) is None:
+        result = evaluate_model(trainer, folder, console)
+        replace_file(path, json.dumps(result).encode())
     return result
+
+
+def train_control(trainer: Trainer, console: Console) -> dict[str, Any] | None:
+    """Evaluate a model that continues supervised fine-tuning, and return to its start; None without a control."""
+    run, steps = trainer.run, trainer.config.sft.control_steps
+    if not steps:
+        return None
+    if (result := read_json(run.control_result)) is not None:
+        return result
+    with SftProgress(console, steps) as progress:
+        summary = trainer.fine_tune(True, progress)
+    console.print(summary, soft_wrap=True)
+    result = evaluate_once(trainer, run.control, run.control_result, console)
+    trainer.load(run.sft / "step_000000")
+    return result
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON file; return None if it is missing or truncated."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return data
 
 
 def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:

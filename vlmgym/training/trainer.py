@@ -5,10 +5,10 @@ The algorithms are in sft.py, grpo.py and ppo.py, and the model is in engine/.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,20 @@ class Trainer:
         """Errors of the last step's episodes that ended without a score, which the step does not learn from."""
         self._last_sample: TrainSample | None = None
 
-    def fine_tune(self, progress: SftProgress | None = None) -> str:
-        """Run supervised fine-tuning and return a one-line summary; raise `SftError` or `DivergedError` if it fails."""
-        with self.processes.calling("fine_tune"):
-            return self._fine_tune(progress)
+    def fine_tune(self, control: bool = False, progress: SftProgress | None = None) -> str:
+        """Run supervised fine-tuning and return a one-line summary; raise `SftError` or `DivergedError` if it fails.
 
-    def _fine_tune(self, progress: SftProgress | None) -> str:
-        config, processes = self.config.sft, self.processes
+        With `control`, continue with `control_steps` batches of further demonstrations, without target and gate.
+        """
+        with self.processes.calling("fine_tune", control):
+            return self._fine_tune(control, progress)
+
+    def _fine_tune(self, control: bool, progress: SftProgress | None) -> str:
+        config, processes, first = self.config.sft, self.processes, 0
+        curve = self.run.sft_curve
+        if control:
+            first, curve = config.steps, self.run.control_curve
+            config = dataclasses.replace(config, steps=config.control_steps, target=2, gate=0)
         progress = progress or SftProgress(Console(quiet=True), config.steps)
         result: ValidationResult
         checks: list[dict[str, Any]] = []
@@ -88,13 +95,14 @@ class Trainer:
             args = (self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
             (result,) = processes.gather([check_gate(*args)] if processes.rank == 0 else [])
             progress.check(result)
-            checks.append({"step": step, **asdict(result)})
+            checks.append({"step": step, **dataclasses.asdict(result)})
             if processes.rank == 0:
-                replace_file(self.run.sft_curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
+                replace_file(curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
             return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder, processes)
-        steps = fine_tune(self.engine, config, map(demonstrations.batch, range(config.steps)), check, progress.batch)
+        batches = map(demonstrations.batch, range(first, first + config.steps))
+        steps = fine_tune(self.engine, config, batches, check, progress.batch)
         if result.worst_skill < config.gate:
             raise SftError(
                 f"supervised fine-tuning missed its sft.gate of {config.gate:.0%}: {result.summary('states')}; "
@@ -102,7 +110,7 @@ class Trainer:
             )
         missed = result.worst_skill < config.target <= 1
         below = f" (below the sft.target of {config.target:.0%})" if missed else ""
-        return f"supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
+        return f"{'more ' * control}supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
 
     def take_step(self) -> dict[str, float]:
         """Roll out episodes, compute advantages and update the model; return the metrics of the step."""

@@ -16,6 +16,7 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.policies.base import identity
 from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
@@ -33,6 +34,9 @@ class ValidationResult:
 
     Attributes:
         responses: Number of responses.
+        successes: For each response, whether its action was played and rewarded by the game.
+        success: Fraction of these.
+        success_ci: Wilson's 95% confidence interval of `success`; None for a single response.
         reward: Mean total reward.
         reward_ci: 95% confidence interval of `reward`: Wilson's if rewards are 0 or 1 for failure and success, else
             Student's t; None if undefined.
@@ -41,6 +45,9 @@ class ValidationResult:
     """
 
     responses: int
+    successes: list[bool]
+    success: float
+    success_ci: tuple[float, float] | None
     reward: float
     reward_ci: tuple[float, float] | None
     perception: float | None
@@ -122,13 +129,18 @@ def _respond(
     episodes = [episode for episode in episodes if not episode.failed]
     if not episodes:
         raise TrainingError("all responses for validation ended as errors of the games")
-    parts = [turn.reward for episode in episodes for turn in episode.turns]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    parts = [turn.reward for turn in turns]
     rewards = [reward.total for reward in parts]
     perception = [reward.perception for reward in parts if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
     proportions = config.reward.shaping == "sign" or all(isinstance(each.setup.game, Task) for each in episodes)
+    successes = [turn.outcome is Outcome.PLAYED and turn.reward.game > 0 for turn in turns]
     return ValidationResult(
         responses=len(parts),
+        successes=successes,
+        success=float(np.mean(successes)),
+        success_ci=confidence_interval([float(success) for success in successes], unit_interval=True),
         reward=float(np.mean(rewards)),
         reward_ci=confidence_interval(rewards, unit_interval=proportions),
         perception=float(np.mean(perception)) if perception else None,

@@ -128,8 +128,10 @@ class VlmgymTrainer(RayPPOTrainer):
             rewards=last_rewards(self.rollouts, step),
             steps=step,
             episodes=self.train_dataloader.next_prompt_id * self.config.worker.rollout.n,
-            before=validation_summary(self.rollouts, 0),
-            after=validation_summary(self.rollouts, step),
+            validation={
+                "before": validation_summary(self.rollouts, 0),
+                "after": validation_summary(self.rollouts, step),
+            },
             seconds=seconds,
             paths={
                 "checkpoint": self.folder / f"global_step_{step}",
