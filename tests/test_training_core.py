@@ -291,15 +291,28 @@ def test_group_metrics_count_right_responses_by_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("informative", "cosine", "advice"),
-    [(0.5, 0.3, None), (0.5, 0.01, "mostly noise"), (0.05, 0.3, "equal rewards"), (0.5, None, None)],
+    ("gain", "informative", "advice"),
+    [(0.3, 0.5, None), (0.3, 0.01, None), (0.0, 0.5, "too small for the learning rate"), (0.0, 0.01, "equal rewards")],
 )
-def test_a_signal_that_is_too_small_is_reported(informative: float, cosine: float | None, advice: str | None) -> None:
-    row = {"success": 0.5, "pass_at_n": 0.75, "harmonic_success": 0.25, "informative_fraction": informative}
-    lines = describe_signal([row | ({} if cosine is None else {"gradient_cosine": cosine})] * 30, group_size=8)
-    assert lines[0].startswith("last 20 steps: right responses 50.0%, pass@8 75.0%, harmonic mean 25.0%, ")
-    assert [*map(str, lines[1:])] == [] if advice is None else advice in lines[1]
+def test_a_run_without_gain_is_reported(gain: float, informative: float, advice: str | None) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "success": 0.5 + gain * step / 40 + 0.05 * rng.normal(),
+            "pass_at_n": 0.75,
+            "harmonic_success": 0.25,
+            "informative_fraction": informative,
+            **({"gradient_cosine": 0.1 * rng.normal()} if step % 5 == 0 else {}),
+        }
+        for step in range(40)
+    ]
+    lines = describe_signal(rows, group_size=8)
+    assert re.match(
+        r"last 20 steps: right responses [\d.]+%, pass@8 75.0%, harmonic mean 25.0%, .*; gradient cosine", lines[0]
+    )
+    assert len(lines) == 1 if advice is None else advice in lines[1]
     assert describe_signal([], group_size=8) == []
+    assert len(describe_signal(rows[:8], group_size=8)) == 1, "too few steps to say"
 
 
 REWARDS, LENGTHS = [1.0, -0.5, 2.0], [3, 1, 4]

@@ -8,14 +8,12 @@ import numpy as np
 
 from vlmgym.runs.record import TurnRecord
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.statistics import mean_and_stderr
 
 COSINE_INTERVAL = 5
 """Steps between measurements of `gradient_cosine`, which split a batch in two and so cost some time."""
 WINDOW = 20
 """Number of last steps that `describe_signal` averages over."""
-NOISE_COSINE = 0.02
-"""Gradients whose halves agree less than this are mostly noise, even averaged over the ten steps of Adam's momentum.
-In Swap, GRPO from a model taught by a perfect player had 0.011 and gained nothing; demonstrations had 0.1."""
 FEW_INFORMATIVE = 0.1
 """If fewer groups are informative, a step learns from almost nothing."""
 
@@ -60,7 +58,13 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
 
 
 def describe_signal(rows: Sequence[Mapping[str, float]], group_size: int) -> list[str]:
-    """Describe the signal of the last steps in a line, and if it was too small, say so and what to do in another."""
+    """Describe the signal of a run in a line, and if the run gained nothing, say so and what to try in another.
+
+    Most metrics are means over the last steps; `gradient_cosine` varies so much from step to step that it is averaged
+    over all steps, with its standard error.
+    """
+
+    rows = [row for row in rows if "success" in row]
 
     def mean(name: str) -> float | None:
         values = [row[name] for row in rows[-WINDOW:] if name in row]
@@ -71,20 +75,26 @@ def describe_signal(rows: Sequence[Mapping[str, float]], group_size: int) -> lis
         ("harmonic mean {:.1%}", "harmonic_success"),
         ("{:.1%} of the right ones misread the image", "misread"),
         ("{:.0%} of groups informative", "informative_fraction"),
-        ("gradient cosine {:.3f}", "gradient_cosine"),
     ]
     shown = [text.format(*values) for text, *names in parts if None not in (values := [*map(mean, names)])]
     lines = [f"last {min(WINDOW, len(rows))} steps: {', '.join(shown)}"] if shown else []
-    informative, cosine = mean("informative_fraction"), mean("gradient_cosine")
+    cosines = [row["gradient_cosine"] for row in rows if "gradient_cosine" in row]
+    if len(cosines) > 1:
+        cosine, error = mean_and_stderr(cosines)
+        lines[-1:] = [f"{line}; gradient cosine {cosine:.3f} +- {error:.3f}" for line in lines[-1:]]
+    quarter = len(rows) // 4
+    early, late = ([row["success"] for row in part] for part in (rows[:quarter], rows[len(rows) - quarter :]))
+    if quarter < 3:
+        return lines
+    (before, error_before), (after, error_after) = mean_and_stderr(early), mean_and_stderr(late)
+    if after - before > 2 * np.hypot(error_before or 0.0, error_after or 0.0):
+        return lines
+    informative = mean("informative_fraction")
     if informative is not None and informative < FEW_INFORMATIVE:
-        lines.append(
-            "almost all groups have equal rewards, which leaves little to learn from: choose states that the model "
-            "solves sometimes, or a larger --grpo.group-size"
+        advice = "almost all groups have equal rewards: choose states that the model solves sometimes, or larger groups"
+    else:
+        advice = (
+            "the signal may be too small for the learning rate: try a lower --update.lr, --update.schedule cosine or a "
+            "larger --batch-size, and compare with --control permuted"
         )
-    elif cosine is not None and cosine < NOISE_COSINE:
-        lines.append(
-            "the gradients of the two halves of a batch hardly agree, so the updates are mostly noise, which harms at "
-            "a high rate: use a lower --update.lr, --update.schedule cosine or a larger --batch-size, and compare "
-            "with --control permuted"
-        )
-    return lines
+    return [*lines, f"no gain: {before:.1%} right responses in the first quarter, {after:.1%} in the last; {advice}"]
