@@ -247,8 +247,8 @@ def compute_advantages(
     """Add `advantages` and `returns` to a batch and return it, like `verl.trainer.ray_trainer.compute_advantage`.
 
     PPO (`gae`) uses GAE over all tokens of an episode, and bootstraps from the critic if the episode was truncated.
-    Other estimators use GiGPO (`episode_advantages`) if any episode of the batch has several turns, and EasyR1's
-    function otherwise.
+    `grpo` normalises returns within groups as local training does, and uses GiGPO (`episode_advantages`) if any episode
+    of the batch has several turns. Other estimators, all for single turns, are EasyR1's own.
 
     Args:
         data: Batch from `turn_batch`, with `token_level_rewards` and, for PPO, `values`.
@@ -263,8 +263,9 @@ def compute_advantages(
     part = data[rows]
     if adv_estimator == "gae":
         advantages, returns = _token_gae(part, gamma, lam, bootstrap_values())
-    elif any(turn > 1 for turn in part.non_tensor_batch["turn"]):
-        per_row = torch.from_numpy(episode_advantages(part, gamma, step_weight)).float()
+    elif adv_estimator == "grpo":
+        has_episodes = any(turn > 1 for turn in part.non_tensor_batch["turn"])
+        per_row = torch.from_numpy(episode_advantages(part, gamma, step_weight if has_episodes else 0.0)).float()
         advantages = returns = per_row.unsqueeze(-1) * part.batch["response_mask"]
     else:
         part = stock(part, adv_estimator=adv_estimator, gamma=gamma, lam=lam)
