@@ -38,13 +38,14 @@ three rows of a seed.
 The model answers with a single move of 2048 on a 3x3 board with tiles up to 8, in states where the direction matters.
 A response is right if its move merges tiles; half of all moves do. Demonstrations teach a tiny Qwen3-VL to read the
 board, to reason and to answer, but only three answers in ten are good moves and the others are random. All other rows
-of a seed continue this *start*:
+of a seed continue this *start*, except the last:
 
-- *{MORE}*: more demonstrations of the same player, for about as much CPU time as GRPO. They cannot teach more than the
-  player knows.
-- *{GRPO}* and *{PPO}*: {steps} steps of 128 responses, with a reward of 1 for a merge.
-- *{PERMUTED}*: the same, but the rewards of the eight responses to a state are permuted.
-- *{BLANK}*: SFT and GRPO on grey images.
+| row | trained with |
+|---|---|
+| {MORE} | more demonstrations of the same player, for at least as much CPU time as GRPO |
+| {GRPO}, {PPO} | {steps} steps of 128 responses, with a reward of 1 for a merge |
+| {PERMUTED} | the same, but rewards are permuted among the eight responses to a state |
+| {BLANK} | SFT and GRPO on grey images, also in evaluation |
 
 Shares of right responses in {states} held-out states, the same for all rows of a seed, with 95% intervals. *Greedy* is
 the most likely response. Where greedy responses are right from the start, RL makes sampling certain of what SFT taught;

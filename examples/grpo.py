@@ -33,8 +33,12 @@ class Options:
     """Game or task."""
     config: str = '{"size": 320}'
     """Config fields of the game as JSON."""
+    reward: str = '{"shaping": "log2", "illegal": -1, "unparsable": -1, "format_weight": 0.2, "perception_weight": 0.5}'
+    """Fields of `vlmgym.RewardConfig` as JSON: what moves, the format and reading the image are worth."""
     moves: int = 50
     """Maximum number of random moves before a state."""
+    informative: bool = False
+    """Start only from states where moves earn different rewards."""
     turns: int = 1
     """Turns per episode."""
     steps: int = 100
@@ -64,9 +68,7 @@ model = AutoModelForImageTextToText.from_pretrained(options.model, dtype=torch.f
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)
 end, pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
 image_tokens = [model.config.image_token_id, model.config.video_token_id]  # never part of a response
-
-# What is rewarded: moves that gain something, the format of the response, and reading the image correctly.
-reward = vlmgym.RewardConfig(shaping="log2", illegal=-1.0, unparsable=-1.0, format_weight=0.2, perception_weight=0.5)
+reward = vlmgym.RewardConfig(**json.loads(options.reward))
 
 
 def encode(conversations: list[Any]) -> Any:
@@ -113,7 +115,7 @@ for step in range(options.steps):
         options.game,
         options.states,
         seed=options.seed * 1_000_000 + step,
-        states={"moves": (0, options.moves)},
+        states={"moves": (0, options.moves), "informative": options.informative},
         max_turns=options.turns,
         reward=reward,
         **json.loads(options.config),

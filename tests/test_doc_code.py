@@ -24,7 +24,7 @@ from vlmgym.errors import UsageError
 
 GAME_GUIDE = ROOT / "docs" / "adding_a_game.md"
 LAMPS = (ROOT / "examples" / "lamps.py").read_text()
-NEEDS_TORCH = {"benchmarks.critic", "benchmarks.train_speed"}
+NEEDS_TORCH = {"benchmarks.critic", "benchmarks.learn_rl", "benchmarks.train_speed"}
 """Modules that cannot be imported here."""
 
 

@@ -132,7 +132,7 @@ def draw_comparison(
             bars.bar(place + offset, success, 0.36, color=colours[name], **hatch)
             bars.plot([place + offset] * 2, [low, high], color="black", lw=1.2)
     bars.set_xticks(range(len(results)), [*results], fontsize=9)
-    bars.set_title("held-out states: sampled, and greedy (hatched)", loc="left", fontsize=10, weight="bold")
+    bars.set_title("held-out: sampled, greedy (hatched)", loc="left", fontsize=10, weight="bold")
     for axes in (over_time, bars):
         axes.set_ylim(0, 1.02)
         axes.tick_params(labelsize=9)
