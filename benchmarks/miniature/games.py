@@ -97,7 +97,7 @@ GAMES = {
         shlex.split(
             "--config rows=5 columns=5 colours=4 shapes=1 theme=dark similarity=0.0 "
             "'prompt=Write the board, tiles in a line, and a swap.' --size 160 --states.moves 0 20 "
-            "--states.mover random-legal --states.no-informative --rollout.max-tokens 400 --sft.accuracy 1 "
+            "--states.mover random-legal --states.no-informative --rollout.max-tokens 260 --sft.accuracy 1 "
             "--settings reward.perception_weight=1"
         ),
         OWN_PLAY,

@@ -115,6 +115,8 @@ def draw_comparison(
     colours = dict(zip(results, ARM_COLOURS))
     start, *_ = results.values()
     for name, rows in curves.items():
+        if not rows:  # a run without steps
+            continue
         values = np.array([start["states"]["success"], *(row["success"] for row in rows)])
         shares = np.array([0, *(row["step"] for row in rows)]) / rows[-1]["step"]
         window = max(1, min(SMOOTHING // 2, len(values) // 5))

@@ -118,29 +118,34 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
     return scores
 
 
+def label_arms(validation: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """Return the results of the start, the control if any, and the trained model, keyed by their titles."""
+    titles = {"before": "start", "control": "more SFT", "after": algorithm.upper()}
+    return {title: validation[name] for name, title in titles.items() if name in validation}
+
+
 def comparison_table(validation: Mapping[str, Any], algorithm: str) -> list[str]:
     """Tabulate the results on validation states: the start, the control if any, and the trained model.
 
     The last line compares the trained model with the control on the same states.
     """
-    labels = {"before": "start", "control": "more SFT", "after": algorithm.upper()}
-    results = {name: validation[name] for name in labels if name in validation}
+    results = label_arms(validation, algorithm)
     rows = [("", "right responses", "greedy", "reward", "perception", "format")]
     for name, result in results.items():
         sampled, greedy = ValidationResult(**result["states"]), ValidationResult(**result["greedy"])
         interval = "" if sampled.success_ci is None else " ({:.1%} to {:.1%})".format(*sampled.success_ci)
         perception = "" if sampled.perception is None else f"{sampled.perception:.1%}"
         shares = (f"{greedy.success:.1%}", f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}")
-        rows.append((labels[name], f"{sampled.success:.1%}{interval}", *shares))
+        rows.append((name, f"{sampled.success:.1%}{interval}", *shares))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    if "control" in results:
-        gains, controls = (results[name]["states"]["successes"] for name in ("after", "control"))
+    if "control" in validation:
+        gains, controls = (validation[name]["states"]["successes"] for name in ("after", "control"))
         if len(gains) == len(controls):
             differences = [float(gain) - float(control) for gain, control in zip(gains, controls)]
             bounds = confidence_interval(differences, unit_interval=False)
             shown = "" if bounds is None else " ({:+.1%} to {:+.1%})".format(*bounds)
-            lines.append(f"{labels['after']} minus more SFT: {np.mean(differences):+.1%}{shown}, paired by state")
+            lines.append(f"{algorithm.upper()} minus more SFT: {np.mean(differences):+.1%}{shown}, paired by state")
     return lines
 
 

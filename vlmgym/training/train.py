@@ -35,6 +35,7 @@ from vlmgym.training.evaluation import (
     comparison_table,
     describe_scores,
     evaluate_model,
+    label_arms,
     random_scores,
 )
 from vlmgym.training.records import begin_rollout_records, set_aside, write_result
@@ -91,9 +92,8 @@ def run_training(run: TrainingRun, config: TrainConfig) -> None:
         count, turns = config.evaluation.episodes, config.evaluation.max_turns
         console.print(f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True)
         console.print(f"  random play  {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
-        for name, validation in result["validation"].items():
-            label = f"{name} {config.algorithm.upper()}"
-            console.print(f"  {label:12} {describe_scores(validation['episodes'])}", soft_wrap=True)
+        for title, validation in label_arms(result["validation"], config.algorithm).items():
+            console.print(f"  {title:12} {describe_scores(validation['episodes'])}", soft_wrap=True)
     for name, path in result["paths"].items():
         console.print(f"{name:11}{path}", soft_wrap=True)
 
@@ -139,7 +139,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
             trainer.trained_record().write(part)
         after = evaluate_model(trainer, run.after, console)
         if control is not None and config.evaluation.states:
-            results = {"start": before, "more SFT": control, config.algorithm.upper(): after}
+            results = label_arms({"before": before, "control": control, "after": after}, config.algorithm)
             progress_of_arms = {"more SFT": read_curve(run.control_curve), config.algorithm.upper(): curves.rows}
             replace_file(run.comparison, draw_comparison(progress_of_arms, results))
     return write_result(
