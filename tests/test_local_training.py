@@ -1,9 +1,11 @@
-"""Training on one machine with the newest transformers; tests/in_training has the other tests."""
+"""Training on one machine: its script, and the newest transformers; tests/in_training has the other tests."""
 
 from __future__ import annotations
 
+import subprocess
+
 from tests.serving import run_python
-from tests.training import run_training
+from tests.training import ROOT, run_training, training_python
 
 PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
 WITH_TRANSFORMERS_5 = """
@@ -27,3 +29,14 @@ def test_training_with_transformers_5() -> None:
     purelib = run_training("-c", PURELIB).strip()
     output = run_python("-c", WITH_TRANSFORMERS_5, purelib, *ARGS, "filterwarnings=default", "--tb=short", *tests)
     assert "skipped" not in output
+
+
+def test_the_script_shows_the_demo_unless_another_preset_or_model_is_given() -> None:
+    training_python()  # skips the test without it
+
+    def help_of(*args: str) -> str:
+        command = ["bash", "training/scripts/local_2048.sh", *args, "--help"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "Steps of reinforcement learning. (default: 60)" in help_of()
+    assert "Steps of reinforcement learning. (default: 100)" in help_of("--preset", "tiny")

@@ -29,7 +29,7 @@ from vlmgym.training.ppo import Ppo
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Sft, fine_tune
 from vlmgym.training.train import run_training
-from vlmgym.training.trainer import Trainer
+from vlmgym.training.trainer import Trainer, permute_rewards
 
 HERE = Path(__file__).parent
 LENGTHS = (7, 2, 12, 4, 1)
@@ -407,6 +407,27 @@ def test_each_batch_is_learned_once(actor: Actor) -> None:
     with torch.no_grad():
         expected = [-float(actor.compute_logprobs(batch).logprobs.mean()) for batch in batches]
     assert losses == pytest.approx(expected, abs=TOLERANCE)
+
+
+# Controls -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_permuted_rewards_stay_in_their_group_and_turn(group_size: int) -> None:
+    rng = np.random.default_rng(0)
+    lengths = [3, 1, 2, 2, 3, 1]
+    episodes = [
+        Trajectory(number // group_size, rng.random(length).tolist(), []) for number, length in enumerate(lengths)
+    ]
+    before = [list(episode.rewards) for episode in episodes]
+    permute_rewards(episodes, rng)
+    assert [len(episode.rewards) for episode in episodes] == lengths
+    for group in {episode.group for episode in episodes} if group_size > 1 else {None}:
+        members = [number for number, episode in enumerate(episodes) if group in (None, episode.group)]
+        for turn in range(3):
+            players = [number for number in members if lengths[number] > turn]
+            assert sorted(before[n][turn] for n in players) == sorted(episodes[n].rewards[turn] for n in players)
+    assert [episode.rewards for episode in episodes] != before
 
 
 # Another algorithm ----------------------------------------------------------------------------------------------------
