@@ -69,7 +69,7 @@ class Options:
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Training seeds."""
-    blank: int = 2
+    blank: int = 1
     """Number of seeds for which a model is also trained on grey images."""
     jobs: int = 2
     """Seeds to run in parallel."""
