@@ -178,7 +178,10 @@ def test_truncated_checkpoints_are_rejected(
             ("--games", "geospot", *QUICK, "--sft.steps", "1", "--evaluation.states", "0", *NO_EPISODES),
             "use --sft.expert oracle",
         ),
-        (("--settings", "sft.step=4", *QUICK), "unknown setting sft.step; the settings of sft are steps, batch_size"),
+        (
+            ("--settings", "sft.step=4", *QUICK),
+            "unknown setting sft.step; the settings of sft are steps, control_steps",
+        ),
         (("--settings", "step=4", *QUICK), "unknown setting step; the settings are size, perception"),
         (("--settings", "sft=4", *QUICK), "sft must be a table of settings, got 4"),
         (("--settings", "nowhere.toml", *QUICK), "cannot read nowhere.toml: No such file"),

@@ -129,6 +129,8 @@ def draw_comparison(
     over_time.legend(frameon=False, fontsize=9, loc="lower right")
     for place, (name, result) in enumerate(results.items()):
         for offset, kind in ((-0.2, "states"), (0.2, "greedy")):
+            if kind not in result:
+                continue
             success, (low, high) = result[kind]["success"], result[kind]["success_ci"] or (np.nan, np.nan)
             hatch = {} if kind == "states" else {"fill": False, "hatch": "///", "edgecolor": colours[name]}
             bars.bar(place + offset, success, 0.36, color=colours[name], **hatch)

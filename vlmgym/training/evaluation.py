@@ -20,6 +20,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
 from vlmgym.statistics import confidence_interval
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.encoding import EncodedPrompt
 from vlmgym.training.records import score_summary
@@ -92,14 +93,19 @@ def evaluate_model(trainer: Trainer, folder: Path, console: Console) -> dict[str
     Returns:
         Data for `result.json`: `states` and, for greedy responses, `greedy` have the fields of `ValidationResult`;
         `episodes` has the mean score, its 95% interval and the number of episodes, keyed by game. A part is missing if
-        its option is 0.
+        its option is 0; `greedy` is also missing if all its responses end as errors.
     """
     config, curriculum, scores = trainer.config, trainer.curriculum, dict[str, Any]()
     if config.evaluation.states:
         last = Curriculum.of([entry.stages[-1].game for entry in curriculum.entries])
         for name, temperature in (("states", None), ("greedy", 0.0)):
             states = validation_episodes(config, last, last.begin(), config.evaluation.states)
-            result = validate(trainer.actor, config, states, "blank" if config.blank else "true", temperature)
+            try:
+                result = validate(trainer.actor, config, states, "blank" if config.blank else "true", temperature)
+            except TrainingError:
+                if name == "states":
+                    raise
+                continue  # the game raises an error for the same response in every state
             scores[name] = asdict(result)
             greedy = ", greedy" if name == "greedy" else ""
             console.print(f"{folder.name}{greedy}: {result.summary()}", soft_wrap=True)
@@ -132,10 +138,11 @@ def comparison_table(validation: Mapping[str, Any], algorithm: str) -> list[str]
     results = label_arms(validation, algorithm)
     rows = [("", "right responses", "greedy", "reward", "perception", "format")]
     for name, result in results.items():
-        sampled, greedy = ValidationResult(**result["states"]), ValidationResult(**result["greedy"])
+        sampled = ValidationResult(**result["states"])
+        greedy = f"{result['greedy']['success']:.1%}" if "greedy" in result else ""
         interval = "" if sampled.success_ci is None else " ({:.1%} to {:.1%})".format(*sampled.success_ci)
         perception = "" if sampled.perception is None else f"{sampled.perception:.1%}"
-        shares = (f"{greedy.success:.1%}", f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}")
+        shares = (greedy, f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}")
         rows.append((name, f"{sampled.success:.1%}{interval}", *shares))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
