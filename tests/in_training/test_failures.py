@@ -180,7 +180,7 @@ def test_truncated_checkpoints_are_rejected(
         ),
         (
             ("--settings", "sft.step=4", *QUICK),
-            "unknown setting sft.step; the settings of sft are steps, control_steps",
+            "unknown setting sft.step; the settings of sft are steps",
         ),
         (("--settings", "step=4", *QUICK), "unknown setting step; the settings are size, perception"),
         (("--settings", "sft=4", *QUICK), "sft must be a table of settings, got 4"),

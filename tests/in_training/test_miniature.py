@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,23 +70,6 @@ def test_results_measured_with_other_options_are_not_reused(tmp_path: Path) -> N
     shutil.copy(RESULTS / f"{cell.name}.json", tmp_path / f"{other.name}.json")
     with pytest.raises(UsageError, match="other options"):
         other.measure(tmp_path / "runs", tmp_path, 200)
-
-
-def test_games_run_in_parallel_and_failures_name_the_game(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    shutil.copytree(RESULTS, results)
-    command = [sys.executable, "-m", "benchmarks.miniature", "--games", "2048", "swap", "--seeds", "0", "--jobs", "2"]
-    command += ["--results", str(results), "--output-dir", str(tmp_path / "runs")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "swap, seed 0: G1, GRPO" in done.stdout
-    assert "2048, seed 0: G1, PPO" in done.stdout
-    assert (tmp_path / "whole_games.md").read_text().startswith("# A tiny model")
-    shutil.copy(results / "2048-0-sft-only.json", results / "swap-0-sft-only.json")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "swap-0-sft-only.json was measured with other options" in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("error: failed, as stated above: swap with seed 0")
 
 
 def test_last_running_game_gets_shuffled_images_of_an_ended_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
