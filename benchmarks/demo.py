@@ -156,6 +156,7 @@ def draw(path: Path, results: Mapping[int, Results]) -> None:
             axes.plot(x, states["success"], "o", ms=5, color=COLOURS[place])
             axes.plot(x, arms[arm]["greedy"]["success"], "o", ms=5, mfc="none", color=COLOURS[place], alpha=0.7)
     axes.set_xticks(range(len(ARMS)), [arm.replace(", ", ",\n") for arm in ARMS])
+    axes.set_xlim(-0.5, len(ARMS) - 0.5)
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter("{x:.0%}")
     axes.set_title("right responses, each point a seed: sampled (filled) and greedy (empty)", loc="left", fontsize=10)
