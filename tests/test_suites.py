@@ -25,9 +25,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "5090be5176f043d0ba5af2d7d3b987d56dbfcb26c1d3e0c20403fdcb781a2730",
-    "vlmgym-2026.1-full": "aaa45a5902be704de1129d6c954b585cf719ebb247af886c08dd5369fa5b08a2",
-    "vlmgym-2026.1-lite": "f8253d6ecda5bebf13662d93ab2e692cd384fd866d3267cf5fe7499c3a964168",
+    "vlmgym-2026.1-core": "b70bc5f310cad863e9d12dc949ac96f7e09b071b49b6585c0397b0c74dd25b18",
+    "vlmgym-2026.1-full": "37e85ffd340c10b2ec1f2d87eb0065d06cb172bc2a358e6f47e03ea3c4a2f82b",
+    "vlmgym-2026.1-lite": "bd2fe0dc4e2a909ab53d31719657bf8fda9a277bbd4b31fd2c45d7d32bbe818f",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")

@@ -35,6 +35,7 @@ from vlmgym.runs.record import (
     Summary,
 )
 from vlmgym.runs.store import StoredRun
+from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.registry import game_class, make_game
@@ -175,9 +176,9 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
     kind, legal = rng.random(), game.legal_actions(state)
     if kind < 0.1:
         return "?"
-    if kind < 0.4 or not legal:
-        return game.respond(state, game.answer.sample(rng))
-    return game.respond(state, legal[int(rng.integers(len(legal)))])
+    action = game.answer.sample(rng) if kind < 0.4 or not legal else legal[int(rng.integers(len(legal)))]
+    # Without reasoning, whose text in demonstrations may change without a change of the task.
+    return response_format.compose(game.describe(state), "", game.answer.format(action))
 
 
 def summarise(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:
