@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-import vlmgym
 from tests.processes import gone, worker_process
 from vlmgym.errors import EpisodeEnded, GameError, GenerationError, UsageError, WorkerError
-from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.envs.single import GameEnv, Response
 from vlmgym.sandbox.games.game2048 import Config2048, Game2048
 
@@ -26,7 +24,8 @@ SMALL = {"size": 128, "reasoning": 1, "perception": 4}
 def legal_actions(envs, rng):
     """Return a legal action for each environment, or any action if its episode has ended."""
     actions = []
-    for game, state in zip(envs.games, envs.get_states()):
+    game = envs.game
+    for state in envs.get_states():
         legal = game.legal_actions(game.from_json(state.state))
         actions.append(legal[rng.integers(len(legal))] if legal else game.answer.sample(rng))
     return actions
@@ -91,21 +90,6 @@ def test_copies_are_stable_and_views_share_memory(make_envs):
         assert not np.shares_memory(old_copy, new_copy)
 
 
-def test_several_games_and_difficulties(make_envs):
-    games = [vlmgym.make_game("2048", size=256), vlmgym.make_game("swap", reasoning=2, size=256), "shisensho"]
-    envs = make_envs(games, 7, 2, size=256)
-    observations, _ = envs.reset(seed=0)
-    assert [game.name for game in envs.games] == ["2048", "swap", "shisensho"] * 2 + ["2048"]
-    assert observations.shape == (7, 256, 256, 3)
-    for i, game in enumerate(envs.games):
-        env = GameEnv(game)
-        assert np.array_equal(env.reset(seed=i)[0], observations[i])
-    assert envs.action_space.contains(envs.action_space.sample())
-    envs.step(legal_actions(envs, np.random.default_rng(0)))
-    with pytest.raises(UsageError, match="same size"):
-        make_envs(["2048", vlmgym.make_game("2048", size=64)], 2, 0)
-
-
 def test_results_and_infos_match_gymnasium(make_envs):
     overrides = {"size": 64}
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
@@ -155,25 +139,6 @@ def test_wrappers_of_gymnasium(make_envs):
     assert envs.closed
 
 
-def test_spaces_of_different_games(make_envs):
-    sizes = [vlmgym.make_game("shisensho", reasoning=level, size=128) for level in (1, 3)]
-    envs = make_envs(sizes, 3, 0)
-    assert envs.action_space.shape == (3, 4)
-    assert envs.action_space.contains(np.array([[3, 3, 3, 3], [5, 5, 5, 5], [3, 3, 3, 3]]))
-    assert not envs.action_space.contains(np.array([[5, 5, 5, 5], [5, 5, 5, 5], [3, 3, 3, 3]]))
-    envs.reset(seed=0)
-    envs.step(envs.action_space.sample())
-    with pytest.raises(AttributeError, match="different action spaces"):
-        _ = envs.single_action_space
-    assert not hasattr(envs, "single_action_space")
-    assert envs.single_observation_space.shape == (128, 128, 3)
-    mixed = make_envs([*sizes, vlmgym.make_game("2048", size=128)], 3, 0)
-    assert isinstance(mixed.action_space, gymnasium.spaces.Tuple)
-    mixed.reset(seed=0)
-    mixed.step(mixed.action_space.sample())
-    assert make_envs(["2048", vlmgym.make_game("2048", reasoning=1)], 2, 0).single_action_space.n == 4
-
-
 def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
     for call, message in [
@@ -201,9 +166,6 @@ def test_invalid_calls_are_rejected(make_envs):
         (lambda: envs.send([0, 0], [1, 1]), "distinct integers from 0 to 3"),
         (lambda: envs.call("reset"), "cannot call 'reset'"),
         (lambda: envs.get_attr("nonsense"), "no attribute 'nonsense'"),
-        (lambda: envs.set_attr("note", 1), "the only attribute that can be set is 'reward', got 'note'"),
-        (lambda: envs.set_attr("reward", 1.0), "reward must be a RewardConfig"),
-        (lambda: envs.set_attr("reward", [RewardConfig()]), "got 1 values for 4 environments"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
@@ -226,7 +188,6 @@ def test_invalid_calls_are_rejected(make_envs):
 
 def test_spaces_seeds_and_attributes(make_envs):
     envs = make_envs("2048", 3, 0, size=64)
-    assert isinstance(envs, gymnasium.vector.VectorEnv)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert envs.single_observation_space == gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
     observations, _ = envs.reset(seed=[7, 7, 9])
@@ -300,18 +261,6 @@ def test_get_and_set_states(make_envs):
     assert np.array_equal([other.step([3, 2, 1])[0] for _ in range(4)][-1], there)
     envs.set_states(states[:1], [2])
     assert envs.get_states()[2] == states[0]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_rewards_of_running_episodes_can_be_set(make_envs, workers):
-    envs = make_envs("2048", 4, workers, size=64)
-    envs.reset(seed=0)
-    for rewards, expected in [
-        (RewardConfig(illegal=-5.0), [-5.0] * 4),
-        ([RewardConfig(illegal=-float(i)) for i in range(4)], [0.0, -1.0, -2.0, -3.0]),
-    ]:
-        envs.set_attr("reward", rewards)
-        assert envs.step([Response("<answer>9</answer>")] * 4)[1].tolist() == expected
 
 
 def test_image_without_rendering(make_envs):

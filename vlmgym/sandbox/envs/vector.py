@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vlmgym.checks import as_int, check_bool, check_instance, check_int, check_timeout
 from vlmgym.errors import EpisodeEnded, UsageError, short_repr
-from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
@@ -39,25 +38,20 @@ from vlmgym.sandbox.envs.worker import (
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import check_num_workers, num_workers_for
 
-GameSpec = str | Game[Any, Any]
-Space = spaces.Space[Any]
 Infos = dict[str, Any]
-AddInfo = Callable[[Infos, Infos, int], Infos]
-"""Function of (infos, info, index) that adds the info of the environment at `index` in a batch to the batch's infos;
-see `VectorEnv._add_info`."""
 
 COPIES = 2
 """Number of batches of observations that a program usually holds: the last one, and the one being created."""
 SPARES = 3
 """Maximum number of arrays whose memory is kept for reuse."""
-FORBIDDEN_CALLS = frozenset({"reset", "step", "play", "close", "set_reward", "set_wrapper_attr", "keep_frame"})
+FORBIDDEN_CALLS = frozenset({"reset", "step", "play", "close", "set_wrapper_attr"})
 """Methods of `FrameEnv` that `call` rejects, because they would bypass the vector environment."""
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
 """Outcomes by their number in `STEP_DTYPE`, as objects, as Gymnasium stores strings in infos; None for a reset."""
 
 
 def make_vec(
-    game: GameSpec | Sequence[GameSpec],
+    game: str | Game[Any, Any],
     num_envs: int = 1,
     num_workers: int | None = None,
     *,
@@ -72,16 +66,16 @@ def make_vec(
     timeout: float | None = 60.0,
     **overrides: Any,
 ) -> GameVectorEnv:
-    """Create a vector environment of one or several games.
+    """Create a vector environment of a game.
 
     Args:
-        game: Id, name or `Game`, or a sequence of these, which are assigned to the environments in turn.
+        game: Id or name of the game, or a `Game`, which keeps its own config.
         num_envs: Number of environments.
         num_workers: Number of worker processes, among which the environments are divided: at most 8 per core, by
             default one per core, but no more than environments; 0 to run in this process.
-        perception: Perceptual difficulty, 1 to 5, of games given by name.
-        reasoning: Reasoning difficulty, 1 to 5, of games given by name.
-        reward: Reward weights and shaping. Default: the games' own rewards.
+        perception: Perceptual difficulty, 1 to 5.
+        reasoning: Reasoning difficulty, 1 to 5.
+        reward: Reward weights and shaping. Default: the game's own reward.
         autoreset_mode: Autoreset mode of Gymnasium: `NextStep`, `SameStep` or `Disabled`.
         max_episode_steps: Truncate episodes after this many turns. Default: no limit.
         render: Draw every step. Otherwise observations are empty, and `image(i)` draws on demand.
@@ -89,21 +83,20 @@ def make_vec(
             observations are read-only views, which the next step overwrites.
         full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
         timeout: Seconds without a response after which a worker counts as hanging; None to wait forever.
-        overrides: Config fields of games given by name; they override the difficulty levels.
+        overrides: Config fields that override the difficulty levels, e.g. `size=320`.
 
     Raises:
-        UsageError: The game, a level or a config field is unknown, a value is invalid, the environments do not fit
-            into memory, or their images differ in size or number.
+        UsageError: The game, a level or a config field is unknown, a value is invalid, or the environments do not fit
+            into memory.
     """
     num_envs, num_workers = as_int(num_envs), as_int(num_workers)
     check_int("num_envs", num_envs, 1)
     check_num_workers("num_workers", num_workers)
     check_timeout(timeout, optional=True)
-    settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info)
-    games = make_games(game, perception, reasoning, **overrides)
-    check_room(num_envs, games[0], settings, render, copy)
-    env_games = [games[i % len(games)] for i in range(num_envs)]
-    return GameVectorEnv(env_games, settings, num_workers, render, copy, timeout)
+    settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info, render)
+    (played,) = make_games([game], perception, reasoning, **overrides)
+    check_room(num_envs, played, settings, copy)
+    return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
 
 
 class GameVectorEnv(VectorEnv[Any, Any, Any]):
@@ -111,51 +104,44 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     Each environment plays exactly the same episodes as a `GameEnv` with the same seed, for any number of workers.
 
-    Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if games have several images.
+    Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if the game has several images.
     Actions: an array of native actions, or a sequence with a native action or a `Response` for each environment.
     Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; with `full_info`
     also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
-    Different games: their images must have the same size and number, and `single_action_space` is missing if their
-    action spaces differ. `action_space` is then a batched space if all actions have the same shape, such as cells on
-    boards of different sizes, and a `Tuple` otherwise.
     Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
     states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
     """
 
     def __init__(
         self,
-        games: Sequence[Game[Any, Any]],
+        game: Game[Any, Any],
+        num_envs: int,
         settings: EnvSettings,
         num_workers: int | None,
-        render: bool,
         copy: bool,
         timeout: float | None,
     ) -> None:
-        """Create one environment per game; see `make_vec`.
-
-        Raises:
-            UsageError: The images of the games differ in size or number.
-        """
-        self.games, self.settings = list(games), settings
-        self.draws, self.copy, self.timeout = render, copy, timeout
-        self.num_envs = len(self.games)
+        """Create the environments; see `make_vec`."""
+        self.game, self.num_envs, self.settings = game, num_envs, settings
+        self.copy, self.timeout = copy, timeout
         fps = GameEnv.metadata["render_fps"]
         self.metadata = {"autoreset_mode": settings.autoreset, "render_modes": ["rgb_array"], "render_fps": fps}
         self.render_mode = "rgb_array"
-        if any(game.image_shapes != self.games[0].image_shapes for game in self.games):
-            raise UsageError("the games of a vector environment must have images of the same size and number")
-        self._shapes = [shape if render else (0, 0, 3) for shape in self.games[0].image_shapes]
+        self._shapes = [shape if settings.render else (0, 0, 3) for shape in game.image_shapes]
         self.single_observation_space = observation_space(self._shapes)
         self.observation_space = observation_space(self._shapes, self.num_envs)
-        self._single_action_space, self.action_space = action_spaces(self.games)
-        self._plain_action_space = plain_action_space(self.games, self._single_action_space)
+        self.single_action_space = game.answer.space
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.num_workers = num_workers_for(self.num_envs, num_workers)
         buffers = self._allocate()
-        self._results = Results(buffers, self._shapes, copy)
+        self._numbers = buffers.numbers.array()
+        self._frames = [frames.array() for frames in buffers.frames]
+        self._final_frames = [frames.array() for frames in buffers.final_frames]
+        self._pools = [BufferPool() for _ in self._frames]
         bounds = np.linspace(0, self.num_envs, max(1, self.num_workers) + 1).astype(int).tolist()
         parts = [slice(start, stop) for start, stop in pairwise(bounds)]
         worker = RemoteWorker if self.num_workers else LocalWorker
-        self._group = WorkerGroup([worker(self.games[part], settings, part, buffers) for part in parts])
+        self._group = WorkerGroup([worker(game, settings, part, buffers) for part in parts])
         self._finalizer = weakref.finalize(self, self._group.close)
         self._started = np.zeros(self.num_envs, bool)
 
@@ -211,13 +197,13 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._idle(read_ids(env_ids, self._group.all))
         if not self._started[ids].all():
             raise UsageError("reset the environments before the first step")
-        over = self._results.numbers["over"][ids]
+        over = self._numbers["over"][ids]
         if self.settings.autoreset is AutoresetMode.DISABLED and over.any():
             first = int(ids[over][0])
             raise EpisodeEnded(
                 f"the episode of environment {first} is over: reset it with options={{'reset_mask': mask}}"
             )
-        actions = read_actions(actions, ids, over, self.games, self._plain_action_space)
+        actions = read_actions(actions, ids, over, self.game)
         self._group.submit("step", ids, actions, timeout=self.timeout)
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any], NDArray[np.intp]]:
@@ -266,16 +252,16 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         ids = self._idle(read_ids(env_ids, self._group.all))
         states = read_snapshots(states, len(ids))
         seeds = read_seeds(seed, self.num_envs)
-        for i, state in zip(ids, states, strict=True):
-            Episode.restore(self.games[i], state)  # a worker would raise after others have set theirs
+        for state in states:
+            Episode.restore(self.game, state)  # a worker would raise after others have set theirs
         return self._start(ids, [seeds[i] for i in ids], list(states))
 
     def image(self, env_id: int) -> ImageArray:
         """Return the image of one environment, even if steps are not drawn."""
         ids = self._idle(read_ids([env_id], self._group.all))
         self._check_started(ids)
-        if self.draws:
-            return side_by_side([frames[env_id] for frames in self._results.frames])
+        if self.settings.render:
+            return side_by_side([frames[env_id] for frames in self._frames])
         image: ImageArray = self._call(ids, "render", (), {})[0]
         return image
 
@@ -283,7 +269,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def render(self) -> tuple[ImageArray, ...]:
         """Return the image of each environment."""
-        return tuple(self.image(i) for i in range(self.num_envs)) if self.draws else self.call("render")
+        return tuple(self.image(i) for i in range(self.num_envs)) if self.settings.render else self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment, or get an attribute that is not a method; see `GameEnv` for both.
@@ -300,26 +286,6 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Return the value of an attribute of each environment; see `call`."""
         return self.call(name)
 
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set `reward`, the reward config of each environment, from the next turn on.
-
-        Args:
-            name: `reward`; other attributes cannot be set.
-            values: A `RewardConfig` for all environments, or a list or tuple with one per environment.
-
-        Raises:
-            UsageError: The attribute cannot be set, or a value is invalid. No environment was changed.
-        """
-        self._nothing_in_flight()
-        if name != "reward":
-            raise UsageError(f"the only attribute that can be set is 'reward', got {short_repr(name)}")
-        rewards = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
-        if len(rewards) != self.num_envs:
-            raise UsageError(f"got {len(rewards)} values for {self.num_envs} environments")
-        for reward in rewards:
-            check_instance("reward", reward, RewardConfig)
-        self._group.call("set_rewards", self._group.all, rewards, timeout=self.timeout)
-
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as in AsyncVectorEnv
         """Seed of each environment's generator, which draws the seeds of its episodes."""
@@ -331,17 +297,6 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random")
 
     @property
-    def single_action_space(self) -> Space:  # type: ignore[override]  # missing if games differ
-        """The action space that all environments share.
-
-        Raises:
-            AttributeError: The action spaces of the games differ.
-        """
-        if self._single_action_space is None:
-            raise AttributeError("there is no single_action_space, because the games have different action spaces")
-        return self._single_action_space
-
-    @property
     def closed(self) -> bool:  # type: ignore[override]  # errors close it, too
         """True once the vector environment is closed."""
         return self._group.closed
@@ -350,28 +305,12 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         """Stop all workers. Idempotent."""
         self._finalizer()
 
-    def __reduce__(self) -> NoReturn:
-        """Prevent pickling and copying.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError("a vector environment cannot be pickled or copied: use get_states and set_states")
-
     # ----------------------------------------------------------------------------------------------------------------
 
     def _allocate(self) -> StepBuffers:
         array = SharedArray if self.num_workers else PrivateArray
-
-        def frames() -> tuple[PrivateArray, ...]:
-            return tuple(array((self.num_envs, *shape), np.uint8) for shape in self._shapes)
-
-        same_step = self.settings.autoreset is AutoresetMode.SAME_STEP
-        return StepBuffers(
-            array((self.num_envs,), STEP_DTYPE),
-            frames() if self.draws else None,
-            frames() if self.draws and same_step else None,
-        )
+        frames, final_frames = ([array((self.num_envs, *shape), np.uint8) for shape in self._shapes] for _ in range(2))
+        return StepBuffers(array((self.num_envs,), STEP_DTYPE), frames, final_frames)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -405,95 +344,57 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _call(self, ids: Ids, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         self._nothing_in_flight()
-        return tuple(self._group.call("call", ids, args=(name, args, kwargs), timeout=self.timeout))
+        self._group.submit("call", ids, args=(name, args, kwargs), timeout=self.timeout)
+        return tuple(value for _, values in self._group.collect(self.timeout) for value in values)
 
     def _read_results(
         self, ids: Ids, replies: list[tuple[Ids, StepReply]]
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        numbers = self._results.numbers[as_slice(ids)]
-        starts = [self._group.start_of(worker_ids[0]) for worker_ids, _ in replies]
-        infos = self._results.infos(ids, numbers, replies, starts, self._add_info)
+        numbers = self._numbers[as_slice(ids)]
+        infos = self._infos(ids, numbers, replies)
         columns = (numbers[name].copy() for name in ("reward", "terminated", "truncated"))
-        return self._results.observations(ids), *columns, infos
+        return self._observations(ids), *columns, infos
 
-
-# Results --------------------------------------------------------------------------------------------------------------
-
-
-class Results:
-    """Converts the results of steps and resets to the format of Gymnasium.
-
-    Attributes:
-        numbers: Numeric results of the last step or reset of each environment, `STEP_DTYPE`.
-        frames: For each image of the game, the frames of all environments.
-    """
-
-    def __init__(self, buffers: StepBuffers, shapes: Sequence[tuple[int, ...]], copy: bool) -> None:
-        """Create arrays over the buffers.
-
-        Args:
-            buffers: Buffers of the vector environment.
-            shapes: Shape of each image of the game.
-            copy: Return copies as observations, instead of read-only views.
-        """
-        self.numbers = buffers.numbers.array()
-        self._num_envs = len(self.numbers)
-        self.frames = self._arrays(buffers.frames, shapes)
-        self._final_frames = self._arrays(buffers.final_frames, shapes)
-        self._pools = [BufferPool() for _ in self.frames] if copy else None
-
-    def _arrays(
-        self, buffers: tuple[PrivateArray, ...] | None, shapes: Sequence[tuple[int, ...]]
-    ) -> list[NDArray[np.uint8]]:
-        if buffers is None:
-            return [np.zeros((self._num_envs, *shape), np.uint8) for shape in shapes]
-        return [buffer.array() for buffer in buffers]
-
-    def observations(self, ids: Ids) -> Any:
-        """Return the observations of some environments."""
+    def _observations(self, ids: Ids) -> Any:
         index = as_slice(ids)
-        images = [frames[index] for frames in self.frames]
-        if isinstance(index, slice) and self._pools is not None:
+        images = [frames[index] for frames in self._frames]
+        if isinstance(index, slice) and self.copy:
             images = [pool.copy(frames) for pool, frames in zip(self._pools, images)]
         elif isinstance(index, slice):
             for frames in images:
                 frames.flags.writeable = False  # writing would corrupt later images
         return images[0] if len(images) == 1 else tuple(images)
 
-    def infos(
-        self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo
-    ) -> Infos:
+    def _infos(self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]]) -> Infos:
         """Return the infos of some environments: an array per field, and a mask of the environments that have it.
 
         Args:
             ids: Indices of the environments.
             numbers: Numeric results of these environments, in the same order.
             replies: Pairs of environment indices and their worker's reply.
-            starts: For each reply, the index of its worker's first environment.
-            add: Function that adds the info of one environment.
         """
         replied = np.ones(len(ids), bool)
         if sum(len(worker_ids) for worker_ids, _ in replies) < len(ids):  # a reset of some environments
             replied = np.isin(ids, np.concatenate([worker_ids for worker_ids, _ in replies]))
         infos: Infos = {}
         if any(reply.info or reply.final_info for _, reply in replies):
-            infos = self._full_infos(ids, replies, starts, add)
+            infos = self._full_infos(ids, replies)
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
         outcome = numbers["outcome"] * replied
         infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
         return infos
 
-    def _full_infos(self, ids: Ids, replies: list[tuple[Ids, StepReply]], starts: list[int], add: AddInfo) -> Infos:
+    def _full_infos(self, ids: Ids, replies: list[tuple[Ids, StepReply]]) -> Infos:
         index = {int(i): at for at, i in enumerate(ids)}
         infos: Infos = {}
-        for (_, reply), start in zip(replies, starts, strict=True):
-            for local, info in reply.info.items():
-                infos = add(infos, info, index[local + start])
-            for local, info in reply.final_info.items():
-                images = [frames[local + start].copy() for frames in self._final_frames]
+        for _, reply in replies:
+            for i, info in reply.info.items():
+                infos = self._add_info(infos, info, index[i])
+            for i, info in reply.final_info.items():
+                images = [frames[i].copy() for frames in self._final_frames]
                 final_obs = images[0] if len(images) == 1 else tuple(images)
-                infos = add(infos, {"final_obs": final_obs, "final_info": info}, index[local + start])
+                infos = self._add_info(infos, {"final_obs": final_obs, "final_info": info}, index[i])
         return _truncate(infos, len(ids))
 
 
@@ -542,7 +443,9 @@ _UNUSED = _references([np.empty(0, np.uint8)], 0)
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
-def read_settings(reward: object, autoreset: object, max_turns: object, full_info: object) -> EnvSettings:
+def read_settings(
+    reward: object, autoreset: object, max_turns: object, full_info: object, render: object
+) -> EnvSettings:
     """Validate the settings that all environments of a vector environment share."""
     if reward is None:
         reward = RewardConfig()
@@ -555,15 +458,15 @@ def read_settings(reward: object, autoreset: object, max_turns: object, full_inf
     max_turns = as_int(max_turns)
     check_int("max_episode_steps", max_turns, 1, optional=True)
     check_bool("full_info", full_info)
-    return EnvSettings(reward, mode, max_turns, bool(full_info))  # type: ignore[arg-type]  # both were checked
-
-
-def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, render: object, copy: object) -> None:
-    """Check that `count` environments fit into memory, before any is created."""
     check_bool("render", render)
+    return EnvSettings(reward, mode, max_turns, bool(full_info), bool(render))  # type: ignore[arg-type]  # were checked
+
+
+def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, copy: object) -> None:
+    """Check that `count` environments fit into memory, before any is created."""
     check_bool("copy", copy)
     buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
-    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(game) if render else 0)
+    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(game) if settings.render else 0)
     advice = "use fewer, smaller images, copy=False or render=False"
     check_memory(count * env_bytes, f"{count:,} environments", advice)
 
@@ -618,18 +521,15 @@ def read_ids(env_ids: object, all_ids: Ids) -> Ids:
     raise UsageError(f"env_ids must be distinct integers from 0 to {count - 1}, got {short_repr(env_ids)}")
 
 
-def read_actions(
-    actions: object, ids: Ids, resets: NDArray[np.bool_], games: Sequence[Game[Any, Any]], space: Space | None
-) -> list[Any]:
-    """Return one action per environment, in the type that its game expects.
+def read_actions(actions: object, ids: Ids, resets: NDArray[np.bool_], game: Game[Any, Any]) -> list[Any]:
+    """Return one action per environment, in the type that the game expects.
 
     Args:
         actions: Argument `actions` of `step` or `send`.
         ids: Indices of the environments.
         resets: Bool array, shape (len(ids),): True where the step resets the environment. Its action is ignored and
             replaced with None.
-        games: Games of all environments of the vector environment.
-        space: Result of `plain_action_space`.
+        game: Game of all environments.
     """
     if isinstance(actions, np.ndarray) and actions.ndim:
         values: Sequence[Any] = actions.tolist()
@@ -639,19 +539,20 @@ def read_actions(
         raise UsageError(f"actions must be a sequence or array with one per environment, got {short_repr(actions)}")
     if len(values) != len(ids):
         raise UsageError(f"got {len(values)} actions for {len(ids)} environments")
-    numbers = None if space is None else _numbers(actions, space)
-    if space is not None and numbers is not None and contains_all(space, numbers[~resets]):
+    space = game.answer.space
+    numbers = _numbers(actions, space) if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else None
+    if numbers is not None and contains_all(space, numbers[~resets]):
         native = [*map(tuple, values)] if space.shape else [*values]
         for i in np.flatnonzero(resets).tolist():
             native[i] = None
         return native
     return [
-        None if reset else action if isinstance(action, Response) else games[i].answer.to_action(action)
-        for i, reset, action in zip(ids.tolist(), resets.tolist(), values, strict=True)
+        None if reset else action if isinstance(action, Response) else game.answer.to_action(action)
+        for reset, action in zip(resets.tolist(), values, strict=True)
     ]
 
 
-def _numbers(actions: Any, space: Space) -> NDArray[Any] | None:
+def _numbers(actions: Any, space: spaces.Space[Any]) -> NDArray[Any] | None:
     """Return actions as an array if they are an array or a sequence of ints or int tuples, as in `space`; else None."""
     if isinstance(actions, np.ndarray):
         return actions
@@ -677,32 +578,7 @@ def _array(value: object) -> NDArray[Any]:
         return np.array(None)
 
 
-# Spaces ---------------------------------------------------------------------------------------------------------------
-
-
-def action_spaces(games: Sequence[Game[Any, Any]]) -> tuple[Space | None, Space]:
-    """Return the action space that all games share (None if theirs differ), and the space of a batch of actions."""
-    game_spaces = [game.answer.space for game in games]
-    first = game_spaces[0]
-    if all(space == first for space in game_spaces):
-        return first, batch_space(first, len(game_spaces))
-    if all(type(space) is type(first) and space.shape == first.shape for space in game_spaces):
-        return None, batch_differing_spaces(game_spaces)
-    return None, spaces.Tuple(game_spaces)
-
-
-def plain_action_space(games: Sequence[Game[Any, Any]], space: Space | None) -> Space | None:
-    """Return the shared action space `space` if its values are ints or int tuples that games use as actions unchanged.
-
-    Returns None if there is no shared space, or if a game converts values of the space in its own way.
-    """
-    numbers = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1)
-    kinds = {type(game.answer) for game in games}
-    unchanged = all((kind.to_action, kind.from_data) == (Answer.to_action, Answer.from_data) for kind in kinds)
-    return space if numbers and unchanged else None
-
-
-def contains_all(space: Space, actions: NDArray[Any]) -> bool:
+def contains_all(space: spaces.Space[Any], actions: NDArray[Any]) -> bool:
     """Return True if an array is a batch of values of a numeric space; many times faster than checking one by one."""
     assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     if actions.dtype.kind not in "iu" or actions.shape[1:] != space.shape:

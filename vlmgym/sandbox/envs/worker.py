@@ -30,7 +30,6 @@ from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.workers.process import ChannelClosed, Result, WorkerProcess
 
-Games = Sequence[Game[Any, Any]]
 Ids = NDArray[np.intp]
 """Indices of environments in the vector environment."""
 Call = tuple[str, tuple[Any, ...]]
@@ -126,28 +125,14 @@ class StepBuffers:
 
     Attributes:
         numbers: `STEP_DTYPE`, shape (num_envs,).
-        frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); None if nothing is drawn.
-        final_frames: Last images of ended episodes, shaped like `frames`; None if nothing is drawn or the autoreset
-            mode is not `SAME_STEP`.
+        frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); (num_envs, 0, 0, 3) if nothing
+            is drawn.
+        final_frames: Last images of ended episodes in autoreset mode `SAME_STEP`, shaped like `frames`.
     """
 
     numbers: PrivateArray
-    frames: tuple[PrivateArray, ...] | None
-    final_frames: tuple[PrivateArray, ...] | None
-
-
-class FrameBuffer:
-    """Images of one environment, in the vector environment's memory. After the first frame, only changes are drawn."""
-
-    def __init__(self, arrays: Sequence[PrivateArray], index: int) -> None:
-        """Use the memory of the environment `index`; `arrays` has the frames of all environments, for each image."""
-        self.images: list[ImageArray] = [array.array()[index] for array in arrays]
-        self._drawn: Any = None
-
-    def draw(self, game: Game[Any, Any], state: Any) -> None:
-        """Draw the images of a state."""
-        game.draw_into(state, self.images, self._drawn)
-        self._drawn = state
+    frames: list[PrivateArray]
+    final_frames: list[PrivateArray]
 
 
 # Environments ---------------------------------------------------------------------------------------------------------
@@ -161,15 +146,20 @@ class EnvSettings:
     autoreset: AutoresetMode
     max_turns: int | None
     full_info: bool
+    render: bool
 
 
 class FrameEnv(GameEnv):
-    """A `GameEnv` that draws into a `FrameBuffer` instead of returning observations."""
+    """A `GameEnv` that draws into the vector environment's memory instead of returning observations.
 
-    def __init__(self, game: Game[Any, Any], settings: EnvSettings, frames: FrameBuffer | None) -> None:
-        """Create an environment; without `frames` it does not draw."""
+    After the first frame, only changes are drawn.
+    """
+
+    def __init__(self, game: Game[Any, Any], settings: EnvSettings, frames: list[ImageArray]) -> None:
+        """Create an environment that draws into `frames`."""
         super().__init__(game, reward=settings.reward, render_mode="rgb_array")
         self.settings, self.frames = settings, frames
+        self._drawn: Any = None
         self.over = False
         self.last_outcome = ""
 
@@ -194,25 +184,15 @@ class FrameEnv(GameEnv):
         """Draw and return the current image, even if steps are not drawn."""
         return side_by_side(self.game.images(self.episode.state))
 
-    def set_reward(self, reward: RewardConfig) -> None:
-        """Set the reward config, also of the running episode."""
-        self.reward = reward
-        if self._episode is not None:
-            self._episode.reward = reward
-
     def numbers(self, reward: float, terminated: bool, truncated: bool) -> StepNumbers:
         """Return the numeric results of the last step or reset, in the order of `STEP_DTYPE`."""
         episode, outcome = self.episode, OUTCOME_NAMES.index(self.last_outcome)
         return reward, terminated, truncated, self.over, episode.score, episode.turn, episode.seed, outcome
 
-    def keep_frame(self, out: Sequence[ImageArray]) -> None:
-        """Copy the current images to `out`, before the next episode replaces them."""
-        for target, frame in zip(out, self.frames.images if self.frames else (), strict=True):
-            target[:] = frame
-
     def _draw(self) -> None:
-        if self.frames is not None:
-            self.frames.draw(self.game, self.episode.state)
+        if self.settings.render:
+            self.game.draw_into(self.episode.state, self.frames, self._drawn)
+            self._drawn = self.episode.state
 
     def _observation(self) -> None:
         return None
@@ -224,7 +204,7 @@ class FrameEnv(GameEnv):
 
 @dataclass(slots=True)
 class StepReply:
-    """Results of a step or reset that are not in `StepBuffers`, keyed by the index of the environment in its worker.
+    """Results of a step or reset that are not in `StepBuffers`, keyed by the index of the environment.
 
     Attributes:
         info: Info of each environment if `full_info` is set, else empty.
@@ -238,24 +218,20 @@ class StepReply:
 class EnvWorker:
     """Environments that are stepped in turn. Methods take environment indices within the worker, from 0."""
 
-    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+    def __init__(self, game: Game[Any, Any], settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
         """Create the environments.
 
         Args:
-            games: Game of each environment of the worker.
+            game: The game.
             settings: Settings that all environments of the vector environment share.
             part: Indices of the worker's environments in the vector environment.
             buffers: Arrays of the vector environment.
         """
-        self.settings = settings
+        self.settings, self.start = settings, part.start
         self.numbers = buffers.numbers.array()[part]
-        self.final_frames = (
-            None if buffers.final_frames is None else [frames.array()[part] for frames in buffers.final_frames]
-        )
-        self.envs = [
-            FrameEnv(game, settings, None if buffers.frames is None else FrameBuffer(buffers.frames, part.start + i))
-            for i, game in enumerate(games)
-        ]
+        self.final_frames = [frames.array()[part] for frames in buffers.final_frames]
+        frames = [frames.array()[part] for frames in buffers.frames]
+        self.envs = [FrameEnv(game, settings, [images[i] for images in frames]) for i in range(part.stop - part.start)]
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
         """Call a method by name.
@@ -306,11 +282,6 @@ class EnvWorker:
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
 
-    def set_rewards(self, ids: Sequence[int], rewards: Sequence[RewardConfig]) -> None:
-        """Set the reward config of each environment, also for its running episode."""
-        for i, reward in zip(ids, rewards, strict=True):
-            self.envs[i].set_reward(reward)
-
     def _step(self, i: int, action: Any, reply: StepReply) -> StepNumbers:
         env = self.envs[i]
         if env.over:
@@ -321,18 +292,18 @@ class EnvWorker:
         if env.over and self.settings.autoreset is AutoresetMode.SAME_STEP:
             episode = env.episode
             final = {"score": episode.score, "turn": episode.turn, "seed": episode.seed, "outcome": env.last_outcome}
-            reply.final_info[i] = {**final, **info}
-            if self.final_frames is not None:
-                env.keep_frame([frames[i] for frames in self.final_frames])
+            reply.final_info[self.start + i] = {**final, **info}
+            for frames, frame in zip(self.final_frames, env.frames):
+                frames[i] = frame
             self._start(i, reply)
         elif self.settings.full_info:
-            reply.info[i] = info
+            reply.info[self.start + i] = info
         return env.numbers(reward, terminated, truncated)
 
     def _start(self, i: int, reply: StepReply, seed: int | None = None, snapshot: Snapshot | None = None) -> None:
         _, info = self.envs[i].reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
         if self.settings.full_info:
-            reply.info[i] = info
+            reply.info[self.start + i] = info
 
 
 # Workers --------------------------------------------------------------------------------------------------------------
@@ -345,9 +316,9 @@ class LocalWorker:
         part: Indices of the worker's environments in the vector environment.
     """
 
-    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+    def __init__(self, game: Game[Any, Any], settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
         self.part = part
-        self._worker = EnvWorker(games, settings, part, buffers)
+        self._worker = EnvWorker(game, settings, part, buffers)
         self._results: deque[Result] = deque()
 
     def pack(self, call: Call) -> Any:
@@ -377,10 +348,10 @@ class LocalWorker:
 class RemoteWorker:
     """A worker in another process, with the methods of `LocalWorker`."""
 
-    def __init__(self, games: Games, settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
+    def __init__(self, game: Game[Any, Any], settings: EnvSettings, part: slice, buffers: StepBuffers) -> None:
         self.part = part
         self._environments = f"environments {part.start} to {part.stop - 1}"
-        self.process = WorkerProcess(_make_handler, games, settings, part, buffers, name=f"vlmgym {self._environments}")
+        self.process = WorkerProcess(_make_handler, game, settings, part, buffers, name=f"vlmgym {self._environments}")
         self._calls: deque[bytes] = deque()
 
     def pack(self, call: Call) -> Any:
@@ -532,22 +503,6 @@ class WorkerGroup:
         if not ready:
             return self._take(waiting[0], 0.0)
         return self._take(min(ready, key=lambda number: self._sent[number][0][0]), timeout)
-
-    def call(
-        self, name: str, ids: Ids, *columns: Sequence[Any], args: Sequence[Any] = (), timeout: float | None
-    ) -> list[Any]:
-        """Call a method that returns a list with one value per environment, or None; wait for and return all values.
-
-        For the arguments, see `submit`; `ids` must ascend. If one worker raises `UsageError`, the other workers have
-        still executed the call.
-        """
-        self.submit(name, ids, *columns, args=args, timeout=timeout)
-        return [value for _, values in self.collect(timeout) for value in values or ()]
-
-    def start_of(self, i: int) -> int:
-        """Return the index of the first environment in the worker that runs environment i."""
-        start: int = self.workers[self._worker_of[i]].part.start
-        return start
 
     def close(self) -> None:
         """Stop all workers. Idempotent."""
