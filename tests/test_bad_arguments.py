@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,10 @@ def test_invalid_actions_are_illegal(game_id: str) -> None:
             assert Episode(game, 0).act(value).outcome is Outcome.ILLEGAL
 
 
-def test_pools_cannot_be_copied() -> None:
-    with ProcessPool(1) as workers:
+def test_vector_environments_and_pools_cannot_be_copied() -> None:
+    with ProcessPool(1) as workers, closing(make_vec("2048", 2, 0, size=64)) as envs:
         for copied in (pickle.dumps, copy.deepcopy):
+            check_rejected(partial(copied, envs))
             check_rejected(partial(copied, workers))
 
 

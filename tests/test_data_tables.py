@@ -1,4 +1,4 @@
-"""Tables: CSV, JSON, Parquet, folders and known layouts; their values; saved tables; the Hub; archives."""
+"""Tables: CSV, JSON, Parquet, folders and known layouts; their values; the Hub; archives."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,7 @@ from PIL import Image
 from tests.colours import GREEN, LABELS, RED, encoded
 from tests.hub_server import serving_hub
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.data import save_table, tables
+from vlmgym.sandbox.data import tables
 from vlmgym.sandbox.data.images import decode, image_bytes
 from vlmgym.sandbox.data.rows import BadRow, number_of, text_of, truth_of
 from vlmgym.sandbox.data.tables import open_table
@@ -117,7 +116,7 @@ def test_parquet_shards_and_class_names(tmp_path):
     assert [table[index]["label"] for index in (0, 1, 9)] == ["True", "False", None]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "saved", "rows"])
+@pytest.mark.parametrize("kind", ["parquet", "saved"])
 def test_class_names_at_any_depth(tmp_path, kind):
     datasets = pytest.importorskip("datasets")
     label = datasets.ClassLabel(names=["cat", "dog", "car"])
@@ -139,10 +138,8 @@ def test_class_names_at_any_depth(tmp_path, kind):
     data = str(tmp_path / "rows")
     if kind == "parquet":
         dataset.to_parquet(data := f"{data}.parquet")
-    elif kind == "saved":
-        dataset.save_to_disk(data)
     else:
-        data = save_table(dataset)
+        dataset.save_to_disk(data)
     assert dict(open_table(data)[0]) == {
         "tags": ["cat", "car"],
         "objects": {"category": ["dog", "car"], "main": "dog"},
@@ -171,10 +168,6 @@ def test_repeated_columns_are_an_error(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "twice.parquet")
     with pytest.raises(UsageError, match=r"twice\.parquet has two columns named 'a'"):
         open_table(str(tmp_path / "twice.parquet"))
-    pandas = pytest.importorskip("pandas")
-    for columns in (["a", "a"], [1, "1"]):
-        with pytest.raises(UsageError, match=f"the DataFrame has two columns named '{columns[1]}'"):
-            save_table(pandas.DataFrame([[1, 2]], columns=columns))
 
 
 def latin(count):
@@ -359,65 +352,6 @@ def test_invalid_text_is_a_bad_row(value, why):
 )  # fmt: skip
 def test_values_become_text(value, text):
     assert text_of({"a": value}, "a") == text
-
-
-# Saved tables --------------------------------------------------------------------------------------------------------
-
-
-def saved_rows(data):
-    table = open_table(data)
-    return [table[index] for index in range(len(table))], table.folder
-
-
-def test_dicts_are_saved_with_their_images(tmp_path):
-    (tmp_path / "here.png").write_bytes(encoded(GREEN))
-    rows = [
-        {"image": Image.new("RGB", (4, 4), RED), "n": np.int64(3), "x": float("nan"), "deep": {"a": (1, None)}},
-        {"image": encoded(RED), "n": 4, "path": str(tmp_path / "here.png")},
-        {"image": {"bytes": encoded(GREEN), "path": "x"}, "path": "missing.png"},
-        {"image": Image.new("CMYK", (4, 4))},
-        {"image": Image.fromarray(np.full((4, 4), 1023, np.int32)), "price": Decimal("3.50"), "tags": []},
-    ]
-    data = save_table(rows, tmp_path / "new" / "saved", paths=["path"])
-    found, folder = saved_rows(data)
-    assert (found[0]["n"], found[0]["x"], found[0]["deep"]) == (3, None, {"a": [1, None]})
-    colours = [decode(image_bytes(row["image"], folder)).getpixel((0, 0)) for row in found[:3]]
-    assert colours == [RED, RED, GREEN]
-    assert decode(image_bytes(found[1]["path"], folder)).getpixel((0, 0)) == GREEN
-    assert found[2]["path"] == "missing.png"
-    assert decode(image_bytes(found[4]["image"], folder)).getpixel((0, 0)) == (255, 255, 255)
-    assert (found[4]["price"], found[4]["tags"]) == ("3.50", [])
-    with pytest.raises(UsageError, match="already exists"):
-        save_table(rows, tmp_path / "new" / "saved")
-
-
-def test_data_frames_and_datasets_are_saved(tmp_path):
-    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
-    frame = pandas.DataFrame({"n": [1, 2], "when": pandas.to_datetime(["2020-01-01", None]), "s": ["a", None]})
-    assert saved_rows(save_table(frame))[0] == [
-        {"n": 1, "when": "2020-01-01", "s": "a"},
-        {"n": 2, "when": None, "s": None},
-    ]
-    features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image()})
-    jpeg = encoded(form="JPEG")
-    dataset = datasets.Dataset.from_dict({"label": [1, -1], "image": [{"bytes": jpeg, "path": None}] * 2}, features)
-    rows, folder = saved_rows(save_table(dataset))
-    assert [row["label"] for row in rows] == ["yes", None]
-    assert image_bytes(rows[0]["image"], folder) == jpeg  # not re-encoded
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        ([], "no rows"), ("text", "got str"), (7, "got int"), ([1], "row 0 .* expected a dict"),
-        ([{"a": 1}, {"a": object()}], "row 1 .* JSON"), ([{"a": "\ud800 what"}], "row 0 .* surrogates"),
-        ([{"\ud800": {"b": 1}}], "row 0 .* surrogates"),
-    ],
-)  # fmt: skip
-def test_invalid_tables_are_rejected_and_leave_no_files(tmp_path, table, why):
-    with pytest.raises(UsageError, match=why):
-        save_table(table, tmp_path / "saved")
-    assert not [path for path in tmp_path.rglob("*") if "cache" not in str(path)]
 
 
 # The Hub --------------------------------------------------------------------------------------------------------------

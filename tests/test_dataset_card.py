@@ -53,19 +53,9 @@ def test_rows_can_be_made_again_from_the_card() -> None:
         assert [row["snapshot"] for row in again] == [row["snapshot"] for row in rows[split]]
 
 
-@pytest.mark.parametrize(
-    ("rows", "arguments", "message"),
-    [
-        ({"train": make_dataset("2048", 1)}, {"seed": 1}, "split train does not match make_dataset with seed=1"),
-        ({"train": make_dataset("2048", 1)}, {"states": vlmgym.StateConfig()}, "with seed=0 and states=StateConfig"),
-        ({"validation": make_dataset("2048", 1)}, {}, "the first row of split validation does not"),
-        ({"train": []}, {}, "^split train has no rows$"),
-        ({"test": make_dataset("2048", 1)}, {}, "^rows must be a mapping from train, validation or both to rows"),
-    ],
-)
-def test_cards_of_other_rows_are_refused(rows: Any, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(vlmgym.UsageError, match=message):
-        dataset_card(rows, **arguments)
+def test_unknown_splits_are_refused() -> None:
+    with pytest.raises(vlmgym.UsageError, match="rows must be a mapping from train, validation or both to rows"):
+        dataset_card({"test": make_dataset("2048", 1)})
 
 
 @pytest.mark.parametrize(

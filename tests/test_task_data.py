@@ -350,7 +350,7 @@ def test_data_settings_require_data(words):
 def test_data_must_be_a_name_or_a_path(tmp_path):
     data = rows_in(tmp_path)
     assert ColourConfig.at(data=Path(data)) == ColourConfig.at(data=data)
-    with pytest.raises(UsageError, match=r"^data: .* got list; .*save_table"):
+    with pytest.raises(UsageError, match=r"^data: .* got list: save a table"):
         ColourConfig.at(data=[{"img": "red.png"}])
 
 

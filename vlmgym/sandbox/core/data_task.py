@@ -53,8 +53,7 @@ class DataTaskConfig(TaskConfig):
         if isinstance(value, PathLike):
             return fspath(value)
         if value is not None and not isinstance(value, str):
-            how = "store a table with vlmgym.sandbox.data.save_table(...)"
-            raise ValueError(f"must be a path or a Hub id, got {type(value).__name__}; {how}")
+            raise ValueError(f"must be a path or a Hub id, got {type(value).__name__}: save a table as Parquet")
         return value
 
     @model_validator(mode="after")

@@ -39,22 +39,16 @@ def _of_machine(meminfo: Path) -> Iterator[int]:
 
 
 def _of_groups(membership: Path, groups: Path) -> Iterator[int]:
-    """Remaining memory of each control group (v1 and v2) that has a limit, from the process's own group upwards."""
+    """Remaining memory of each control group (v2) that has a limit, from the process's own group upwards."""
     for line in membership.read_text().splitlines() if membership.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, limit, used, cache = groups, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            top, cache = groups / "memory", "total_inactive_file"
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        folder = top / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            if (group / limit).is_file() and (most := (group / limit).read_text().strip()) != "max":
+        controllers, path = line.split(":", 2)[1:]
+        folder = groups / path.lstrip("/")
+        for group in (folder, *folder.parents) if controllers == "" else ():
+            if (group / "memory.max").is_file() and (most := (group / "memory.max").read_text().strip()) != "max":
                 stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                yield max(0, int(most) - int((group / used).read_text()) + int(stat[cache]))
-            if group == top:
+                used = int((group / "memory.current").read_text()) - int(stat["inactive_file"])
+                yield max(0, int(most) - used)
+            if group == groups:
                 break
 
 

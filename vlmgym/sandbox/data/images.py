@@ -137,7 +137,8 @@ def _from_file(value: str, folder: Path | None) -> bytes:
 def decode(encoded: bytes) -> Image.Image:
     """Decode the first frame of an image to RGB; raise `BadRow` if it is corrupt, too large or in no accepted format.
 
-    EXIF orientation is applied, transparent pixels are blended with white, and 10 to 16 bits per sample become 8.
+    EXIF orientation is applied, transparent pixels are blended with white, and 10 to 16 bits per sample become 8: of
+    greyscale images by `_to_8_bits`, of colours the upper 8.
     """
     if not encoded:
         raise BadRow("the image is empty")
@@ -148,12 +149,6 @@ def decode(encoded: bytes) -> Image.Image:
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise BadRow(f"the image has {width} x {height} pixels, more than {MAX_PIXELS}")
-        is_wide = image.mode in ("RGB", "RGBA", "LA") and any(
-            ";16" in str(tile[3]) for tile in getattr(image, "tile", ())
-        )
-        image.load()
-        if is_wide:
-            image = _decode_wide(image, encoded)
         image = ImageOps.exif_transpose(image)
         if image.mode[0] in "IF":
             image = Image.fromarray(_to_8_bits(np.asarray(image), image.mode))
@@ -186,23 +181,6 @@ def _to_8_bits(samples: NDArray[Any], mode: str) -> NDArray[np.uint8]:
         values = "" if not samples.size else f" with values from {samples.min():g} to {samples.max():g}"
         raise BadRow(f"the image must have integer samples of 8 to 16 bits, from 0 to 65535, got mode {mode}{values}")
     return (samples.astype(np.int64) * 255 // ((1 << bits) - 1)).astype(np.uint8)
-
-
-def _decode_wide(image: Image.Image, encoded: bytes) -> Image.Image:
-    """Decode a colour image of up to 16 bits per sample, of which Pillow keeps only the upper 8."""
-    import cv2  # slow, and few images are wide
-
-    try:
-        pixels: NDArray[Any] | None = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        raise ValueError(error) from None
-    if pixels is None or pixels.dtype != np.uint16 or pixels.ndim != 3:  # such as BMP, with 16 bits per pixel
-        return image
-    colours, alpha = _to_8_bits(pixels[..., 2::-1], image.mode), (pixels[..., 3:] >> 8).astype(np.uint8)
-    wide = Image.fromarray(np.concatenate([colours, alpha], axis=2))
-    if "exif" in image.info:
-        wide.info["exif"] = image.info["exif"]
-    return wide
 
 
 def letterbox(image: Image.Image, size: int) -> NDArray[np.uint8]:

@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -304,6 +304,10 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     def close(self, **kwargs: Any) -> None:
         """Stop all workers. Idempotent."""
         self._finalizer()
+
+    def __reduce__(self) -> NoReturn:
+        """Prevent pickling and copying: a copy would not share the memory that its environments draw into."""
+        raise UsageError("a vector environment cannot be pickled or copied: use get_states and set_states")
 
     # ----------------------------------------------------------------------------------------------------------------
 
