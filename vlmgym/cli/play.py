@@ -26,11 +26,9 @@ class PlayConfig(GameOptions):
 
 def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed."""
-    from vlmgym.sandbox.envs.human import (
-        Player,  # imports pygame, which --help does not need
-        PlayWindow,
-    )
+    from vlmgym.sandbox.envs.human import Player, PlayWindow, check_screen  # imports pygame
 
+    check_screen()
     game = config.make_game(config.game)
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
     player = Player(
@@ -41,9 +39,9 @@ def play(config: PlayConfig) -> None:
     window = PlayWindow(f"vlmgym play {game.id}")
     try:
         window.draw(player)
-        while not window.closed:
+        while not window.closed_by_user:
             changed = False
-            for key, _ in window.events(player):
+            for key, _ in window.responses(player):
                 changed = True
                 if key == "f5":
                     player.begin(Episode(game, (player.episode.seed + 1) % SEEDS))

@@ -73,9 +73,9 @@ class HumanPolicy(ModelPolicy):
         player = self._begin(prompt, prompt.snapshot)
         start = time.perf_counter()
         self._window.draw(player)
-        while not self._window.closed:
+        while not self._window.closed_by_user:
             changed = False
-            for _, response in self._window.events(player):
+            for _, response in self._window.responses(player):
                 if response is not None:
                     latency = time.perf_counter() - start
                     self._window.draw(player)
@@ -103,8 +103,10 @@ class HumanPolicy(ModelPolicy):
         """Show the final state for a few seconds, or until a key is pressed."""
         start = time.perf_counter()
         while (
-            player.episode.ended is not None and not window.closed and time.perf_counter() - start < FINAL_STATE_SECONDS
+            player.episode.ended is not None
+            and not window.closed_by_user
+            and time.perf_counter() - start < FINAL_STATE_SECONDS
         ):
-            if any(key for key, _ in window.events(player)):
+            if any(key for key, _ in window.responses(player)):
                 return
             await asyncio.sleep(0)

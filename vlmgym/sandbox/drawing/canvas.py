@@ -210,9 +210,8 @@ def fit(text: str, width: float, height: float, largest: float, smallest: float)
         capitals = max(smallest, capitals - 0.5)
 
 
-def write_lines(canvas: Canvas, lines: Sequence[str], x: float, y: float, capitals: float, colour: Colour) -> float:
-    """Draw left-aligned lines from (x, y) downwards; return the y coordinate below the last line."""
+def write_lines(canvas: Canvas, lines: Sequence[str], x: float, y: float, capitals: float, colour: Colour) -> None:
+    """Draw left-aligned lines from (x, y) downwards."""
     for line in lines:
         y += capitals * LINE_PITCH
         canvas.text(line, x, y - capitals * LINE_PITCH / 2, capitals, colour, align="left")
-    return y

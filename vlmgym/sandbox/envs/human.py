@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import cv2
 import numpy as np
 import pygame
 
@@ -22,7 +23,7 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
-from vlmgym.sandbox.drawing.canvas import LINE_PITCH, Canvas, Colour, fit, text_width, write_lines
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, fit, text_width, write_lines
 from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
@@ -44,14 +45,12 @@ CLICKED: Colour = (20, 120, 255)
 PANEL_WIDTH = 620
 
 _PAGE: Colour = (28, 31, 40)
-_CARD: Colour = (40, 45, 57)
 _INK: Colour = (232, 234, 240)
 _FAINT: Colour = (146, 154, 172)
 _ACCENT: Colour = (96, 165, 250)
 
 _MARGIN = 24
 _INNER = PANEL_WIDTH - 2 * _MARGIN
-_LONGEST_LINE = 200
 _LARGEST_TEXT, _SMALLEST_TEXT = 9.5, 6.5
 
 
@@ -62,13 +61,9 @@ class Window:
     module, which rendering uses, stays initialised.
     """
 
-    def __init__(self, title: str, *, needs_screen: bool = False) -> None:
-        """Prepare a window; it opens with the first image.
-
-        Without a display, `show` logs a warning, or raises `DisplayError` if `needs_screen` is set.
-        """
+    def __init__(self, title: str) -> None:
+        """Prepare a window; it opens with the first image."""
         self.title = title
-        self.needs_screen = needs_screen
         self.closed_by_user = False
         self._surface: pygame.Surface | None = None
         self._clock: pygame.time.Clock | None = None
@@ -76,10 +71,10 @@ class Window:
     def show(self, image: ImageArray, fps: float) -> None:
         """Show an image, uint8 (height, width, 3), and wait so that at most `fps` images are shown per second.
 
-        Does nothing once the user has closed the window.
+        Does nothing once the user has closed the window. Without a display, logs a warning and draws off screen.
 
         Raises:
-            DisplayError: There is no display, and `needs_screen` is set or SDL fails without one.
+            DisplayError: SDL cannot open a window.
         """
         if self.closed_by_user:
             return
@@ -105,9 +100,8 @@ class Window:
 
     def close(self) -> None:
         """Close the window; may be called repeatedly."""
-        if self._surface is not None:
-            self._surface = None
-            pygame.display.quit()
+        self._surface = None
+        pygame.display.quit()
 
     def _open(self, width: int, height: int) -> pygame.Surface:
         try:
@@ -116,9 +110,6 @@ class Window:
         except pygame.error as error:
             raise DisplayError(f"no window can be opened: {error}") from None
         if self._surface is None and _is_offscreen():
-            if self.needs_screen:
-                pygame.display.quit()
-                raise DisplayError(NO_DISPLAY)
             _log.warning("%s; drawing off screen", NO_DISPLAY)
         pygame.display.set_caption(self.title)
         return surface
@@ -130,9 +121,8 @@ def check_screen() -> None:
         pygame.display.init()
     except pygame.error as error:
         raise DisplayError(f"no window can be opened: {error}") from None
-    offscreen = _is_offscreen()
-    pygame.display.quit()
-    if offscreen:
+    if _is_offscreen():
+        pygame.display.quit()
         raise DisplayError(NO_DISPLAY)
 
 
@@ -141,45 +131,28 @@ def _is_offscreen() -> bool:
     return pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")
 
 
-class PlayWindow:
-    """Shows the frames of a player and forwards keys and clicks."""
-
-    def __init__(self, title: str) -> None:
-        """Prepare the window; it opens when the first frame is shown."""
-        self._window = Window(title, needs_screen=True)
-        self._quit = False
-
-    @property
-    def closed(self) -> bool:
-        """True once the window has been closed or Esc has been pressed."""
-        return self._quit or self._window.closed_by_user
+class PlayWindow(Window):
+    """Shows the frames of a player and forwards keys and clicks; the Esc key closes it, too."""
 
     def draw(self, player: Player) -> None:
         """Draw the player's current frame."""
         self._frame, self._scale = player.frame(), player.scale
 
-    def events(self, player: Player) -> Iterator[tuple[str, str | None]]:
+    def responses(self, player: Player) -> Iterator[tuple[str, str | None]]:
         """Show the drawn frame for a moment, then pass keys and clicks to the player.
 
         Yields:
             For each event, the name of the key ("" for a click), and the response if the event completed one, else
             None.
-
-        Raises:
-            DisplayError: There is no display.
         """
-        self._window.show(self._frame, FPS)
-        for event in self._window.events():
+        self.show(self._frame, FPS)
+        for event in self.events():
             if event.type == pygame.KEYDOWN:
-                self._quit = self._quit or event.key == pygame.K_ESCAPE
+                self.closed_by_user |= event.key == pygame.K_ESCAPE
                 key = pygame.key.name(event.key)
                 yield key, player.press(key, event.unicode)
             elif event.type == pygame.MOUSEBUTTONDOWN and event.button == pygame.BUTTON_LEFT:
                 yield "", player.click(int(event.pos[0] / self._scale), int(event.pos[1] / self._scale))
-
-    def close(self) -> None:
-        """Close the window."""
-        self._window.close()
 
 
 class Player:
@@ -190,7 +163,7 @@ class Player:
 
         Args:
             episode: Episode to play, which is modified.
-            title: First line of the panel. Default: the game's id.
+            title: First line of the panel.
             keys: Help on the window's other keys.
         """
         self.title, self.keys = title, keys
@@ -264,17 +237,11 @@ class Player:
         episode = self.episode
         image = self._image()
         self.scale = magnification(image)
-        image = show(image)
+        if self.scale != 1:
+            image = resize(image, round(image.shape[0] * self.scale), round(image.shape[1] * self.scale))
         height = max(image.shape[0], SHORTEST_PANEL)
-        panel = draw_panel(
-            height=height,
-            title=self.title or self.game.id,
-            episode=episode,
-            last=self.last,
-            prompt=self.prompt or turn_prompt(self.game, episode.state, episode.feedback),
-            typed=self.typed,
-            keys=self._ways(),
-        )
+        prompt = self.prompt or turn_prompt(self.game, episode.state, episode.feedback)
+        panel = draw_panel(height, self.title, episode, self.last, prompt, self.typed, self._ways())
         frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
         frame[:] = image[0, 0]  # surround small images with their page colour
         frame[: image.shape[0], : image.shape[1]] = image
@@ -286,7 +253,7 @@ class Player:
         if isinstance(self.game, BoardGame):
             for row, column in self.clicks:
                 x, y, width, height = self.game.painter.geometry.cell_box(row, column)
-                _frame(image[y : y + height, x : x + width], max(2, width // 16), CLICKED)
+                cv2.rectangle(image, (x, y, width, height), CLICKED, max(2, width // 16))
         return image
 
     def _respond(self, response: str) -> str:
@@ -315,20 +282,6 @@ def magnification(image: ImageArray) -> float:
     return float(max(1, SMALLEST_SHOWN // shorter))
 
 
-def show(image: ImageArray) -> ImageArray:
-    """Scale an image for display."""
-    scale = magnification(image)
-    if scale >= 1:
-        return image.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
-    height, width = (round(side * scale) for side in image.shape[:2])
-    return resize(image, height, width)
-
-
-def _frame(area: ImageArray, width: int, colour: Colour) -> None:
-    """Draw a frame along the inner edge of a part of an image."""
-    area[:width], area[-width:], area[:, :width], area[:, -width:] = (colour,) * 4
-
-
 def draw_panel(
     height: int,
     title: str,
@@ -353,55 +306,32 @@ def draw_panel(
         uint8 of shape (height, PANEL_WIDTH, 3).
     """
     canvas = Canvas(PANEL_WIDTH, height, _PAGE)
-    canvas.text(title, _MARGIN, 30, 12, _INK, align="left", max_width=_INNER - 130)
-    canvas.text(f"seed {episode.seed}", PANEL_WIDTH - _MARGIN, 30, 9, _FAINT, align="right", max_width=120)
-    _draw_counts(canvas, 52, episode)
-    _draw_last(canvas, 130, episode, last)
-
-    bottom = height - 96
+    canvas.text(title, _MARGIN, 30, 12, _INK, align="left", max_width=_INNER)
+    outcomes = [f"{outcome.value} {count}" for outcome, count in episode.outcomes.items()]
+    counts = [f"seed {episode.seed}", f"turn {episode.turn}", f"score {episode.score:g}", *outcomes]
+    canvas.text("   ".join(counts), _MARGIN, 66, 9, _INK, align="left", max_width=_INNER)
+    _write(canvas, *_last_turn(episode, last), 90, 190)
     canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
-    lines, capitals = fit(prompt, _INNER, bottom - 232, _LARGEST_TEXT, _SMALLEST_TEXT)
-    write_lines(canvas, lines, _MARGIN, 230, capitals, _INK)
-
-    canvas.rectangle(_MARGIN, bottom + 8, _INNER, 40, _CARD, radius=8)
-    if typed:
-        end = typed[-_LONGEST_LINE:]
-        while text_width(end + "_", 11) > _INNER - 28:
-            end = end[1:]
-        canvas.text(end + "_", _MARGIN + 14, bottom + 28, 11, _INK, align="left")
-    else:
-        canvas.text("your answer", _MARGIN + 14, bottom + 28, 10, _FAINT, align="left")
+    bottom = height - 96
+    _write(canvas, prompt, _INK, 230, bottom)
+    shown = f"{typed}_" if typed else "your answer"
+    while text_width(shown, 11) > _INNER:
+        shown = shown[1:]
+    canvas.text(shown, _MARGIN, bottom + 28, 11, _INK if typed else _FAINT, align="left")
     canvas.text(keys, _MARGIN, height - 26, 8.5, _FAINT, align="left", max_width=_INNER)
     return canvas.pixels()
 
 
-def _draw_counts(canvas: Canvas, y: float, episode: Episode[Any, Any]) -> None:
-    """Draw five cards: turn, score and the number of turns per outcome."""
-    cards: list[tuple[str, str, Colour]] = [
-        ("turn", str(episode.turn), _INK),
-        ("score", f"{episode.score:g}", _INK),
-        *((outcome.value, str(count), OUTCOME_COLOURS[outcome.value]) for outcome, count in episode.outcomes.items()),
-    ]
-    gap = 10
-    width = (_INNER - gap * (len(cards) - 1)) / len(cards)
-    for index, (name, value, colour) in enumerate(cards):
-        x = _MARGIN + index * (width + gap)
-        canvas.rectangle(x, y, width, 62, _CARD, radius=8)
-        canvas.text(value, x + width / 2, y + 24, 14, colour, max_width=width - 12)
-        canvas.text(name, x + width / 2, y + 48, 7.5, _FAINT)
+def _write(canvas: Canvas, text: str, colour: Colour, top: float, bottom: float) -> None:
+    lines, capitals = fit(text, _INNER, bottom - top, _LARGEST_TEXT, _SMALLEST_TEXT)
+    write_lines(canvas, lines, _MARGIN, top, capitals, colour)
 
 
-def _draw_last(canvas: Canvas, y: float, episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> None:
-    """Draw a card with outcome, reward and feedback of the last turn, and why the episode ended."""
-    canvas.rectangle(_MARGIN, y, _INNER, 64, _CARD, radius=8)
+def _last_turn(episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> tuple[str, Colour]:
+    """Describe outcome, reward and feedback of the last turn, and why the episode ended; return text and colour."""
     text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:
         action = "" if last.action is None else f" {episode.game.answer.format(last.action)}"
         why = f": {last.feedback}" if last.feedback else ""
         text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
-    if (end := episode.ended) is not None:
-        text = f"The episode has ended: {end}. {text}"
-    canvas.rectangle(_MARGIN, y, 6, 64, colour, radius=3)
-    lines, capitals = fit(text, _INNER - 40, 60, 11, _SMALLEST_TEXT)
-    top = y + (64 - len(lines) * capitals * LINE_PITCH) / 2
-    write_lines(canvas, lines, _MARGIN + 20, top, capitals, _INK if last or end else _FAINT)
+    return text if episode.ended is None else f"The episode has ended: {episode.ended}. {text}", colour
