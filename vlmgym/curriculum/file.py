@@ -117,26 +117,7 @@ class EntryFile(StrictModel):
             raise ValueError(f'{next(iter(limits), "at_least")} needs by = "success"')
         if self.up is not None and self.down is not None and self.down >= self.up:
             raise ValueError(f"down must be less than up, got down = {self.down:g} and up = {self.up:g}")
-        if self.by == "success":
-            self._check_reachable()
         return self
-
-    def _check_reachable(self) -> None:
-        """Check that thresholds can be reached, except for scores and rewards, whose range is unknown here."""
-        least = [self.at_least if stage.at_least is None else stage.at_least for stage in self.stages]
-        given = [value for value in least if value is not None]
-        if given and len(given) < len(least):
-            raise ValueError(
-                f"stage {least.index(None) + 1} has no at_least, but others do: set it for all stages or for none"
-            )
-        if self.measure == "played" and (wrong := [value for value in given if not 0 < value <= 1]):
-            raise ValueError(f'at_least must be above 0 and at most 1 with measure = "played", got {wrong[0]:g}')
-        if self.measure != "played" and not given:
-            return
-        if self.up is not None and not 0 < self.up <= 1:
-            raise ValueError(f"up must be above 0 and at most 1, because success is a fraction, got {self.up:g}")
-        if self.down is not None and self.down < 0:
-            raise ValueError(f"down must be at least 0, because success is a fraction, got {self.down:g}")
 
 
 class CurriculumFile(StrictModel):
@@ -151,13 +132,6 @@ class CurriculumFile(StrictModel):
 
     max_concurrency: int = Field(16, ge=1, le=10_000)
     entries: tuple[EntryFile, ...] = Field(min_length=1, strict=False)
-
-
-_LISTS: Mapping[str, tuple[str, type[BaseModel], str]] = {
-    "entries": ("entry", EntryFile, "[[entries]]"),
-    "stages": ("stage", StageFile, "[[entries.stages]]"),
-}
-"""Lists in the file, by field name: name of an item in messages, type of an item, and TOML header of an item."""
 
 
 def builtin_names() -> list[str]:
@@ -237,25 +211,17 @@ def _describe(error: ValidationError) -> str:
     """Describe the first unknown field, or else the first problem, and its location, numbering items from 1."""
     errors = error.errors(include_url=False)
     first = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
-    model: type[BaseModel] = CurriculumFile
     words: list[str] = []
     for part in first["loc"]:
-        if isinstance(part, int):
-            word, model, _ = _LISTS[words.pop()]
-            part = f"{word} {part + 1}"
-        words.append(part)
+        words.append(f"{_ITEMS[words.pop()]} {part + 1}" if isinstance(part, int) else part)
     if first["type"] == "extra_forbidden":
-        where, unknown = words[:-1], words[-1]
-        meant = did_you_mean(unknown, model.model_fields)
-        message = f"unknown field {unknown!r}{meant}; the fields are {', '.join(model.model_fields)}"
-    elif first["type"] == "missing":
-        where, message = words[:-1], f"{words[-1]} is missing"
-    elif first["type"] == "too_short":
-        where, message = words[:-1], f"{words[-1]} is empty: add one with {_LISTS[words[-1]][2]}"
-    elif first["type"] == "tuple_type":
-        where, message = words[:-1], f"{words[-1]} must be a list: start each item with {_LISTS[words[-1]][2]}"
-    elif first["type"] in ("dict_type", "model_type"):
-        where, message = words, f"must be a table such as {{ name = value }}, got {first['input']!r}"
+        unknown, known = words.pop(), [name for model in _MODELS for name in model.model_fields]
+        message = f"unknown field {unknown!r}{did_you_mean(unknown, known)}"
     else:
-        where, message = words, describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
-    return f"{', '.join(where)}: {message}" if where else message
+        message = describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
+    return f"{', '.join(words)}: {message}" if words else message
+
+
+_MODELS = (CurriculumFile, EntryFile, StageFile)
+_ITEMS = {"entries": "entry", "stages": "stage"}
+"""Names of items in messages, keyed by the field that lists them."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, Stage
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.registry import make_game
 
 if TYPE_CHECKING:
@@ -306,3 +308,59 @@ def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:
         return math.fsum(turn.reward.game for turn in turns)
     values = [turn.reward.total if measure == "reward" else turn.outcome == Outcome.PLAYED for turn in turns]
     return math.fsum(values) / len(values) if values else 0.0
+
+
+# Timetable of training ------------------------------------------------------------------------------------------------
+
+HEADER = ("game", "stage", "first step", "steps", "states")
+
+
+def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int) -> list[str]:
+    """Return a timetable of the stages in training, and warnings, as lines; empty if no game has several stages.
+
+    In a mixture, numbers are expected values, because games are drawn at random.
+
+    Args:
+        curriculum: The curriculum.
+        batch_size: Number of initial states in a step.
+        steps: Number of training steps.
+        max_turns: Turn limit of an episode; 1 for single responses.
+    """
+    table: list[tuple[str, ...]] = [HEADER]
+    warnings, advice = list[str](), list[str]()
+    total = sum(entry.weight for entry in curriculum.entries)
+    for entry in curriculum.entries:
+        if len(entry.stages) > 1:
+            for row, warning in _timetable(entry, batch_size * entry.weight / total, steps):
+                table.append(row)
+                warnings += [warning] if warning else []
+        game = entry.stages[0].game
+        if max_turns == 1 and entry.begins is None and entry.measure == "score" and not isinstance(game, Task):
+            advice.append(f"{game.name} advances by the score of a single response: raise max_turns for whole episodes")
+    if len(table) == 1:
+        return []
+    widths = [max(map(len, column)) for column in zip(*table)]
+    aligned = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
+    title = f"schedule of the curriculum with {batch_size:,} states per step:"
+    return [title, *aligned, *(f"warning: {note}" for note in (*warnings, *advice))]
+
+
+def _timetable(entry: Entry, per_step: float, steps: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the table row of each stage, and a warning or an empty string; `per_step` is its states in a batch."""
+    by_success, game = entry.begins is None, entry.stages[0].game.name
+    scale = 1 if entry.by == "step" else per_step
+    begins = [n / scale for n in entry.begins or (0, entry.window)]
+    for number, stage in enumerate(entry.stages):
+        first = None if by_success and number else int(begins[number]) + 1
+        row = (game, stage.name or "", "by success" if first is None else f"{first:,}")
+        warning, lasts = "", ("to the end", "to the end")
+        if number + 1 < len(entry.stages):
+            length = ceil(begins[1]) if by_success else begins[number + 1] - begins[number]
+            least = "at least " if by_success else ""
+            lasts = (f"{least}{round(length, 1):,.10g}", f"{least}{round(length * per_step, 1):,.10g}")
+            if length < 1:
+                states = f"{length * per_step:,.10g}"
+                warning = f"stage {stage.name!r} of {game} has fewer states ({states}) than a batch ({per_step:,.5g})"
+        if first is not None and first > steps:
+            warning = f"stage {stage.name!r} of {game} begins at step {first:,}, but training ends after {steps:,}"
+        yield (*row, *lasts), warning

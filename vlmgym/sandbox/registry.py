@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
@@ -42,9 +42,11 @@ BUILT_IN = {
 }
 """Class of each built-in game as `module:Class`, keyed by id. A new game adds one line."""
 
-PREFIXES: dict[str, tuple[Callable[[], type[Game[Any, Any]]], str]] = {}
-"""Maps each prefix of game ids to a function that imports the game's class, and to the name of the config field that
-the rest of the id sets."""
+PREFIXES = {
+    "gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env"),
+    "qa/": ("vlmgym.sandbox.questions:Questions", "game"),
+}
+"""Class of the games with each prefix of ids, and name of the config field that the rest of the id sets."""
 
 ENTRY_POINT_GROUP = "vlmgym.games"
 """Entry point group through which packages add games: `"name-v0" = "module:Class"`."""
@@ -106,8 +108,8 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         UsageError: The game is unknown, fails to load, or is provided by several packages.
     """
     if (prefixed := _prefixed(game)) is not None:
-        import_class, _, _ = prefixed
-        return import_class()
+        loaded: type[Game[Any, Any]] = _load(prefixed[0])
+        return loaded
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
         versions = [other for other in game_ids() if _split(other)[0] == name]
@@ -123,9 +125,8 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         raise UsageError(
             f"several installed packages provide the game {name!r} ({', '.join(sorted(rivals))}): keep one of them"
         )
-    module, _, attribute = _sources()[name].partition(":")
     try:
-        loaded = getattr(import_module(module), attribute)
+        loaded = _load(_sources()[name])
         if not (isinstance(loaded, type) and issubclass(loaded, Game)):
             raise UsageError("not a subclass of vlmgym's Game")
         if name != (actual := f"{loaded.name}-v{loaded.version}"):
@@ -209,14 +210,17 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
 
 
-def _prefixed(game: str) -> tuple[Callable[[], type[Game[Any, Any]]], str, str] | None:
-    """Look up the prefix of an id; return the function that imports the class, and the config field's name and value.
+def _load(location: str) -> Any:
+    """Import a class given as `module:Class`."""
+    module, _, attribute = location.partition(":")
+    return getattr(import_module(module), attribute)
 
-    Returns None if the id starts with none of `PREFIXES`.
-    """
-    for prefix, (import_class, field) in PREFIXES.items():
+
+def _prefixed(game: str) -> tuple[str, str, str] | None:
+    """Return the class of a prefixed id, and the config field's name and value; None without one of `PREFIXES`."""
+    for prefix, (location, field) in PREFIXES.items():
         if game.startswith(prefix):
-            return import_class, field, game.removeprefix(prefix)
+            return location, field, game.removeprefix(prefix)
     return None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vlmgym.curriculum.timetable import describe
+from vlmgym.curriculum.schedule import describe
 from vlmgym.evaluation.live_log import begin_wandb, check_loggers
 from vlmgym.interrupts import check_interrupts
 from vlmgym.policies.checkpoint import resolve_checkpoint

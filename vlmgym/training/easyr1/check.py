@@ -19,7 +19,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.curriculum.timetable import describe
+from vlmgym.curriculum.schedule import describe
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.training.easyr1.episodes import PromptStream
