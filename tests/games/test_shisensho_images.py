@@ -101,22 +101,13 @@ def test_states_with_other_images_are_rejected() -> None:
     game = game_of()
     plain = game.to_data(start(game))
     rows = plain["images"]["rows"]
-    other = next(row for row in range(1797) if game.tile_images._source.table[row]["label"] != plain["board"][0][0])
-    same = next(row for row in range(1797) if game.tile_images._source.table[row]["label"] == plain["board"][0][0])
-    changes: dict[str, dict[str, Any]] = {
-        "have changed since": {"images": {**plain["images"], "rows": [[same, *rows[0][1:]], *rows[1:]]}},
-        "not an image of class": {"images": {**plain["images"], "rows": [[other, *rows[0][1:]], *rows[1:]]}},
-        "row 9999 of digits is not": {"images": {**plain["images"], "rows": [[9999, *rows[0][1:]], *rows[1:]]}},
-        "differ in size": {"images": {**plain["images"], "rows": rows[1:]}},
-        "row -1 of digits is not": {"images": {**plain["images"], "rows": [[-1, *rows[0][1:]], *rows[1:]]}},
-        "must have images": {"images": None},
-        "'red circle' is not the content": {"board": [["red circle"] * 6] * 6},
-    }
-    for reason, change in changes.items():
+    for reason, other in (
+        ("have changed since", [[(rows[0][0] + 1) % 1797, *rows[0][1:]], *rows[1:]]),
+        ("no longer valid: there is no row 9999", [[9999, *rows[0][1:]], *rows[1:]]),
+        ("not 6 x 6", rows[1:]),
+    ):
         with pytest.raises(StateError, match=reason):
-            game.from_data({**plain, **change})
-    with pytest.raises(StateError, match="must not have images"):
-        game_of(tiles="shapes").from_data(plain)
+            game.from_data({**plain, "images": {**plain["images"], "rows": other}})
 
 
 # Configuration --------------------------------------------------------------------------------------------------------

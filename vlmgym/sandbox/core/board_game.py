@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import StateError, UsageError
+from vlmgym.errors import StateError, UsageError, describe_exception
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field
@@ -124,18 +123,15 @@ class BoardGame(Game[StateT, ActionT]):
         columns = self.config.columns
         return tuple([cells[start : start + columns] for start in range(0, len(cells), columns)])
 
-    def check_board(self, board: Sequence[Sequence[Any]], known: Container[Any] | None = None) -> None:
-        """Raise `StateError` unless a board has the configured size and, if `known` is given, only such cells."""
-        c = self.config
-        if len(board) != c.rows or any(len(row) != c.columns for row in board):
-            raise StateError(f"the board is not {c.rows} x {c.columns}")
-        for cell in chain.from_iterable(board) if known is not None else ():
-            if cell not in known:  # type: ignore[operator]
-                raise StateError(f"{cell!r} is not the content of a cell")
-
     def check_state(self, state: StateT) -> None:
-        """Check the size of the board. Overrides also check what else drawing and playing depend on."""
-        self.check_board(self.cells(state))
+        """Check that the board has the configured size and that all its cells can be described."""
+        c = self.config
+        try:
+            columns = [len(list(map(self.cell_words, row))) for row in self.cells(state)]
+        except (LookupError, TypeError, ValueError) as error:
+            raise StateError(f"the board cannot be described: {describe_exception(error)}") from None
+        if columns != [c.columns] * c.rows:
+            raise StateError(f"the board is not {c.rows} x {c.columns}")
 
     def draw(self, state: StateT) -> NDArray[np.uint8]:
         """Render the board as uint8 RGB of shape (size, size, 3)."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
@@ -193,12 +193,6 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         columns = f"column {first}" if first == last else f"columns {first} to {last}"
         vanish = {0: "no row vanishes", 1: "1 row vanishes"}.get(landing.cleared, f"{landing.cleared} rows vanish")
         return f"Rotated by {90 * action[1]} degrees, the piece covers {columns}; {vanish}."
-
-    def check_state(self, state: FallingBlocksState) -> None:
-        known = {FREE, *map(self._mark, range(len(self.pieces)))}
-        self.check_board([FREE * self.config.columns] * self.above + list(state.well), known)
-        if not 0 <= state.piece < len(self.pieces):
-            raise StateError(f"there is no piece {state.piece}")
 
     @cached_property
     def pieces(self) -> tuple[Shape, ...]:

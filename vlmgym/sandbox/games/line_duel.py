@@ -116,9 +116,6 @@ class LineDuel(BoardGame[LineState, ActionT]):
             reason = f"nobody can complete a line of {self.length} with the next piece"
         return f"I choose {self.answer.format(action)}: {reason}."
 
-    def check_state(self, state: LineState) -> None:
-        self.check_board(state.board, OWN + OTHER + FREE)
-
     @cached_property
     def rules(self) -> LineRules:
         """Rules for the configured board."""

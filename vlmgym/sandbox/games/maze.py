@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbour, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
@@ -205,11 +205,6 @@ class Maze(BoardGame[MazeState, int]):
         if action not in self.legal_actions(state):
             return f"{way}{begins}. I choose {DIRECTIONS[action]}."
         return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(neighbour(state.player, action))}."
-
-    def check_state(self, state: MazeState) -> None:
-        self.check_board(state.openings, range(16))
-        if not (self.inside(state.player) and self.inside(state.exit)):
-            raise StateError("the player or the exit is outside the maze")
 
 
 def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:

@@ -202,9 +202,6 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         steps = groupby(needed, key=lambda member: (proofs[member].sources, proofs[member].mine))
         return " ".join(self._in_words(state, sources, mine, [*cells]) for (sources, mine), cells in steps)
 
-    def check_state(self, state: MinesweeperState) -> None:
-        self.check_board(state.board, HIDDEN + MINE + "012345678")
-
     @cached_property
     def _near(self) -> tuple[int, ...]:
         return neighbours(self.config.rows, self.config.columns)

@@ -192,10 +192,6 @@ class Pairs(BoardGame[PairsState, Cell]):
         now = "is face up" if partner in find_cells(state.sides, SHOWN) else "was, too,"
         return f"{seen}, and its partner {now} at {self.where(partner)}."
 
-    def check_state(self, state: PairsState) -> None:
-        self.check_board(state.cards, range(len(KINDS)))
-        self.check_board(state.sides, NEW + KNOWN + SHOWN + FOUND)
-
     @property
     def _turns(self) -> int:
         turns: int = self.config.patience * self.config.rows * self.config.columns

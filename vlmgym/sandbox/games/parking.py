@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import ascii_lowercase, ascii_uppercase
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.answers.markup import unreadable, word_answer
@@ -214,16 +214,6 @@ class Parking(BoardGame[ParkingState, Move]):
         where = f"The red car A in row {row + self.config.origin} ends in column {end + self.config.origin}; {ways}."
         return f"{where} I move {self.answer.format(action)}."
 
-    def check_state(self, state: ParkingState) -> None:
-        c = self.config
-        invalid = StateError(f"not {c.vehicles} vehicles on a {c.rows} x {c.columns} lot")
-        if not len(state.vehicles) == len(state.offsets) == c.vehicles or not state.vehicles[0].horizontal:
-            raise invalid
-        for vehicle, offset in zip(state.vehicles, state.offsets):
-            lines, span = (c.rows, c.columns) if vehicle.horizontal else (c.columns, c.rows)
-            if not (0 <= vehicle.line < lines and vehicle.length in (2, 3) and 0 <= offset <= span - vehicle.length):
-                raise invalid
-
     def _why_not(self, state: ParkingState, action: Move) -> str:
         """Return why a move is illegal, worded to follow `vehicle` in an error message."""
         number, direction = action
@@ -274,7 +264,7 @@ class Vehicle:
     """A vehicle of `length` cells; `line` is the index of its row if `horizontal`, else of its column."""
 
     line: int
-    length: int
+    length: Literal[2, 3]
     horizontal: bool
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
@@ -189,13 +189,6 @@ class Snake(BoardGame[SnakeState, int]):
         if meets:
             return f"{where} Moving {DIRECTIONS[action]} runs into {meets}."
         return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which is {'food' if to == food else 'free'}."
-
-    def check_state(self, state: SnakeState) -> None:
-        body = state.body
-        if not all(map(self.inside, (*body, state.food))) or not LENGTH <= len(body) <= LENGTH + self.config.food:
-            raise StateError("the snake or the food does not fit the board")
-        if any((a[0] - b[0], a[1] - b[1]) not in _SIDES for a, b in pairwise(body)):
-            raise StateError("the body is not connected")
 
     def _new_food(self, body: Body, rng: np.random.Generator) -> Cell:
         taken = set(body)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
@@ -172,12 +172,6 @@ class Sokoban(BoardGame[SokobanState, int]):
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
         does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
         return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
-
-    def check_state(self, state: SokobanState) -> None:
-        self.check_board(state.board, WORDS)
-        border = state.board[0] + state.board[-1] + "".join(line[0] + line[-1] for line in state.board)
-        if set(border) != {WALL} or len(find_cells(state.board, PLAYER + ON_TARGET)) != 1:
-            raise StateError("not a walled room with one player")
 
     @cached_property
     def _planner(self) -> Planner[Room, int]:

@@ -173,9 +173,6 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         rest = f" {follow} more can follow." if follow else ""
         return f"{free} I play the {card}.{rest}"
 
-    def check_state(self, state: SolitaireState) -> None:
-        self.check_board([(state.base,) * self.config.columns, *state.board], {EMPTY, *DECK})
-
     def _plan(self, state: SolitaireState) -> tuple[int, ...]:
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)

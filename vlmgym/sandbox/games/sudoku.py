@@ -237,10 +237,6 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         unit = f"{('row', 'column')[kind]} {(row, column)[kind] + self.config.origin}" if kind < 2 else "its box"
         return f"No other empty cell of {unit} can be {number}, so {where} must be."
 
-    def check_state(self, state: SudokuState) -> None:
-        for lines in (state.board, state.clues, state.solution):
-            self.check_board(lines, "0123456789"[: self.config.rows + 1])
-
     def _checked(self, state: SudokuState, action: object) -> Entry:
         """Return an action if it is legal, else raise `IllegalAction`."""
         row, column, number = self.answer.numbers(action, "row, column and number")

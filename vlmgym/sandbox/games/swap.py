@@ -278,9 +278,6 @@ class Swap(BoardGame[SwapState, Pair]):
     def _swap(self, first: int, second: int) -> Pair:
         return (*self.cell_at(first), *self.cell_at(second))
 
-    def check_state(self, state: SwapState) -> None:
-        self.check_board(state.board, range(self.config.kinds))
-
     @cached_property
     def rules(self) -> SwapRules:
         """Rules for boards of the configured size."""

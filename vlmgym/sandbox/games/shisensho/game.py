@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from vlmgym.errors import IllegalAction, StateError, UsageError
+from vlmgym.errors import IllegalAction, UsageError
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
@@ -300,12 +300,9 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
 
     def check_state(self, state: ShisenShoState) -> None:
-        tiles = self.config.tiles
-        if (state.images is None) != (tiles == "shapes"):
-            raise StateError(f"with tiles={tiles}, a state must {'not ' * (tiles == 'shapes')}have images")
-        self.check_board(state.board, {EMPTY, *self.kinds})
+        super().check_state(state)
         if state.images is not None:
-            self.tile_images.check(state.board, state.images, self._side)
+            self.tile_images.check(state.images, self._side)
 
     def _equal_pairs(self, state: ShisenShoState) -> list[tuple[Square, Square]]:
         """List all pairs of equal tiles, kind by kind, from any pair on and back to it.

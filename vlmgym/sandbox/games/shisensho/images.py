@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -86,18 +86,11 @@ class TileImages:
         if skipped and bad_rows == "fail":
             raise UsageError(f"row {skipped[0].index} of {self._data} is bad: {skipped[0].reason}")
         chosen = {
-            label: self._choose(label, min(variety, count), side, rng, bad_rows, skipped)
+            label: cycle(self._choose(label, min(variety, count), side, rng, bad_rows, skipped))
             for label, count in Counter(chain.from_iterable(names)).items()
         }
-        taken: dict[str, int] = defaultdict(int)
-        rows = []
-        for line in names:
-            cells = []
-            for label in line:
-                cells.append(chosen[label][taken[label] % len(chosen[label])])
-                taken[label] += 1
-            rows.append(tuple(cells))
-        return DealtImages(tuple(rows), self._digest(rows, side), tuple(skipped))
+        rows = tuple(tuple([next(chosen[label]) for label in line]) for line in names)
+        return DealtImages(rows, self._digest(rows, side), tuple(skipped))
 
     def _choose(
         self,
@@ -124,13 +117,8 @@ class TileImages:
             raise UsageError(f"class {label} of {self._data} has no good image; the last error: {skipped[-1].reason}")
         return good
 
-    def check(self, names: Names, dealt: DealtImages, side: int) -> None:
-        """Raise `StateError` unless the images fit a board, from which tiles may have been removed."""
-        if [len(line) for line in dealt.rows] != [len(line) for line in names]:
-            raise StateError("the board and its images differ in size")
-        for label, row in zip(chain.from_iterable(names), chain.from_iterable(dealt.rows)):
-            if label != EMPTY and row not in self._rows[label]:
-                raise StateError(f"row {row} of {self._data} is not an image of class {label}")
+    def check(self, dealt: DealtImages, side: int) -> None:
+        """Raise `StateError` if images have changed since they were dealt."""
         try:
             digest = self._digest(dealt.rows, side)
         except BadRow as error:
