@@ -16,8 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.games.game2048 import Game2048
-from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import BUILT_IN, game_class
+from vlmgym.sandbox.registry import BUILT_IN, PRESETS, game_class
 
 
 @pytest.fixture
@@ -123,17 +122,9 @@ wrong-v0 = tiny_games:Tiny
 absent-v0 = tiny_games:Absent
 missing-v0 = no_such_module:Game
 number-v0 = tiny_games:not_a_game
-both-v0 = tiny_games:Tiny
 declared-v0 = tiny_games:Declared
+not-an-id = tiny_games:Tiny
 """
-
-RIVAL_ENTRY_POINTS = """\
-[vlmgym.games]
-both-v0 = rival_games:Both
-tiny-v2 = tiny_games:Tiny
-not-an-id = rival_games:Both
-"""
-
 
 FAILING_MODULES = {
     "def": "SyntaxError: invalid syntax (bad_0.py, line 1)",
@@ -147,14 +138,14 @@ FAILING_MODULES = {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with three installed distributions of games; the games of the third fail to load."""
+    """Return a folder with two installed distributions of games; the games of the second fail to load."""
     site = tmp_path_factory.mktemp("site")
     (site / "tiny_games.py").write_text(MODULE)
     bad_entry_points = "[vlmgym.games]\n"
     for number, body in enumerate(FAILING_MODULES):
         (site / f"bad_{number}.py").write_text(body)
         bad_entry_points += f"bad{number}-v0 = bad_{number}:Bad\n"
-    distributions = {"tiny_games": ENTRY_POINTS, "rival_games": RIVAL_ENTRY_POINTS, "bad_games": bad_entry_points}
+    distributions = {"tiny_games": ENTRY_POINTS, "bad_games": bad_entry_points}
     for name, points in distributions.items():
         info = site / f"{name}-1.0.dist-info"
         info.mkdir()
@@ -189,18 +180,17 @@ def test_invalid_entry_points(installed: Path) -> None:
         installed,
         "-c",
         "import vlmgym\n"
-        "for game in ('wrong', 'absent', 'missing', 'number', 'both', 'not-an-id'):\n"
+        "for game in ('wrong', 'absent', 'missing', 'number', 'not-an-id'):\n"
         "    try:\n"
         "        vlmgym.make_game(game)\n"
         "    except vlmgym.UsageError as error:\n"
         "        print(error)\n",
     )
-    wrong, absent, missing, number, both, no_id = output.splitlines()
+    wrong, absent, missing, number, no_id = output.splitlines()
     assert "tiny_games:Tiny: its id is tiny-v2, not the name of the entry point" in wrong
     assert "failed to load the game 'absent-v0'" in absent
     assert "no_such_module" in missing
     assert "not a subclass" in number
-    assert both.startswith("several installed packages provide the game 'both-v0' (rival_games:Both, tiny_games:Tiny)")
     assert no_id.startswith("unknown game 'not-an-id'")
 
 

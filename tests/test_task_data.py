@@ -27,7 +27,6 @@ from vlmgym.sandbox.core.config import config_field, parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import TaskState
-from vlmgym.sandbox.data import tables
 from vlmgym.sandbox.data.rows import BadRow, number_of, text_of
 from vlmgym.testing import check_game
 
@@ -200,7 +199,6 @@ BAD = {
     "text": ({"label": "\ud800 what"}, "colour is not valid Unicode"),
     "image": ({"img": "../outside.png"}, "outside the folder"),
     "contents of an image": ({"img": "rows.jsonl"}, "none of the formats"),
-    "id": ({"id": "one"}, "its id 'one' is also the id of row 0"),
 }
 
 
@@ -208,7 +206,7 @@ def with_a_bad_row(tmp_path, change):
     folder = tmp_path / "data"
     folder.mkdir()
     (tmp_path / "outside.png").write_bytes(encoded("red"))
-    return rows_in(folder, 6, row0={"id": "one"}, row3=change)
+    return rows_in(folder, 6, row3=change)
 
 
 @pytest.mark.parametrize(("change", "why"), BAD.values(), ids=BAD)
@@ -233,16 +231,15 @@ def test_data_without_a_good_row_are_an_error(tmp_path):
         start(colour(data, order="rows"), 3)
 
 
-def test_data_check_finds_duplicates_in_large_data(tmp_path, registered, capsys, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_COMPARED", 3)
+def test_data_check_finds_repeated_ids(tmp_path, registered, capsys):
     rows = {f"row{number}": {"id": number} for number in range(12)}
     data = rows_in(tmp_path, 12, **{**rows, "row5": {"id": 2}, "row8": {"id": 2}, "row9": {}, "row10": {}})
     assert start(colour(data, order="rows"), 5).skipped == ()
     with pytest.raises(SystemExit):
         main(["data", "check", "colour", "--config", f"data={data}"])
     assert capsys.readouterr().out.splitlines() == [
-        "row 5: its id 2 is also the id of row 2",
-        "row 8: its id 2 is also the id of row 2",
+        "row 5: its id '2' is also the id of row 2",
+        "row 8: its id '2' is also the id of row 2",
         "12 of 12 rows checked: 10 good, 2 bad",
     ]
     with pytest.raises(SystemExit) as ended:

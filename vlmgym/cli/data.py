@@ -75,11 +75,13 @@ def check_data(config: DataCheckConfig) -> None:
         raise UsageError(f"{game.name} does not take data")
     source = game.source
     count = len(source) if config.rows is None else min(config.rows, len(source))
-    source.compare_ids(count)
-    bad = 0
+    bad, seen = 0, dict[str, int]()
     for index in track(range(count), "rows", console=Console(stderr=True), transient=True):
         try:
             game.read_row(index)
+            label = source.read_id(index)
+            if label is not None and (earlier := seen.setdefault(label, index)) != index:
+                raise BadRow(f"its id {label!r} is also the id of row {earlier}")
         except BadRow as error:
             bad += 1
             print(f"row {index}: {error}")

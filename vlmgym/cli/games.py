@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
-from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import about, game_class, load_games
+from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """Kinds of config fields: fields of each difficulty, and settings, which no difficulty affects."""

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
 from vlmgym.sandbox.core.data_task import DATA_SETTINGS, DataTask
-from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import game_class
+from vlmgym.sandbox.registry import PRESETS, game_class
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -20,8 +20,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
-from vlmgym.sandbox.presets import PRESETS
-from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
+from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games, make_game, title_of
 from vlmgym.terminal import make_console
 
 AnyGame = Game[Any, Any]

@@ -11,7 +11,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
 from vlmgym.policies import ModelPolicy, Policy, Prompt, StatePolicy
 from vlmgym.rollout.event_loop import infrequent_gc, run_all, run_async
-from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job, Schedule
+from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job
 from vlmgym.rollout.settings import Budget, RunSettings, Usage
 from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
@@ -64,7 +64,7 @@ def play_episodes(
     def setup(game: Game[Any, Any]) -> GameSetup:
         return GameSetup(game, settings.episode, transform)
 
-    schedule: Schedule
+    schedule: FixedSchedule
     if isinstance(games, Curriculum):
         schedule = CurriculumSchedule(games, setup, settings.seed, settings.episodes)
     else:
@@ -130,7 +130,7 @@ class _Running:
 
 class _Runner:
     def __init__(
-        self, schedule: Schedule, policy: Policy, workers: WorkerPool, concurrency: int, usage: Usage, hooks: Hooks
+        self, schedule: FixedSchedule, policy: Policy, workers: WorkerPool, concurrency: int, usage: Usage, hooks: Hooks
     ) -> None:
         self.schedule, self.policy, self.workers, self.usage, self.hooks = schedule, policy, workers, usage, hooks
         limit = policy.max_concurrency if isinstance(policy, ModelPolicy) else None

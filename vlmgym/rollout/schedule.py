@@ -6,7 +6,6 @@ The stages of a curriculum do not depend on the finishing order of concurrent ep
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -57,8 +56,8 @@ class Job:
         self.earlier = None if self.done else earlier
 
 
-class Schedule(ABC):
-    """The episodes of a run.
+class FixedSchedule:
+    """Episodes without a curriculum: the same seeds for every game.
 
     Attributes:
         total: Number of episodes.
@@ -66,48 +65,8 @@ class Schedule(ABC):
         closed: True once no more episodes may start.
     """
 
-    total: int
     blocked: str | None = None
-    closed: bool = False
-
-    @abstractmethod
-    def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record from an earlier session.
-
-        Returns:
-            False if the record was ignored: its episode is not part of this run, or already has a result.
-
-        Raises:
-            UsageError: The record was played with other settings.
-        """
-
-    @property
-    @abstractmethod
-    def remaining(self) -> int:
-        """Number of episodes without a result in earlier sessions."""
-
-    @abstractmethod
-    async def next(self) -> Job | None:
-        """Return the next episode to play, or None if nothing is left or the schedule is blocked or closed.
-
-        Raises:
-            UsageError: An earlier record was played with other settings.
-        """
-
-    def close(self) -> None:
-        """Start no more episodes."""
-        self.closed = True
-
-    def finish(self, record: EpisodeRecord) -> None:  # noqa: B027 - optional to override
-        """Add the record of an episode that has ended."""
-
-    @abstractmethod
-    def order(self, record: EpisodeRecord) -> int:
-        """Return the index of an episode in the order of the run."""
-
-
-class FixedSchedule(Schedule):
-    """Episodes without a curriculum: the same seeds for every game."""
+    closed = False
 
     def __init__(self, setups: Sequence[GameSetup], seed: int, episodes: int) -> None:
         """Schedule `episodes` episodes per game; `seed` is the seed of the first."""
@@ -119,7 +78,14 @@ class FixedSchedule(Schedule):
         self.total = len(setups) * episodes
 
     def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record; see `Schedule.resume`."""
+        """Add a record from an earlier session.
+
+        Returns:
+            False if the record was ignored: its episode is not part of this run, or already has a result.
+
+        Raises:
+            UsageError: The record was played with other settings.
+        """
         setup, index = self._setups.get(record.game.id), record.seed - self._seed
         if setup is None or not 0 <= index < self._episodes:
             return False
@@ -135,17 +101,28 @@ class FixedSchedule(Schedule):
         return self.total - sum(job.done for job in self._resumed.values())
 
     async def next(self) -> Job | None:
-        """Return the next episode to play."""
+        """Return the next episode to play, or None if nothing is left or the schedule is blocked or closed.
+
+        Raises:
+            UsageError: An earlier record was played with other settings.
+        """
         jobs = (self._resumed.get(job.key, job) for job in self._jobs)
         return None if self.closed else next((job for job in jobs if not job.done), None)
 
+    def close(self) -> None:
+        """Start no more episodes."""
+        self.closed = True
+
+    def finish(self, record: EpisodeRecord) -> None:
+        """Add the record of an episode that has ended."""
+
     def order(self, record: EpisodeRecord) -> int:
-        """Return the index in the order by game, then by seed."""
+        """Return the index of an episode in the order of the run: by game, then by seed."""
         return self._order[record.game.id] * self._episodes + record.seed - self._seed
 
 
-class CurriculumSchedule(Schedule):
-    """Episodes of a curriculum in the order of their index.
+class CurriculumSchedule(FixedSchedule):
+    """Episodes of a curriculum in the order of their index; see `FixedSchedule`.
 
     If stages advance by success, episode i starts once all episodes up to i - `max_concurrency` have results, and its
     stage depends on exactly those results. A resumed run therefore reaches the same stages.
@@ -168,7 +145,7 @@ class CurriculumSchedule(Schedule):
         self._changed = asyncio.Event()
 
     def resume(self, record: EpisodeRecord) -> bool:
-        """Add a record; see `Schedule.resume`."""
+        """Add a record; see `FixedSchedule.resume`."""
         index = record.index
         known = self._recorded.get(index)
         if not (0 <= index < self.total and record.seed == self._seed + index):

@@ -1,19 +1,19 @@
-"""Registry of games: built-in games, games of installed packages, and games registered in the program."""
+"""Registry of games: built-in games, presets, games of installed packages, and games registered in the program."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 import gymnasium
 
 from vlmgym.errors import UsageError, VlmgymError, did_you_mean, one_line, short_repr
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.presets import PRESETS
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
@@ -41,6 +41,57 @@ BUILT_IN = {
     "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
 }
 """Class of each built-in game as `module:Class`, keyed by id. A new game adds one line."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published config of a game. Fields that the source does not specify keep their defaults."""
+
+    game: str
+    overrides: Mapping[str, Any]
+    source: str
+
+    def describe(self) -> str:
+        """Format game, overrides and source as two lines."""
+        overrides = " ".join(f"{config_field}={value}" for config_field, value in self.overrides.items())
+        return f"  {self.game}: {overrides}\n  from {self.source}"
+
+
+_SHISENSHO: Mapping[str, Any] = {"colours": 6, "shapes": 6, "copies": 4, "turns": 2, "solvable": False}
+
+# G1: github.com/chenllliang/G1 at commit 716e666 of May 2025, the code of arxiv.org/abs/2505.13426.
+# vlm-gym: github.com/sdan/vlm-gym at commit 05766d1 of October 2025.
+PRESETS: Mapping[str, Preset] = {
+    "g1/2048": Preset(
+        "2048",
+        {"rows": 4, "columns": 4, "four_probability": 0.1, "goal": None},
+        "G1, games/game2048.py: gymnasium-2048 with its defaults; 4x4, 10% of new tiles are 4, no goal",
+    ),
+    "g1/shisensho-6x6": Preset(
+        "shisensho",
+        {"rows": 6, "columns": 6, **_SHISENSHO},
+        "G1, games/gamematch.py, as its comments and actions describe it: 6x6, 6 colours x 6 shapes, four tiles of "
+        "each kind, dealt at random, at most two turns per path",
+    ),
+    "g1/shisensho-12x12": Preset(
+        "shisensho",
+        {"rows": 12, "columns": 12, **_SHISENSHO},
+        "G1, games/gamematch.py as released, GRID_SIZE = 12; its actions only reach 6x6 cells, here all",
+    ),
+    "g1/swap": Preset(
+        "swap",
+        {"rows": 8, "columns": 8, "colours": 4, "shapes": 3},
+        "G1, games/gamematch3.py: 8x8, 4 colours x 3 shapes; its score counts tiles, with a bonus for long runs; here "
+        "the score counts swaps",
+    ),
+    "vlm-gym/geospot": Preset(
+        "geospot",
+        {"preset": "vlm-gym", "stage": 5, "tolerance": 1.0},
+        "vlm-gym, envs/geospot.py: weights of its last stage, scales of 2000, 500, 100 and 25 km; its images are from "
+        "OSV-5M, to be set by --config data=... (docs/data.md)",
+    ),
+}
+"""Game configs from published work, keyed by name."""
 
 PREFIXES = {
     "gym:": ("vlmgym.sandbox.games.gym.game:GymGame", "env"),
@@ -120,11 +171,6 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         published = f"; the presets are {', '.join(PRESETS)}" if "/" in name else ""
         meant = did_you_mean(game, [*(_split(other)[0] for other in game_ids()), *PRESETS])
         raise UsageError(f"unknown game {game!r}{meant}; the games are {', '.join(game_ids())}{published}")
-    rivals = {point.value for point in _entry_points().select(name=name)}
-    if len(rivals) > 1 and name not in BUILT_IN:
-        raise UsageError(
-            f"several installed packages provide the game {name!r} ({', '.join(sorted(rivals))}): keep one of them"
-        )
     try:
         loaded = _load(_sources()[name])
         if not (isinstance(loaded, type) and issubclass(loaded, Game)):
@@ -164,7 +210,7 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
     """Make a game at the given difficulty, or from a preset.
 
     Args:
-        game: Id or name, e.g. `2048-v0` or `2048`; a name in `vlmgym.sandbox.presets.PRESETS`; `gym:` followed by the
+        game: Id or name, e.g. `2048-v0` or `2048`; a name in `PRESETS`; `gym:` followed by the
             id of a Gymnasium environment; or `qa/` followed by a game to ask questions about.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
@@ -226,15 +272,9 @@ def _prefixed(game: str) -> tuple[str, str, str] | None:
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, str]:
-    """Class locations of built-in and installed games, keyed by id; built-in games take precedence."""
-    installed = {point.name: point.value for point in _entry_points()}
+    """Class locations of built-in and installed games, keyed by id; built-in games take precedence. Slow to read."""
+    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
     return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN}
-
-
-@lru_cache(maxsize=1)
-def _entry_points() -> EntryPoints:
-    """Entry points of games in all installed packages; cached because reading them is slow."""
-    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 def _split(game_id: str) -> tuple[str, int]:

@@ -80,7 +80,7 @@ class DataTask(Task[TaskStateT, ActionT]):
     columns: ClassVar[Mapping[str, tuple[str, ...]]]
     """Accepted column names for each field of a row; the first one that the table has is used.
 
-    The field `id` is added implicitly. A row that repeats the id of an earlier row is bad.
+    The field `id` is added implicitly; `vlmgym data check` reports repeated ids.
     """
     optional_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that may be missing from a table; their value is then None."""

@@ -15,7 +15,6 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, cast
 
@@ -46,10 +45,8 @@ HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+
 CONVERTED = "refs/convert/parquet"
 """Branch where the Hub keeps Parquet copies, used for datasets with a loading script, which `datasets` never runs."""
 ID = "id"
-"""Optional field of every task. A row that repeats the id of an earlier row is bad."""
+"""Optional field of every task; `vlmgym data check` reports repeated ids."""
 ID_COLUMNS = ("identifier", "question_id", "uuid", "id")
-MAX_COMPARED = 200_000
-"""Maximum number of rows in a table whose ids are compared during play; `vlmgym data check` compares any number."""
 
 
 class Table(Sequence[DataRow]):
@@ -451,36 +448,16 @@ class Source:
         return len(self.table)
 
     def read(self, index: int) -> Example:
-        """Read a row and decode its images; raise `BadRow` if its id is repeated or an image cannot be decoded."""
+        """Read a row and decode its images; raise `BadRow` if an image cannot be decoded."""
         row = self.table[index]
-        if (earlier := self._repeated_ids.get(index)) is not None:
-            raise BadRow(f"its id {short_repr(_lookup(row, str(self._columns[ID])))} is also the id of row {earlier}")
         fields = {field: None if column is None else _lookup(row, column) for field, column in self._columns.items()}
         encoded = [image_bytes(fields.pop(field), self.table.folder, self._urls) for field in self._image_fields]
         return Example(fields, tuple(map(decode, encoded)), content_hash(fields, encoded))
 
-    def compare_ids(self, count: int) -> None:
-        """Find repeated ids in the first `count` rows, so that `read` rejects rows that repeat an earlier id.
-
-        Tables of up to `MAX_COMPARED` rows are compared automatically; call this for larger ones.
-        """
-        self._repeated_ids = {}
-        if (column := self._columns[ID]) is None:
-            return
-        name = column if column in self.table.columns else column.partition(".")[0]
-        first: dict[str, int] = {}
-        for index, value in enumerate(islice(self.table.values(name), count)):
-            label = _lookup({name: value}, column)
-            if not is_empty(label) and (earlier := first.setdefault(str(label), index)) != index:
-                self._repeated_ids[index] = earlier
-
-    @cached_property
-    def _repeated_ids(self) -> dict[int, int]:
-        """Index of the first row with the same id, keyed by the index of each row that repeats an id."""
-        if len(self) > MAX_COMPARED:
-            return {}
-        self.compare_ids(len(self))
-        return self._repeated_ids
+    def read_id(self, index: int) -> str | None:
+        """Read the id of a row as text; None if it has none."""
+        label = None if (column := self._columns[ID]) is None else _lookup(self.table[index], column)
+        return None if is_empty(label) else str(label)
 
     @cached_property
     def shuffled(self) -> NDArray[np.int64]:
