@@ -107,6 +107,11 @@ class DataTask(Task[TaskStateT, ActionT]):
         """Return `OWN_DATA` for questions from data; None if they are generated."""
         return None if self.config.data is None else OWN_DATA
 
+    @property
+    def no_text_observation(self) -> str | None:
+        """Reason why prompts must not contain `describe` for questions from data, which have no description."""
+        return "images from data are not described" if self.config.data else None
+
     # Rows -----------------------------------------------------------------------------------------------------------
 
     @cached_property

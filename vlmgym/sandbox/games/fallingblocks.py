@@ -187,8 +187,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         """State the columns that the piece covers and the rows that vanish."""
         shape = self._rotated(state, action)
         landing = land(state.well, shape, action[0], self._mark(state.piece))
-        if landing is None:
-            return f"The piece does not fit into the well at {self.answer.format(action)}."
+        assert landing is not None
         first, last = action[0] + self.config.origin, action[0] + width_of(shape) - 1 + self.config.origin
         columns = f"column {first}" if first == last else f"columns {first} to {last}"
         vanish = {0: "no row vanishes", 1: "1 row vanishes"}.get(landing.cleared, f"{landing.cleared} rows vanish")

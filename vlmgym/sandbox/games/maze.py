@@ -190,21 +190,18 @@ class Maze(BoardGame[MazeState, int]):
 
     def explain(self, state: MazeState, action: int) -> str:
         """State how the path to the exit begins or, with fog, which sides are open, and where the move leads."""
-        if self.partially_observable and action in self.legal_actions(state):
+        start, to = self.where(state.player), self.where(neighbour(state.player, action))
+        move = f"I move {DIRECTIONS[action]} to {to}."
+        if self.partially_observable:
             ways = " and ".join(DIRECTIONS[side] for side in self.legal_actions(state))
-            to = self.where(neighbour(state.player, action))
-            return f"From {self.where(state.player)}, the way is open {ways}. I move {DIRECTIONS[action]} to {to}."
+            return f"From {start}, the way is open {ways}. {move}"
         steps = distances(state.openings, state.exit)
         path: list[str] = []
         walker = state
         while (best := self.best_action(walker)) is not None and len(path) < EXPLAINED:
             path.append(DIRECTIONS[best])
             walker = replace(walker, player=neighbour(walker.player, best))
-        way = f"The path from {self.where(state.player)} to the exit has {steps[state.player]} steps"
-        begins = f" and begins {', '.join(path)}" if path else ""
-        if action not in self.legal_actions(state):
-            return f"{way}{begins}. I choose {DIRECTIONS[action]}."
-        return f"{way}{begins}. I move {DIRECTIONS[action]} to {self.where(neighbour(state.player, action))}."
+        return f"The path from {start} to the exit has {steps[state.player]} steps and begins {', '.join(path)}. {move}"
 
 
 def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:

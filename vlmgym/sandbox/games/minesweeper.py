@@ -228,9 +228,8 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         index = self.index_of(cell)
         if index in proofs:
             return 2.0
-        numbers, hidden = self._numbers(state), 0
-        for other, shown in enumerate("".join(state.board)):
-            hidden |= (shown == HIDDEN) << other
+        numbers, text = self._numbers(state), "".join(state.board)
+        hidden = sum(1 << other for other, shown in enumerate(text) if shown == HIDDEN)
         clues = [
             (self._near[other] & hidden, numbers[other]) for other in cells_of(self._near[index]) if other in numbers
         ]
@@ -240,10 +239,9 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
         """Describe a step of a proof, for example `The 1 at (0, 1) shows that (0, 2) is a mine.`"""
         numbers = [self._number_in_words(state, source) for source in sorted(sources, reverse=True)]
         named = ", ".join(self.where(self.cell_at(cell)) for cell in sorted(cells))
-        verb, fact = "shows" if len(numbers) == 1 else "show", "a mine" if mine else "safe"
-        text = f"{' and '.join(numbers)} {verb} that "
-        plural = "mines" if mine else fact
-        return text[0].upper() + text[1:] + (f"{named} are {plural}." if len(cells) > 1 else f"{named} is {fact}.")
+        text = f"{' and '.join(numbers)} {'shows' if len(numbers) == 1 else 'show'} that {named} "
+        one, several = ("is a mine", "are mines") if mine else ("is safe", "are safe")
+        return f"{text[0].upper()}{text[1:]}{several if len(cells) > 1 else one}."
 
     def _number_in_words(self, state: MinesweeperState, source: int) -> str:
         if source == ALL:
@@ -324,9 +322,7 @@ def deduce(near: tuple[int, ...], numbers: Mapping[int, int], mine_count: int, p
     Returns:
         Proofs of the cells that could be decided.
     """
-    hidden = (1 << len(near)) - 1
-    for cell in numbers:
-        hidden ^= 1 << cell
+    hidden = sum(1 << cell for cell in range(len(near)) if cell not in numbers)
     clues = [(near[cell] & hidden, number, cell) for cell, number in numbers.items() if near[cell] & hidden]
     clues.append((hidden, mine_count, ALL))
     proofs: dict[int, Proof] = {}

@@ -62,39 +62,52 @@ statements false, so a guess from a single image is correct 75% of the time; thi
 """
 
 
-class Statement(NamedTuple):
-    """A statement, its truth, and the left and right scenes."""
+Statement = tuple[str, bool, tuple[Scene, ...]]
+"""A statement without capitalisation or a full stop, its truth, and the left and right scenes."""
 
-    kind: str
-    text: str
-    truth: bool
-    scenes: tuple[Scene, Scene]
+CONTAINS = {
+    "left": "the left picture contains {}",
+    "right": "the right picture contains {}",
+    "both": "both pictures contain {}",
+    "one": "exactly one of the pictures contains {}",
+    "neither": "neither picture contains {}",
+}
+IS_TRUE_IN = {
+    "left": "in the left picture {}",
+    "right": "in the right picture {}",
+    "both": "in both pictures {}",
+    "one": "in exactly one of the pictures {}",
+}
 
 
 class Clause(NamedTuple):
-    """A property of a scene, worded for each quantifier, without capitalisation or a full stop.
+    """A property of a scene.
 
-    `neither` is None if its wording would be clumsy. `make` generates a scene that has the property, or lacks it.
+    Attributes:
+        wordings: Wordings of a statement about the property, by quantifier.
+        what: The property, which the wordings insert.
+        make: Generates a scene that has the property, or lacks it.
     """
 
-    left: str
-    right: str
-    both: str
-    one: str
-    neither: str | None
+    wordings: Mapping[str, str]
+    what: str
     make: Callable[[bool], Scene]
+
+    def worded(self, quantifier: str) -> str:
+        """Return the statement with a quantifier."""
+        return self.wordings[quantifier].format(self.what)
 
 
 def presence(rng: np.random.Generator, config: SceneConfig) -> Statement:
     """State that both, exactly one or neither of the images contain an object."""
-    return _quantified(rng, "presence", _presence_clause(rng, config), ("both", "one", "neither"))
+    return _quantified(rng, _presence_clause(rng, config), ("both", "one", "neither"))
 
 
 def count(rng: np.random.Generator, config: SceneConfig) -> Statement:
     """State how many objects one image, each image, or both images together contain."""
     if rng.random() < 0.5:
         return _total(rng, config)
-    return _quantified(rng, "count", _count_clause(rng, config), ("left", "right", "both", "one"))
+    return _quantified(rng, _count_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
@@ -102,22 +115,21 @@ def comparison(rng: np.random.Generator, config: SceneConfig) -> Statement:
     selector, most, truth = config.random_selector(rng), _max_count(config), bool(rng.integers(2))
     form = pick(rng, ("more left", "more right", "equal"))
     if form == "equal":
-        text = f"There are as many {selector.plural} in the left picture as in the right picture."
+        text = f"there are as many {selector.plural} in the left picture as in the right picture"
         numbers = rng.permutation(most + 1)
         left, right = int(numbers[0]), int(numbers[0] if truth else numbers[1])
     else:
         fuller, emptier = ("left", "right") if form == "more left" else ("right", "left")
-        text = f"There are more {selector.plural} in the {fuller} picture than in the {emptier} picture."
+        text = f"there are more {selector.plural} in the {fuller} picture than in the {emptier} picture"
         low = int(rng.integers(most))  # counts differ by one, so one count alone reveals little
         high = low + 1
         left, right = (high, low) if truth == (form == "more left") else (low, high)
-    scenes = [_scene_with(rng, config, selector, number) for number in (left, right)]
-    return Statement("comparison", text, truth, (scenes[0], scenes[1]))
+    return text, truth, tuple(_scene_with(rng, config, selector, number) for number in (left, right))
 
 
 def spatial(rng: np.random.Generator, config: SceneConfig) -> Statement:
     """State that, in one image or both, an object is in a given direction from another."""
-    return _quantified(rng, "spatial", _spatial_clause(rng, config), ("left", "right", "both", "one"))
+    return _quantified(rng, _spatial_clause(rng, config), ("left", "right", "both", "one"))
 
 
 def two_clauses(rng: np.random.Generator, config: SceneConfig) -> Statement:
@@ -129,25 +141,24 @@ def two_clauses(rng: np.random.Generator, config: SceneConfig) -> Statement:
     patterns: Sequence[Pattern] = mixed if truth == (joined == "or") else ((truth, truth),)
     holds = pick(rng, patterns)
     start = "" if joined == "and" else "either "
-    text = f"{start}{first.left}, {joined} {second.right}"
-    return Statement("two clauses", _sentence(text), truth, (first.make(holds[0]), second.make(holds[1])))
+    text = f"{start}{first.worded('left')}, {joined} {second.worded('right')}"
+    return text, truth, (first.make(holds[0]), second.make(holds[1]))
 
 
-STATEMENTS: tuple[Callable[[np.random.Generator, SceneConfig], Statement], ...] = (
-    presence,
-    count,
-    comparison,
-    spatial,
-    two_clauses,
-)
-"""Statement generators, the easiest kind first; one of the first `kinds` is sampled uniformly."""
+STATEMENTS: Mapping[str, Callable[[np.random.Generator, SceneConfig], Statement]] = {
+    "presence": presence,
+    "count": count,
+    "comparison": comparison,
+    "spatial": spatial,
+    "two clauses": two_clauses,
+}
+"""Statement generators by kind, the easiest first; one of the first `kinds` is sampled uniformly."""
 
 
-def _quantified(rng: np.random.Generator, kind: str, clause: Clause, quantifiers: Sequence[str]) -> Statement:
+def _quantified(rng: np.random.Generator, clause: Clause, quantifiers: Sequence[str]) -> Statement:
     quantifier, truth = pick(rng, quantifiers), bool(rng.integers(2))
     holds = pick(rng, PATTERNS[quantifier][0 if truth else 1])
-    text = getattr(clause, quantifier)
-    return Statement(kind, _sentence(text), truth, (clause.make(holds[0]), clause.make(holds[1])))
+    return clause.worded(quantifier), truth, (clause.make(holds[0]), clause.make(holds[1]))
 
 
 def _presence_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
@@ -157,14 +168,7 @@ def _presence_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
         number = int(rng.integers(1, min(2, _max_count(config)) + 1)) if holds else 0
         return _scene_with(rng, config, selector, number)
 
-    return Clause(
-        f"the left picture contains {selector.with_article}",
-        f"the right picture contains {selector.with_article}",
-        f"both pictures contain {selector.with_article}",
-        f"exactly one of the pictures contains {selector.with_article}",
-        f"neither picture contains {selector.with_article}",
-        make,
-    )
+    return Clause(CONTAINS, selector.with_article, make)
 
 
 def _count_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
@@ -179,15 +183,9 @@ def _count_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
         matching = pick(rng, [value for value in near if 0 <= value <= most])
         return _scene_with(rng, config, selector, matching)
 
-    what = f"{'at least' if at_least else 'exactly'} {selector.counted(number)}"
-    return Clause(
-        f"the left picture contains {what}",
-        f"the right picture contains {what}",
-        f"both pictures contain {what} each",
-        f"in one of the pictures, but not in the other, there {'is' if number == 1 else 'are'} {what}",
-        None,
-        make,
-    )
+    both, verb = "both pictures contain {} each", "is" if number == 1 else "are"
+    wordings = CONTAINS | {"both": both, "one": f"in one of the pictures, but not in the other, there {verb} {{}}"}
+    return Clause(wordings, f"{'at least' if at_least else 'exactly'} {selector.counted(number)}", make)
 
 
 def _spatial_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
@@ -205,15 +203,7 @@ def _spatial_clause(rng: np.random.Generator, config: SceneConfig) -> Clause:
 
         return config.place(kinds, rng, is_placed)
 
-    what = f"the {subject.singular} is {direction} the {landmark.singular}"
-    return Clause(
-        f"in the left picture {what}",
-        f"in the right picture {what}",
-        f"in both pictures {what}",
-        f"in exactly one of the pictures {what}",
-        None,
-        make,
-    )
+    return Clause(IS_TRUE_IN, f"the {subject.singular} is {direction} the {landmark.singular}", make)
 
 
 def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
@@ -224,9 +214,8 @@ def _total(rng: np.random.Generator, config: SceneConfig) -> Statement:
     left = pick(rng, possible)
     right = number - left if truth else pick(rng, [value for value in possible if value != number - left])
     verb = "is" if number == 1 else "are"
-    text = f"There {verb} exactly {selector.counted(number)} in the two pictures together."
-    scenes = [_scene_with(rng, config, selector, matching) for matching in (left, right)]
-    return Statement("count", text, truth, (scenes[0], scenes[1]))
+    text = f"there {verb} exactly {selector.counted(number)} in the two pictures together"
+    return text, truth, tuple(_scene_with(rng, config, selector, matching) for matching in (left, right))
 
 
 def _scene_with(rng: np.random.Generator, config: SceneConfig, selector: Selector, count: int) -> Scene:
@@ -238,10 +227,6 @@ def _scene_with(rng: np.random.Generator, config: SceneConfig, selector: Selecto
 
 def _max_count(config: SceneConfig) -> int:
     return min(config.min_objects, MAX_COUNT)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 # The task -------------------------------------------------------------------------------------------------------------
@@ -332,8 +317,9 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         return ((self.config.size, self.config.size, 3),) * 2
 
     def generate(self, rng: np.random.Generator) -> Nlvr2State:
-        statement = STATEMENTS[int(rng.integers(self.config.kinds))](rng, self.config)
-        return Nlvr2State(kind=statement.kind, statement=statement.text, truth=statement.truth, scenes=statement.scenes)
+        kind = pick(rng, [*STATEMENTS][: self.config.kinds])
+        text, truth, scenes = STATEMENTS[kind](rng, self.config)
+        return Nlvr2State(kind=kind, statement=f"{text[0].upper()}{text[1:]}.", truth=truth, scenes=scenes)
 
     def open_data(self, data: str, split: str | None) -> Table:
         return open_nlvr2(data, split)
@@ -364,10 +350,6 @@ class Nlvr2(DataTask[Nlvr2State, int]):
             return NOT_DESCRIBED
         left, right = (describe_scene(scene, self.config.crop) for scene in state.scenes)
         return f"left:\n{left}\nright:\n{right}"
-
-    @property
-    def no_text_observation(self) -> str | None:
-        return "images from data are not described" if self.config.data else None
 
     def perceive(self, state: Nlvr2State, text: str) -> Perception | None:
         """Score a description of the scenes with `compare_descriptions`; None for images from data."""

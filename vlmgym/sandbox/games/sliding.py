@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -143,15 +143,13 @@ class Sliding(BoardGame[SlidingState, int]):
     def explain(self, state: SlidingState, action: int) -> str:
         """State where the gap is, which tile moves and the sum of distances before and after."""
         cell = state.tiles.index(0)
-        source = dict(self._moves[cell]).get(action)
-        gap = f"The empty cell is at {self.where(self.cell_at(cell))}."
-        if source is None:
-            return f"{gap} No tile can slide {DIRECTIONS[action]}."
+        source = dict(self._moves[cell])[action]
         before = distance(state.tiles, self.config.columns)
         after = distance(_slid(state.tiles, source), self.config.columns)
         return (
-            f"{gap} Sliding {DIRECTIONS[action]} moves tile {state.tiles[source]} into it. The distances of all tiles "
-            f"from their goals add up to {before} before and {after} after the move."
+            f"The empty cell is at {self.where(self.cell_at(cell))}. Sliding {DIRECTIONS[action]} moves tile "
+            f"{state.tiles[source]} into it. The distances of all tiles from their goals add up to {before} before and "
+            f"{after} after the move."
         )
 
     def _score(self, state: SlidingState) -> float:
@@ -222,12 +220,13 @@ def goal_of(rows: int, columns: int) -> Tiles:
 
 def distance(tiles: Tiles, columns: int) -> int:
     """Sum of the Manhattan distances of the tiles from their goals."""
-    total = 0
-    for cell, tile in enumerate(tiles):
-        if tile:
-            row, column = divmod(tile - 1, columns)
-            total += abs(cell // columns - row) + abs(cell % columns - column)
-    return total
+    return sum(_distance(cell, tile, columns) for cell, tile in enumerate(tiles) if tile)
+
+
+@cache
+def _distance(cell: int, tile: int, columns: int) -> int:
+    """Manhattan distance of a tile in a cell from its goal."""
+    return abs(cell // columns - (tile - 1) // columns) + abs(cell % columns - (tile - 1) % columns)
 
 
 class Search:
@@ -268,14 +267,7 @@ class Search:
             if action ^ 2 == last:
                 continue
             tile = tiles[source]
-            row, column = divmod(tile - 1, columns)
-            after = (
-                manhattan
-                + abs(gap // columns - row)
-                + abs(gap % columns - column)
-                - abs(source // columns - row)
-                - abs(source % columns - column)
-            )
+            after = manhattan + _distance(gap, tile, columns) - _distance(source, tile, columns)
             lacking = after - left + 1
             if lacking <= 0:
                 tiles[gap], tiles[source] = tile, 0

@@ -163,11 +163,11 @@ class Sokoban(BoardGame[SokobanState, int]):
     def explain(self, state: SokobanState, action: int) -> str:
         """State where the player, boxes and targets are, and what the move does."""
         player = _player(state.board)
-        kinds = {"boxes": BOX + STORED, "targets": TARGET + STORED + ON_TARGET}
-        places = "; ".join(f"{name} at {self._places(state.board, kinds[name])}" for name in kinds)
-        where = f"The player is at {self.where(player)}; {places}."
-        if (reason := _blocked(state.board, player, action)) is not None:
-            return f"{where} Moving {DIRECTIONS[action]} is illegal: {reason}."
+        boxes, targets = (
+            " ".join(map(self.where, find_cells(state.board, symbols)))
+            for symbols in (BOX + STORED, TARGET + STORED + ON_TARGET)
+        )
+        where = f"The player is at {self.where(player)}; boxes at {boxes}; targets at {targets}."
         to = neighbour(player, action)
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
         does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
@@ -189,9 +189,6 @@ class Sokoban(BoardGame[SokobanState, int]):
         if cell == room.player:
             return WITH_PLAYER[ground]
         return WITH_BOX[ground] if room.boxes >> cell & 1 else ground
-
-    def _places(self, board: Board, symbols: str) -> str:
-        return " ".join(map(self.where, find_cells(board, symbols)))
 
 
 def _room(board: Board) -> Room:
@@ -415,7 +412,7 @@ def solve(room: Room, columns: int) -> Plan[Node, int] | None:
 @lru_cache(maxsize=1024)
 def live_cells(floor: int, targets: int, columns: int) -> int:
     """Return the set of cells from which a single box can be pushed to a target, found by pulling boxes away."""
-    alive, frontier = targets, [cell for cell in range(targets.bit_length()) if targets >> cell & 1]
+    alive, frontier = targets, _cells(targets)
     while frontier:
         cell = frontier.pop()
         for move in steps(columns):

@@ -158,7 +158,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
             canvas.rectangle(0, 0, side, side, theme.board)
             return
         canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
-        draw_card(canvas, cell, self.tint(ink_of(cell)), angle)
+        draw_card(canvas, cell, self.tint(RED if cell[-1] in "hd" else BLACK), angle)
 
     def explain(self, state: SolitaireState, action: Cell) -> str:
         """State which cards can be played, and how many more can follow the chosen one."""
@@ -228,11 +228,6 @@ def rank_of(card: str) -> int:
 def card_words(card: str) -> str:
     """Name a card: `10 of hearts`."""
     return f"{card[:-1]} of {SUITS[card[-1]]}"
-
-
-def ink_of(card: str) -> Colour:
-    """Colour of a card's suit."""
-    return RED if card[-1] in "hd" else BLACK
 
 
 def draw_card(canvas: Canvas, card: str, ink: Colour, angle: float) -> None:

@@ -207,11 +207,8 @@ class Sudoku(BoardGame[SudokuState, Entry]):
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
-        paper = (
-            blend(theme.tile, theme.board, 0.36 if self.config.theme == "light" else 0.22)
-            if "#" in cell
-            else theme.tile
-        )
+        shade = (0.36 if self.config.theme == "light" else 0.22) if "#" in cell else 0.0
+        paper = blend(theme.tile, theme.board, shade)
         canvas.rectangle(0, 0, side, side, paper, radius=side * 0.09)
         if cell[0] != "0":
             ink = self.tint(COLOURS["blue"] if "+" in cell else (30, 30, 34))
@@ -388,12 +385,10 @@ class Puzzle:
     def has_solution_without(self, cell: int, number: int) -> bool:
         """Return whether the puzzle has a solution with a number other than `number` in an empty cell."""
         for other in self.options(cell):
-            if other != number:
-                self.put(cell, other)
-                solution = next(Puzzle(self.numbers, self.side).solutions(), None)
-                self.put(cell, other)
-                if solution is not None:
-                    return True
+            trial = Puzzle(self.numbers, self.side)
+            trial.put(cell, other)
+            if other != number and next(trial.solutions(), None) is not None:
+                return True
         return False
 
 

@@ -218,14 +218,10 @@ class Swap(BoardGame[SwapState, Pair]):
         )
 
     def explain(self, state: SwapState, action: Pair) -> str:
-        """State the steps of a search for the chosen swap, then which runs it makes or why it is illegal."""
-        search = self._search_in_words(_tiles(state.board), action)
-        try:
-            tiles = self._swapped(state.board, action)
-        except IllegalAction as error:
-            return f"{search} The move {self.answer.format(action)} is illegal: {error}."
+        """State the steps of a search for the chosen swap, then which runs it makes."""
+        tiles = self._swapped(state.board, action)
         runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
-        return f"{search} Swapping {self._both(action)} lines up {runs}."
+        return f"{self._search_in_words(_tiles(state.board), action)} Swapping {self._both(action)} lines up {runs}."
 
     def _search(self, tiles: Tiles) -> Iterator[SearchedLine]:
         """Compare the tiles of each row, and of each column, with those of the line before; this finds all legal swaps.
@@ -404,10 +400,6 @@ class SwapRules:
         """True if a cell is part of a run."""
         return any(tiles[a] == tiles[b] == tiles[c] for a, b, c in self._windows_at[cell])
 
-    def matched(self, tiles: Tiles) -> set[int]:
-        """Find the cells of all runs."""
-        return _matched(tiles, self._windows)
-
     def runs(self, tiles: Tiles) -> list[tuple[int, ...]]:
         """List all maximal runs, rows first; a run is its cells from left to right or top to bottom."""
         runs = []
@@ -455,15 +447,11 @@ class SwapRules:
         """
         neighbours: list[int | None] = []
         for place in range(len(line)):
-            sides = [
-                place + step
-                for step in (-1, 1)
-                if min(place + step, place - 2 * step) >= 0
-                and max(place + step, place - 2 * step) < len(line)
-                and line[place - step] == line[place - 2 * step]
-            ]
-            different = len(sides) == 2 and line[sides[0]] != line[sides[1]]
-            neighbours.append(sides[0] if sides and not different else None)
+            sides = {}
+            for side, near, far in ((place + 1, place - 1, place - 2), (place - 1, place + 1, place + 2)):
+                if min(side, far) >= 0 and max(side, far) < len(line) and line[near] == line[far]:
+                    sides[line[side]] = side
+            neighbours.append(sides.popitem()[1] if len(sides) == 1 else None)
         return neighbours
 
     def cells(self, index: int) -> tuple[int, int]:
@@ -599,16 +587,12 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
     alone = {index: _cleared(rules, tiles, index, lambda n: [next(blanks) for _ in range(n)]) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
     rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
-    expected = {index: _cleared_in_samples(rules, tiles, index, kinds, rng) for index in candidates}
+
+    def new(number: int) -> Any:
+        return rng.integers(kinds, size=number).tolist()
+
+    expected = {index: sum(_cleared(rules, tiles, index, new) for _ in range(SAMPLES)) for index in candidates}
     return SearchResult(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
-
-
-def _cleared_in_samples(rules: SwapRules, tiles: Tiles, index: int, kinds: int, rng: np.random.Generator) -> int:
-    def new(number: int) -> Tiles:
-        tiles: Tiles = rng.integers(kinds, size=number).tolist()
-        return tiles
-
-    return sum(_cleared(rules, tiles, index, new) for _ in range(SAMPLES))
 
 
 def _cleared(rules: SwapRules, tiles: Tiles, index: int, new: Callable[[int], Tiles]) -> int:

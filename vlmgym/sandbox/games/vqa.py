@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -128,8 +128,9 @@ class Vqa(DataTask[VqaState, str]):
     image_fields = ("image",)
 
     def generate(self, rng: np.random.Generator) -> VqaState:
-        question = QUESTIONS[pick(rng, tuple(QUESTIONS))](rng, self.config, self.config.relations)
-        return VqaState(type=question.type, question=question.text, answers=(question.answer,), scene=question.scene)
+        kind = pick(rng, tuple(QUESTIONS))
+        text, answer, scene = QUESTIONS[kind](rng, self.config)
+        return VqaState(type=kind, question=text, answers=(answer,), scene=scene)
 
     def from_row(self, fields: DataRow) -> VqaState:
         items = fields["answer"] if isinstance(fields["answer"], list | tuple) else [fields["answer"]]
@@ -166,10 +167,6 @@ class Vqa(DataTask[VqaState, str]):
     def describe(self, state: VqaState) -> str:
         return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
 
-    @property
-    def no_text_observation(self) -> str | None:
-        return "images from data are not described" if self.config.data else None
-
     def perceive(self, state: VqaState, text: str) -> Perception | None:
         """Score a description of the scene with `compare_descriptions`; None for images from data."""
         if state.scene is None:
@@ -195,28 +192,23 @@ MAX_COUNT = 8
 """Largest answer to a counting question."""
 
 
-class Question(NamedTuple):
-    """A question, its type, its only answer, and the scene."""
-
-    type: str
-    text: str
-    answer: str
-    scene: Scene
+Question = tuple[str, str, Scene]
+"""A question, its only answer, and the scene."""
 
 
-def counting(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
+def counting(rng: np.random.Generator, config: VqaConfig) -> Question:
     """Ask for the number of objects with given attributes, or in a direction from an object."""
-    if relations and rng.random() < 0.5:
+    if config.relations and rng.random() < 0.5:
         return _counting_in_direction(rng, config)
     vocabulary, total = config.vocabulary, config.random_count(rng)
     selector = config.random_selector(rng)
     answer = int(rng.integers(min(config.min_objects, MAX_COUNT) + 1))
     kinds = selector.random_kinds(rng, vocabulary, answer)
     kinds += random_distractors(rng, vocabulary, [selector], total - answer)
-    return Question("counting", f"How many {selector.plural} are there?", str(answer), config.place(kinds, rng))
+    return f"How many {selector.plural} are there?", str(answer), config.place(kinds, rng)
 
 
-def _counting_in_direction(rng: np.random.Generator, config: SceneConfig) -> Question:
+def _counting_in_direction(rng: np.random.Generator, config: VqaConfig) -> Question:
     vocabulary, total = config.vocabulary, config.random_count(rng)
     landmark, direction = config.random_selector(rng), pick(rng, DIRECTIONS)
     answer = int(rng.integers(min(config.min_objects - 1, MAX_COUNT) + 1))
@@ -229,10 +221,10 @@ def _counting_in_direction(rng: np.random.Generator, config: SceneConfig) -> Que
         return clear and sum(is_in_direction(other, direction, mark) for other in others) == answer
 
     text = f"How many objects are {direction} the {landmark.singular}?"
-    return Question("counting", text, str(answer), config.place(kinds, rng, is_placed))
+    return text, str(answer), config.place(kinds, rng, is_placed)
 
 
-def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
+def attribute(rng: np.random.Generator, config: VqaConfig) -> Question:
     """Ask for an attribute of an object identified by other attributes and possibly its position."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
     attribute = pick(rng, ATTRIBUTES)
@@ -240,10 +232,10 @@ def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) ->
     most = min(config.attributes, len(others))
     selector = Selector.random(rng, vocabulary, int(rng.integers(1, most + 1)), others)
     answer = pick(rng, vocabulary.values(attribute))
-    if not (relations and rng.random() < 0.5):
+    if not (config.relations and rng.random() < 0.5):
         target = selector.random_kinds(rng, vocabulary, 1)[0].replace(**{attribute: answer})
         kinds = [target, *random_distractors(rng, vocabulary, [selector], total - 1)]
-        return Question("attribute", f"What {attribute} is the {selector.singular}?", answer, config.place(kinds, rng))
+        return f"What {attribute} is the {selector.singular}?", answer, config.place(kinds, rng)
     superlative = pick(rng, list(SUPERLATIVES))
     direction = SUPERLATIVES[superlative]
     rivals = int(rng.integers(1, min(3, total - 1) + 1))
@@ -258,19 +250,19 @@ def attribute(rng: np.random.Generator, config: SceneConfig, relations: bool) ->
         return all(is_in_direction(objects[0], direction, rival) for rival in objects[1 : 1 + rivals])
 
     text = f"What {attribute} is the {superlative} {selector.singular}?"
-    return Question("attribute", text, answer, config.place(kinds, rng, is_placed))
+    return text, answer, config.place(kinds, rng, is_placed)
 
 
-def existence(rng: np.random.Generator, config: SceneConfig, relations: bool) -> Question:
+def existence(rng: np.random.Generator, config: VqaConfig) -> Question:
     """Ask whether an object with given attributes exists, anywhere or in a direction from another object."""
     vocabulary, total = config.vocabulary, config.random_count(rng)
-    answer = bool(rng.integers(2))
-    if not (relations and rng.random() < 0.5):
+    exists = int(rng.integers(2))
+    answer = "yes" if exists else "no"
+    if not (config.relations and rng.random() < 0.5):
         selector = config.random_selector(rng)
-        count = int(answer)
-        kinds = selector.random_kinds(rng, vocabulary, count)
-        kinds += random_distractors(rng, vocabulary, [selector], total - count)
-        return Question("existence", f"Is there {selector.with_article}?", _yes_or_no(answer), config.place(kinds, rng))
+        kinds = selector.random_kinds(rng, vocabulary, exists)
+        kinds += random_distractors(rng, vocabulary, [selector], total - exists)
+        return f"Is there {selector.with_article}?", answer, config.place(kinds, rng)
     selector, landmark = random_disjoint_pair(rng, vocabulary, config.attributes)
     direction = pick(rng, DIRECTIONS)
     count = int(rng.integers(1, min(2, total - 1) + 1))
@@ -280,22 +272,18 @@ def existence(rng: np.random.Generator, config: SceneConfig, relations: bool) ->
     def is_placed(objects: Sequence[SceneObject]) -> bool:
         mark, candidates = objects[0], objects[1 : 1 + count]
         clear = all(is_unambiguous(item, direction, mark) for item in candidates)
-        return clear and any(offset(item, direction, mark) > 0 for item in candidates) == answer
+        return clear and any(offset(item, direction, mark) > 0 for item in candidates) == exists
 
     text = f"Is there {selector.with_article} {direction} the {landmark.singular}?"
-    return Question("existence", text, _yes_or_no(answer), config.place(kinds, rng, is_placed))
+    return text, answer, config.place(kinds, rng, is_placed)
 
 
-QUESTIONS: dict[str, Callable[[np.random.Generator, SceneConfig, bool], Question]] = {
+QUESTIONS: dict[str, Callable[[np.random.Generator, VqaConfig], Question]] = {
     "counting": counting,
     "attribute": attribute,
     "existence": existence,
 }
 """Question generators by type; the type is sampled uniformly."""
-
-
-def _yes_or_no(answer: bool) -> str:
-    return "yes" if answer else "no"
 
 
 # Comparison of answers ------------------------------------------------------------------------------------------------
