@@ -226,7 +226,7 @@ def test_files_added_to_a_run_stay(runs: list[Path], played: Path, run: Command,
 
 
 @pytest.mark.parametrize("name", ["resume", "report", "verify"])
-@pytest.mark.parametrize("file", ["run.json", "episodes.jsonl", "summary.json", "report.html", "videos", "report"])
+@pytest.mark.parametrize("file", ["run.json", "episodes.jsonl", "summary.json", "report.html", "videos"])
 def test_links_in_a_run_are_not_followed(runs: list[Path], played: Path, run: Command, name: str, file: str) -> None:
     outside = played.with_name("outside")
     if (played / file).exists():

@@ -31,7 +31,7 @@ def asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
-def document(title: str, name: str, parts: Mapping[str, str], script: str = "", *, loads_scripts: bool = False) -> str:
+def document(title: str, name: str, parts: Mapping[str, str], script: str = "") -> str:
     """Return the HTML of a page that contains all its styles and scripts.
 
     Args:
@@ -39,14 +39,13 @@ def document(title: str, name: str, parts: Mapping[str, str], script: str = "", 
         name: Name of the page's style sheet and of the template of its body in `assets`.
         parts: HTML of the placeholders in the template.
         script: The page's script, the only one that its content security policy allows.
-        loads_scripts: Allow this script to load others.
     """
     style = asset("base.css") + asset(f"{name}.css")
     body = Template(asset(f"{name}.html")).substitute(parts)
     policy = ["default-src 'none'", "img-src data:", f"style-src {_hash(style)}"]
     if script:
         body += f"<script>{script}</script>"
-        policy.append(f"script-src {_hash(script)}" + (" 'strict-dynamic'" if loads_scripts else ""))
+        policy.append(f"script-src {_hash(script)}")
     return Template(asset("document.html")).substitute(
         title=escape(title),
         style=style,

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
+from base64 import b64encode
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.pages.document import data_url, marked, safe_json, shown
+from vlmgym.pages.document import data_url, marked, shown
 from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.board_game import BoardGame
@@ -39,7 +42,7 @@ class EpisodePage:
     Attributes:
         row: Entry in the list of episodes.
         rewards: Rewards for the curves; None without a result.
-        data: Data for the viewer, as JSON made by `safe_json`.
+        data: Data for the viewer: JSON, compressed by zlib, in base64.
     """
 
     row: Mapping[str, Any]
@@ -58,7 +61,8 @@ def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
                 data = _episode_data(episode, game, with_images)
         except GameError:  # a game that failed in the run may fail again
             data = _episode_data(episode, None, False)
-    return EpisodePage(_row(episode), rewards, safe_json(data))
+    compressed = zlib.compress(to_json(data, inf_nan_mode="null"))
+    return EpisodePage(_row(episode), rewards, b64encode(compressed).decode())
 
 
 def _row(episode: EpisodeRecord) -> dict[str, Any]:

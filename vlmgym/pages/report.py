@@ -2,10 +2,8 @@
 
 The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 
-- page data: everything shown initially, and a summary row per game and seed. This data is always part of the page.
-- episode data, made by `make_episode`: text and images of one episode. The episodes of a small run are part of the
-  page. The episodes of a larger run are grouped into scripts in a folder next to the page, which are loaded on demand
-  (a page opened from disk may load scripts, but not fetch data).
+- page data: everything shown initially, and a summary row per game and seed.
+- episode data, made by `make_episode`: text and images of one episode, compressed, and read when the episode is shown.
 
 A page shows one or two runs. With two (`compare.html`), the viewer has a pane per run, and both panes change turns
 together; results of the comparison are passed as plain-text tables.
@@ -19,7 +17,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -36,7 +34,6 @@ from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.tables import PageTable, bias_note, game_rows, run_title, suite_table
 from vlmgym.pages.document import asset, document, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
-from vlmgym.pages.store import EpisodeStore
 from vlmgym.runs.files import write_file
 from vlmgym.runs.record import RunRecord, RunSummary, Summary
 from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
@@ -158,35 +155,26 @@ def write_page(
 ) -> None:
     """Write the page of one or two runs.
 
-    The page is replaced atomically. If the episodes are too large for the page, they are written to a folder named
-    after the page, without `.html`. The same runs give the same bytes. The first `images` episodes of each game in each
+    The page is replaced atomically. The same runs give the same bytes. The first `images` episodes of each game in each
     run have images; None means all episodes.
     """
     path = path.absolute()
-    store = EpisodeStore(path)
     jobs, counts = list[_Job](), Counter[tuple[int, str]]()
     for i, run in enumerate(runs):
         for number, source in enumerate(run.run.episodes):
             counts[i, source.game] += 1
             jobs.append(_Job(i, number, source, images is None or counts[i, source.game] <= images))
     pages: list[EpisodePage] = []
-
-    def take(page: EpisodePage) -> None:
-        store.add(jobs[len(pages)].name, page.data)
-        pages.append(replace(page, data=""))
-
-    try:
-        calls = [(job.source, job.with_images) for job in jobs]
-        call_in_order(workers, make_episode, calls, take, label="Writing report", console=console, ahead=AHEAD)
-        data = _page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills, store)
-        blocks = {"page": safe_json(data), **{f"episode-{name}": text for name, text in sorted(store.inline.items())}}
-        parts = (f'<script type="application/json" id="{name}">{text}</script>' for name, text in blocks.items())
-        script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-        page = document(title, "report", {"data": "\n".join(parts)}, script, loads_scripts=not store.inline)
-        write_file(path, page.encode())
-        store.remove_others()
-    finally:
-        store.remove_unfinished()
+    calls = [(job.source, job.with_images) for job in jobs]
+    call_in_order(workers, make_episode, calls, pages.append, label="Writing report", console=console, ahead=AHEAD)
+    data = safe_json(_page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills))
+    blocks = [f'<script type="application/json" id="page">{data}</script>']
+    blocks += [
+        f'<script type="application/zlib" id="episode-{job.run}-{job.number}">{page.data}</script>'
+        for job, page in zip(jobs, pages)
+    ]
+    script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    write_file(path, document(title, "report", {"data": "\n".join(blocks)}, script).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +193,6 @@ class _Job:
     source: StoredEpisode
     with_images: bool
 
-    @property
-    def name(self) -> str:
-        return f"{self.run}-{self.number}"
-
 
 def _page_data(
     path: Path,
@@ -218,7 +202,6 @@ def _page_data(
     images: int | None,
     tables: Sequence[PageTable],
     skills: Skills | None,
-    store: EpisodeStore,
 ) -> dict[str, Any]:
     planned = [game for run in runs for game in run.run.config.game_ids]
     games = list(dict.fromkeys([*planned, *(job.source.game for job, _ in episodes)]))
@@ -231,7 +214,6 @@ def _page_data(
         video = videos[job.run].get(job.source.key)
         cells[job.run] = {
             "number": job.number,
-            "file": store.files.get(job.name),
             "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
             **page.row,
         }
@@ -250,7 +232,6 @@ def _page_data(
         "tables": tables,
         "skills": skills,
         "images": images,
-        "folder": store.finish(),
     }
 
 

@@ -52,7 +52,7 @@ class RunFolder:
 
     def check_links(self) -> None:
         """Raise `UsageError` if a file of the run is a link, which may lead out of it, or a pipe, which may block."""
-        names = (self.run, self.episodes, self.summary, self.report, self.videos, self.folder / "report")
+        names = (self.run, self.episodes, self.summary, self.report, self.videos)
         with writing(self.folder):
             paths = (*names, self.folder / "tensorboard", *self.folder.glob(self.steps))
             special = [path for path in paths if path.is_symlink() or path.is_fifo()]

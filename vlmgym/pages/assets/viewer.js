@@ -35,15 +35,8 @@ function makeViewer() {
     showAddress();
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
-      const slow = setTimeout(() => { if (row === chosen) panes[run].say("Loading ..."); }, 150);
-      try {
-        const episode = await loadEpisode(run, cell);
-        if (row === chosen) episodes[run] = episode;
-      } catch (error) {
-        if (row === chosen) panes[run].say(`This episode cannot be shown: ${error.message}.`);
-      } finally {
-        clearTimeout(slow);
-      }
+      const episode = await loadEpisode(run, cell);
+      if (row === chosen) episodes[run] = episode;
     }));
     if (row === chosen) go(index);
   }
