@@ -117,10 +117,10 @@ def score_response(
     form = parsed.format_reward(game.answer.longest)
     seen = game.perceive(state, parsed.perception or "")
     try:
-        action = parsed.action(game.answer)
+        action: Any = parsed.action(game.answer)
     except ParseError as error:
-        return _not_played(game, state, rng, Outcome.UNPARSABLE, None, str(error), form, seen, config)
-    return _play(game, state, action, rng, config, form, seen)
+        action = error
+    return _take_turn(game, state, action, rng, config, form, seen)
 
 
 def score_action(
@@ -136,7 +136,7 @@ def score_action(
         EpisodeEnded: The state is terminal.
     """
     _check_running(game, state)
-    return _play(game, state, action, rng, config, 0.0, None)
+    return _take_turn(game, state, action, rng, config, 0.0, None)
 
 
 def _check_running(game: Game[StateT, Any], state: StateT) -> None:
@@ -144,22 +144,28 @@ def _check_running(game: Game[StateT, Any], state: StateT) -> None:
         raise EpisodeEnded(f"this episode of {game.name} has ended ({reason}): start another")
 
 
-def _play(
+def _take_turn(
     game: Game[StateT, ActionT],
     state: StateT,
-    action: ActionT,
+    action: ActionT | ParseError,
     rng: np.random.Generator,
     config: RewardConfig,
     form: float,
     seen: Perception | None,
 ) -> Scored[StateT, ActionT]:
-    try:
-        step = game.step(state, action, rng)
-    except IllegalAction as error:
-        return _not_played(game, state, rng, Outcome.ILLEGAL, action, str(error), form, seen, config)
-    total = _total(config, Outcome.PLAYED, step.reward, form, seen)
-    ended = game.ended(step.state) is not None
-    return Scored(total, step.reward, form, seen, Outcome.PLAYED, action, step.state, ended, "", step.info)
+    """Play an action if it is legal; an unparsable response has a `ParseError` instead of an action."""
+    outcome, feedback = Outcome.PLAYED, ""
+    if isinstance(action, ParseError):
+        outcome, feedback, step = Outcome.UNPARSABLE, str(action), game.on_invalid(state, rng)
+    else:
+        try:
+            step = game.step(state, action, rng)
+        except IllegalAction as error:
+            outcome, feedback, step = Outcome.ILLEGAL, str(error), game.on_invalid(state, rng)
+    total = _total(config, outcome, step.reward, form, seen)
+    played = None if isinstance(action, ParseError) else action
+    ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
+    return Scored(total, step.reward, form, seen, outcome, played, step.state, ended, feedback, step.info)
 
 
 NUMBERS = (float, int, np.floating, np.integer)
@@ -193,20 +199,3 @@ def shape(reward: float, shaping: Shaping) -> float:
     if shaping == "sign":
         return float((reward > 0) - (reward < 0))
     return math.copysign(math.log2(1.0 + abs(reward)), reward)
-
-
-def _not_played(
-    game: Game[StateT, ActionT],
-    state: StateT,
-    rng: np.random.Generator,
-    outcome: Outcome,
-    action: ActionT | None,
-    feedback: str,
-    form: float,
-    seen: Perception | None,
-    config: RewardConfig,
-) -> Scored[StateT, ActionT]:
-    step = game.on_invalid(state, rng)
-    total = _total(config, outcome, step.reward, form, seen)
-    ended = step.state is not state and game.ended(step.state) is not None
-    return Scored(total, step.reward, form, seen, outcome, action, step.state, ended, feedback, step.info)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -299,13 +299,10 @@ def _read(snapshot: object) -> Snapshot:
     if isinstance(snapshot, Snapshot):
         return snapshot
     try:
-        if isinstance(snapshot, str):
-            return Snapshot.model_validate_json(snapshot)
-        if isinstance(snapshot, Mapping):
-            return Snapshot.model_validate_json(json.dumps(snapshot))
-    except ValidationError as error:
-        raise UsageError(f"invalid snapshot: {describe_validation_error(error)}") from None
-    raise UsageError(f"snapshot must be a Snapshot or its JSON, got {type(snapshot).__name__}")
+        return Snapshot.model_validate_json(snapshot if isinstance(snapshot, str) else json.dumps(snapshot))
+    except (ValidationError, TypeError) as error:
+        why = describe_validation_error(error) if isinstance(error, ValidationError) else error
+        raise UsageError(f"invalid snapshot: {why}") from None
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
