@@ -320,7 +320,6 @@ def test_runs_of_environments_are_verified_rescored_reported_and_resumed(run: Ru
     assert run("rescore", folder, "--output-dir", again).code == 0
     assert [one.score for one in read_run(again).episodes] == [one.score for one in first.episodes]
     assert run("report", folder, "--workers", "0").code == 0
-    assert "data:image/" in (folder / "report.html").read_text()
     records = folder / "episodes.jsonl"
     lines = records.read_text().splitlines(keepends=True)
     records.write_text(lines[0])

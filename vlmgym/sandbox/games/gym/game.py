@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -172,10 +173,11 @@ class GymGame(Game[GymState, Action]):
 
     def to_record(self, state: GymState) -> dict[str, Any]:
         """Seed, number of actions, and digest of the actions."""
-        return {"seed": state.seed, "steps": self._steps(state), "digest": state.actions.digest.hex()}
+        digest = blake2b(state.actions.encode(), digest_size=16).hexdigest()
+        return {"seed": state.seed, "steps": self._steps(state), "digest": digest}
 
     def _steps(self, state: GymState) -> int:
-        return state.actions.length // self.answer.code_length
+        return len(state.actions) // self.answer.code_length
 
     def _read(self, env: Any) -> Mapping[str, str]:
         """Read the attributes that the rules insert, and the description of the image if there is one."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import GetCoreSchemaHandler, NonNegativeInt
-from pydantic_core import CoreSchema, core_schema
+from pydantic import NonNegativeInt
 
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.core.game import ImageArray, Step
@@ -21,68 +19,18 @@ from vlmgym.sandbox.games.gym.envs import Env, GymConfig, is_deterministic, make
 End = Literal["terminated", "truncated"]
 
 
-class Moves:
-    """A string of action codes, which shares its prefix with the `Moves` that it extends.
-
-    An episode's memory and time are therefore linear in its length, although every turn has its own state.
-
-    Attributes:
-        length: Number of characters in the string.
-    """
-
-    __slots__ = ("_before", "_digest", "_text", "length")
-
-    def __init__(self, text: str = "", before: Moves | None = None) -> None:
-        """Store `text`, appended to `before` if given."""
-        self._text, self._before = text, before
-        self._digest: blake2b = blake2b(digest_size=16) if before is None else before._digest.copy()
-        self._digest.update(text.encode())
-        self.length: int = len(text) + (0 if before is None else before.length)
-
-    @property
-    def digest(self) -> bytes:
-        """16-byte digest of the actions."""
-        return self._digest.digest()
-
-    def __str__(self) -> str:
-        parts, moves = list[str](), self
-        while moves._before is not None:
-            parts.append(moves._text)
-            moves = moves._before
-        return "".join([moves._text, *reversed(parts)])
-
-    def __repr__(self) -> str:
-        return repr(str(self))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moves) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Moves, (str(self),)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Serialise moves as a string."""
-        return core_schema.no_info_after_validator_function(
-            cls, core_schema.str_schema(strict=True), serialization=core_schema.to_string_ser_schema()
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class GymState:
-    """An environment state: reset seed, actions since, and how the episode ended, if it has."""
+    """An environment state: reset seed, codes of the actions since, and how the episode ended, if it has."""
 
     seed: NonNegativeInt
-    actions: Moves = field(default_factory=Moves)
+    actions: str = ""
     end: End | None = None
 
     @property
-    def key(self) -> tuple[int, bytes]:
-        """Seed and digest of the actions."""
-        return self.seed, self.actions.digest
+    def key(self) -> tuple[int, str]:
+        """Seed and actions."""
+        return self.seed, self.actions
 
 
 # Pool -----------------------------------------------------------------------------------------------------------------
@@ -93,8 +41,8 @@ class GymState:
 # brought to that state by replaying the actions. Environments are never closed, because `close` often shuts down pygame
 # for the whole process.
 
-Key = tuple[int, bytes]
-"""Seed, and digest of the actions."""
+Key = tuple[int, str]
+"""Seed and actions, as in `GymState`."""
 
 NEAR = 8
 """Maximum number of actions replayed to advance a running environment from an earlier state."""
@@ -145,7 +93,7 @@ class LiveEnvs:
         with self._lock:
             running = self._pop(state.key) or self._restore(state)
             reward, info = self._act(running, action)
-            after = GymState(state.seed, Moves(self._actions.codes[action], state.actions), running.end)
+            after = GymState(state.seed, state.actions + self._actions.codes[action], running.end)
             self._keep(after.key, running)
             return Step(after, reward, info)
 
@@ -203,10 +151,8 @@ class LiveEnvs:
 
     def _restore(self, state: GymState) -> _Running:
         self.check_deterministic()
-        text = str(state.actions)
-        actions = [*self._actions.decode(text)]
-        nearest, played = self._nearest(state.seed, text)
-        running = nearest or self._reset(state.seed)
+        actions = [*self._actions.decode(state.actions)]
+        running, played = self._nearest(state)
         for index in range(played, len(actions)):
             if running.end is not None:
                 raise StateError(f"the episode ends after {index} of {len(actions)} actions: {running.end}")
@@ -214,17 +160,17 @@ class LiveEnvs:
             self._act(running, actions[index], render=len(actions) - index <= self._frames)
         return running
 
-    def _nearest(self, seed: int, text: str) -> tuple[_Running | None, int]:
+    def _nearest(self, state: GymState) -> tuple[_Running, int]:
         """Take the running environment closest before a state; return it and the number of actions it has played.
 
-        Returns None and 0 if no environment is in one of the `NEAR` preceding states.
+        If no environment is in one of the `NEAR` preceding states, one is reset.
         """
         length = self._actions.code_length
-        count = len(text) // length
+        count = len(state.actions) // length
         for played in range(count - 1, max(0, count - NEAR) - 1, -1):
-            if (running := self._pop((seed, Moves(text[: played * length]).digest))) is not None:
+            if (running := self._pop((state.seed, state.actions[: played * length]))) is not None:
                 return running, played
-        return None, 0
+        return self._reset(state.seed), 0
 
     def _take(self) -> Env:
         """Take the unused first environment; failing that, make one or, at the limit, take the least recently used one.
