@@ -31,7 +31,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
 from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
-from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.runner import run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_game

@@ -142,7 +142,7 @@ def test_wrappers_of_gymnasium(make_envs):
 def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
     for call, message in [
-        (lambda: envs.step([0] * 4), "reset the environments before the first step"),
+        (lambda: envs.step([0] * 4), "reset the environments first"),
         (lambda: envs.recv(), "call send before recv"),
         (lambda: envs.get_states(), "reset the environments first"),
         (lambda: envs.reset(seed=[1]), "got 1 seeds for 4 environments"),

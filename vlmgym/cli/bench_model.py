@@ -23,7 +23,7 @@ from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.policies.openai.options import OpenAIOptions
 from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
-from vlmgym.rollout.event_loop import run_all, run_async
+from vlmgym.rollout.runner import run_all, run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.runs.record import GameRecord
 from vlmgym.sandbox.core.game import Game, ImageArray

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from vlmgym.policies import ModelPolicy, Policy
-from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.runner import run_async
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
 from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus
 from vlmgym.workers.pool import ProcessPool

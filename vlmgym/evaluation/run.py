@@ -21,8 +21,7 @@ from vlmgym.evaluation.progress import LiveProgress, call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.tables import difficulty, vlmgym_version
 from vlmgym.policies import Policy, PolicySpec, make_policy
-from vlmgym.rollout.event_loop import run_async
-from vlmgym.rollout.runner import Games, Hooks, all_games, check_run, play_episodes, total_episodes
+from vlmgym.rollout.runner import Games, Hooks, all_games, check_run, play_episodes, run_async, total_episodes
 from vlmgym.rollout.settings import RunSettings
 from vlmgym.runs.files import LineLog, OutputError, json_bytes, replace_file, writing
 from vlmgym.runs.record import (

@@ -15,7 +15,7 @@ from vlmgym.errors import EpisodeEnded, GameError, UsageError, describe_validati
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
-from vlmgym.rollout.event_loop import run_async
+from vlmgym.rollout.runner import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.turn import GameSetup, LiveEpisode, episode_record

@@ -175,14 +175,6 @@ this card.
 | `snapshot` | the episode, which `vlmgym.score`, `vlmgym.reward_fn` and `vlmgym.Episode.restore` take |
 | `seed`, `game` | seed of the episode and id of the game |
 | `answer` | what the oracle would write inside `<answer>` |
-
-```python
-import datasets
-import vlmgym
-
-row = datasets.load_dataset(...)["train"][0]
-print(vlmgym.score(row["snapshot"], f"<answer>{{row['answer']}}</answer>").total)
-```
 """
 SOURCES = """
 ## Sources of images

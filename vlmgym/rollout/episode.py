@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -281,9 +281,6 @@ def reward_fn(
             one snapshot per completion.
         EpisodeEnded: An episode has ended.
     """
-    for name, column in (("completions", completions), ("snapshot", snapshot)):
-        if not isinstance(column, Sized):
-            raise UsageError(f"{name} of reward_fn must be a list, got {short_repr(column)}")
     if len(completions) != len(snapshot):
         raise UsageError(f"reward_fn takes a snapshot for each completion, got {len(completions)} and {len(snapshot)}")
     return [score(state, _response(completion)).total for state, completion in zip(snapshot, completions)]

@@ -93,9 +93,23 @@ def make_vec(
     check_int("num_envs", num_envs, 1)
     check_num_workers("num_workers", num_workers)
     check_timeout(timeout, optional=True)
-    settings = read_settings(reward, autoreset_mode, max_episode_steps, full_info, render)
+    reward = RewardConfig() if reward is None else reward
+    check_instance("reward", reward, RewardConfig)
+    max_episode_steps = as_int(max_episode_steps)
+    check_int("max_episode_steps", max_episode_steps, 1, optional=True)
+    for name, flag in (("full_info", full_info), ("render", render), ("copy", copy)):
+        check_bool(name, flag)
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError:
+        modes = ", ".join(mode.value for mode in AutoresetMode)
+        raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset_mode)}") from None
+    settings = EnvSettings(reward, mode, max_episode_steps, full_info, render)
     (played,) = make_games([game], perception, reasoning, **overrides)
-    check_room(num_envs, played, settings, copy)
+    buffers = 1 + (mode is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
+    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(played) if render else 0)
+    advice = "use fewer, smaller images, copy=False or render=False"
+    check_memory(num_envs * env_bytes, f"{num_envs:,} environments", advice)
     return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
 
 
@@ -133,7 +147,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = game.answer.space
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.num_workers = num_workers_for(self.num_envs, num_workers)
-        buffers = self._allocate()
+        array = SharedArray if self.num_workers else PrivateArray
+        frames, final_frames = ([array((num_envs, *shape), np.uint8) for shape in self._shapes] for _ in range(2))
+        buffers = StepBuffers(array((num_envs,), STEP_DTYPE), frames, final_frames)
         self._numbers = buffers.numbers.array()
         self._frames = [frames.array() for frames in buffers.frames]
         self._final_frames = [frames.array() for frames in buffers.final_frames]
@@ -195,8 +211,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             EpisodeEnded: An episode is over and autoreset is disabled.
         """
         ids = self._idle(read_ids(env_ids, self._group.all))
-        if not self._started[ids].all():
-            raise UsageError("reset the environments before the first step")
+        self._check_started(ids)
         over = self._numbers["over"][ids]
         if self.settings.autoreset is AutoresetMode.DISABLED and over.any():
             first = int(ids[over][0])
@@ -229,6 +244,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     def get_states(self) -> list[Snapshot]:
         """Return a snapshot of each environment's episode."""
+        self._nothing_in_flight()
         self._check_started(self._group.all)
         return list(self.call("snapshot"))
 
@@ -250,9 +266,11 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             UsageError: The number of states is wrong, or a state belongs to another game or config.
         """
         ids = self._idle(read_ids(env_ids, self._group.all))
-        states = read_snapshots(states, len(ids))
         seeds = read_seeds(seed, self.num_envs)
+        if len(states) != len(ids):
+            raise UsageError(f"got {len(states)} states for {len(ids)} environments")
         for state in states:
+            check_instance("a state", state, Snapshot)
             Episode.restore(self.game, state)  # a worker would raise after others have set theirs
         return self._start(ids, [seeds[i] for i in ids], list(states))
 
@@ -311,11 +329,6 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _allocate(self) -> StepBuffers:
-        array = SharedArray if self.num_workers else PrivateArray
-        frames, final_frames = ([array((self.num_envs, *shape), np.uint8) for shape in self._shapes] for _ in range(2))
-        return StepBuffers(array((self.num_envs,), STEP_DTYPE), frames, final_frames)
-
     def _check_open(self) -> None:
         if self.closed:
             raise UsageError("the vector environment is closed")
@@ -329,7 +342,6 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return ids
 
     def _check_started(self, ids: Ids) -> None:
-        self._check_open()
         if not self._started[ids].all():
             raise UsageError("reset the environments first")
 
@@ -447,34 +459,6 @@ _UNUSED = _references([np.empty(0, np.uint8)], 0)
 # Arguments ------------------------------------------------------------------------------------------------------------
 
 
-def read_settings(
-    reward: object, autoreset: object, max_turns: object, full_info: object, render: object
-) -> EnvSettings:
-    """Validate the settings that all environments of a vector environment share."""
-    if reward is None:
-        reward = RewardConfig()
-    check_instance("reward", reward, RewardConfig)
-    try:
-        mode = AutoresetMode(autoreset)
-    except ValueError:
-        modes = ", ".join(mode.value for mode in AutoresetMode)
-        raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset)}") from None
-    max_turns = as_int(max_turns)
-    check_int("max_episode_steps", max_turns, 1, optional=True)
-    check_bool("full_info", full_info)
-    check_bool("render", render)
-    return EnvSettings(reward, mode, max_turns, bool(full_info), bool(render))  # type: ignore[arg-type]  # were checked
-
-
-def check_room(count: int, game: Game[Any, Any], settings: EnvSettings, copy: object) -> None:
-    """Check that `count` environments fit into memory, before any is created."""
-    check_bool("copy", copy)
-    buffers = 1 + (settings.autoreset is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
-    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(game) if settings.render else 0)
-    advice = "use fewer, smaller images, copy=False or render=False"
-    check_memory(count * env_bytes, f"{count:,} environments", advice)
-
-
 def read_seeds(seed: object, count: int) -> list[int | None]:
     """Return one seed or None per environment."""
     if seed is None:
@@ -563,15 +547,6 @@ def _numbers(actions: Any, space: spaces.Space[Any]) -> NDArray[Any] | None:
     values = chain.from_iterable(actions) if (tuples := {*map(type, actions)} == {tuple}) else actions
     array = _array(actions) if tuples == bool(space.shape) and {*map(type, values)} == {int} else np.array(None)
     return array if array.ndim else None
-
-
-def read_snapshots(states: Sequence[Snapshot], count: int) -> list[Snapshot]:
-    """Return one snapshot per environment."""
-    if len(states) != count:
-        raise UsageError(f"got {len(states)} states for {count} environments")
-    for state in states:
-        check_instance("a state", state, Snapshot)
-    return list(states)
 
 
 def _array(value: object) -> NDArray[Any]:
