@@ -6,22 +6,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from vlmgym.errors import IllegalAction, ParseError, short_repr
+from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.rows import DECIMAL, BadRow, DataRow, decimal_of, is_empty, number_of, text_of
-from vlmgym.sandbox.data.tables import Table
+from vlmgym.sandbox.data.tables import HUB_ID, Table
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import Viewport, mark_reach, paint_map, viewport_around
 from vlmgym.sandbox.games.geospot.gazetteer import City, distance_km, gazetteer, normalise
-from vlmgym.sandbox.games.geospot.osv5m import open_osv5m
+from vlmgym.sandbox.games.geospot.osv5m import OSV5M
 from vlmgym.sandbox.games.geospot.place import (
     UNKNOWN,
     Place,
@@ -152,7 +153,10 @@ class Geospot(DataTask[GeospotState, str]):
         return state_of(city, (viewport.latitude, viewport.longitude))
 
     def open_data(self, data: str, split: str | None) -> Table:
-        return open_osv5m(data, split)
+        match = HUB_ID.fullmatch(data)
+        if match is not None and match["repo"] == OSV5M and not Path(data).expanduser().exists():
+            raise UsageError(f"{data} is hundreds of GB of zip files; `vlmgym data fetch osv5m` downloads part of it")
+        return super().open_data(data, split)
 
     def from_row(self, fields: DataRow) -> GeospotState:
         """Read a place from a data row; raise `BadRow` if it is invalid or has no field that the reward needs."""
