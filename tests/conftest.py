@@ -35,7 +35,6 @@ NEEDED = {
     "ray_cluster": ("ray", ".venv-train"),
     "easyr1_cpu": ("verl", ".venv-train"),
     "test_inspect": ("inspect_ai", ".venv-integrations"),
-    "test_result_formats": ("inspect_ai", ".venv-integrations"),
     "test_verifiers": ("verifiers", ".venv-verifiers"),
     "test_openenv": ("openenv", ".venv-integrations"),
     "test_skyrl": ("skyrl_gym", ".venv-integrations"),

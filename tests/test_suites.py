@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
 
 from tests.playing import small_suite
 from vlmgym import make_game
@@ -262,6 +264,51 @@ def test_unusable_zips_are_rejected(files, message, tmp_path, capsys):
         main(["verify", str(path)])
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [path]
+
+
+def exported(run: Path, out: Path, *options: str) -> Any:
+    """Export the results of a run for the Hub, and return them as the Hub reads them."""
+    main(["export", str(run), "--format", "eval-results", "--output-dir", str(out), *options])
+    data = yaml.safe_load((out / ".eval_results" / "small-1.yaml").read_text())
+    entries = parse_eval_result_entries(data)
+    assert eval_result_entries_to_yaml(entries) == data
+    return entries
+
+
+def test_the_hub_reads_eval_results(suite, tmp_path):
+    run = play(suite, tmp_path / "run", "random")
+    entries = exported(run, tmp_path / "out", "--dataset", "org/games", "--source-url", "https://example.org/run")
+    assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "swap-v0"]
+    assert entries[0].value == round(open_run(run).last_summary().suite.score[0], 6)
+    assert {entry.dataset_id for entry in entries} == {"org/games"}
+    assert {entry.source_url for entry in entries} == {"https://example.org/run"}
+
+
+def test_runs_of_fewer_games_have_no_score_of_the_suite(tmp_path):
+    with small_suite(tmp_path, "rotation-v0", "swap-v0", episodes=2, max_turns=3) as name:
+        main(["eval", "--suite", name, "--observation", "text", *FAST, "--output-dir", str(tmp_path / "run")])
+        entries = exported(tmp_path / "run", tmp_path / "out", "--dataset", "org/games")
+    assert [entry.task_id for entry in entries] == ["swap-v0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"seed": 1}, ["--dataset", "a/b"], "differs from its suite: seed is 1, but"),
+        ({"suite": None}, ["--dataset", "a/b"], "is not a run of a suite"),
+        ({}, [], "eval-results needs a --dataset such as"),
+        ({}, ["--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
+        ({}, ["--dataset", "a/b", "--top", "1"], "remove --top"),
+        ({}, ["--format", "hf", "--source-url", "https://example.org"], "only eval-results"),
+    ],
+)
+def test_invalid_exports_of_results_are_rejected(suite, change, options, message, tmp_path, capsys):
+    run = play(suite, tmp_path / "run")
+    in_run(**change)(run)
+    with pytest.raises(SystemExit):
+        exported(run, tmp_path / "out", *options)
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_all_plays_every_game(tmp_path, monkeypatch, capsys):

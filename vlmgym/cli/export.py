@@ -1,4 +1,4 @@
-"""`vlmgym export RUN`: convert the turns of a saved run to training data, or its results to other formats."""
+"""`vlmgym export RUN`: convert the turns of a saved run to training data, or its results for the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from vlmgym.benchmark.exports import write_eval_results, write_inspect_logs
+from vlmgym.benchmark.suites import read_suite, summarise
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.export import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.rollout.trained import TrainedRecord
-from vlmgym.runs.files import json_bytes, new_folder, replace_file, writing
+from vlmgym.runs.files import json_bytes, new_folder, replace_file, write_file, writing
 from vlmgym.runs.record import version_changes, versions
 from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
 
-ResultFormat = Literal["eval-results", "inspect"]
 FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
 """Options that filter episodes and turns."""
 
@@ -42,10 +41,9 @@ class ExportConfig(SavedRunOptions):
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    format: Format | ResultFormat
+    format: Format | Literal["eval-results"]
     """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for TRL (metadata.jsonl).
-    Results: inspect, logs with images, or eval-results, YAML of a run of a suite for a model's repository on the
-    Hugging Face Hub."""
+    Results of a suite: eval-results, YAML for a model's repository on the Hugging Face Hub."""
     output_dir: Path
     """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
@@ -81,19 +79,13 @@ class ExportConfig(SavedRunOptions):
             raise UsageError(
                 "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
             )
-        for_results = self.format in get_args(ResultFormat)
-        if for_results and (filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]):
-            raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
-        if self.format == "eval-results" and self.dataset is None:
-            raise UsageError("eval-results needs --dataset, such as my-org/my-benchmark")
-        if self.format != "eval-results" and self.dataset is not None:
-            raise UsageError("only eval-results accepts --dataset")
-        if self.dataset is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
-            raise UsageError(f"dataset must be a name on the Hub such as my-org/my-benchmark, got {self.dataset!r}")
-        if self.source_url is not None and self.format != "eval-results":
-            raise UsageError("only eval-results accepts --source-url")
-        if self.source_url is not None and not self.source_url.startswith(("https://", "http://")):
-            raise UsageError(f"source_url must be the address of a web page, got {self.source_url!r}")
+        if self.format == "eval-results":
+            if filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]:
+                raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
+            if not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset or ""):
+                raise UsageError(f"eval-results needs a --dataset such as my-org/my-benchmark, got {self.dataset!r}")
+        elif self.dataset is not None or self.source_url is not None:
+            raise UsageError("only eval-results accepts --dataset and --source-url")
 
 
 def export(config: ExportConfig) -> None:
@@ -101,7 +93,7 @@ def export(config: ExportConfig) -> None:
     run = open_run(config.run, config.data)
     for game in run.config.games:
         game.game()  # raises if the game is not installed
-    if config.format in get_args(ResultFormat):
+    if config.format == "eval-results":
         _export_results(run, config)
         return
     chosen = _choose(run.episodes, config)
@@ -151,17 +143,33 @@ def export(config: ExportConfig) -> None:
 
 
 def _export_results(run: StoredRun, config: ExportConfig) -> None:
-    """Write the results of a run and print their paths."""
-    console = make_console()
+    """Write the normalised scores of a run of a suite as task results of a benchmark dataset on the Hub.
+
+    Tasks are named after the games and, if all games have all their results, the suite. The scores are not verified.
+    Format: https://huggingface.co/docs/hub/eval-results.
+    """
+    played, suite = run.config, summarise(run).suite
+    if played.suite is None or suite is None:
+        raise UsageError(f"{run.folder.folder} is not a run of a suite: play one with vlmgym eval --suite")
+    if differences := read_suite(played.suite).differences(played):
+        raise UsageError(f"{run.folder.folder} differs from its suite: {differences[0]}")
+    scores = {} if suite.score is None else {played.suite: suite.score}
+    scores |= {game: result.normalised for game, result in suite.games.items()}
+    observation = f"observation {played.prompts.observation}"
+    entries = [
+        {
+            "dataset": {"id": config.dataset, "task_id": task},
+            "value": round(value, 6),
+            "date": played.started[:10],
+            **({} if config.source_url is None else {"source": {"url": config.source_url, "name": "vlmgym"}}),
+            "notes": observation if error is None else f"standard error {error:.2g}, {observation}",
+        }
+        for task, (value, error) in scores.items()
+    ]
+    name = f".eval_results/{played.suite}.yaml"
     with new_folder(config.output_dir) as folder:
-        if config.dataset is not None:
-            paths = write_eval_results(folder, run, config.dataset, config.source_url)
-        else:
-            with config.pool(len(run.episodes)) as workers:
-                paths = write_inspect_logs(folder, run, workers, make_console(stderr=True))
-        names = [path.relative_to(folder) for path in paths]
-    for name in names:
-        console.print(f"results {config.output_dir.absolute() / name}", soft_wrap=True)
+        write_file(folder / name, json_bytes(entries))  # JSON is YAML
+    make_console().print(f"results {config.output_dir.absolute() / name}", soft_wrap=True)
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
