@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from vlmgym import game_ids, make_game
 from vlmgym.errors import ParseError
+from vlmgym.sandbox.answers.base import unwrap
 from vlmgym.sandbox.answers.cells import Cells
 from vlmgym.sandbox.answers.choice import DIRECTIONS
-from vlmgym.sandbox.answers.markup import unwrap
 from vlmgym.sandbox.core.board_game import BoardConfig
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.games.geospot.place import KEYS, format_place, parse_place

@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import Task
-from vlmgym.sandbox.drawing.tiles import EMPTY, MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.drawing.shapes import EMPTY, MAX_COLOURS, MAX_SHAPES
 from vlmgym.sandbox.games import game2048, swap
 from vlmgym.sandbox.games.shisensho import boards as shisensho
 from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game, title_of

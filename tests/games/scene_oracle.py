@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.scenes.scene import Scene, SceneObject
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]

@@ -16,7 +16,7 @@ from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
-from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,

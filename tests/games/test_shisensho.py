@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Pair
-from vlmgym.sandbox.drawing.tiles import EMPTY
+from vlmgym.sandbox.drawing.shapes import EMPTY
 from vlmgym.sandbox.games.shisensho.boards import (
     NODE_BUDGET,
     Board,

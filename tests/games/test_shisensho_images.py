@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.drawing.tiles import EMPTY
+from vlmgym.sandbox.drawing.shapes import EMPTY
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.games.shisensho.images import tile_images
 from vlmgym.sandbox.registry import make_game

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
+from vlmgym.sandbox.answers.base import plain
 from vlmgym.sandbox.answers.line import Line
-from vlmgym.sandbox.answers.markup import plain
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_field, setting
 from vlmgym.sandbox.core.episode import Episode

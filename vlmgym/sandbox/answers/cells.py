@@ -9,8 +9,7 @@ from functools import cached_property, lru_cache
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.base import Answer
-from vlmgym.sandbox.answers.markup import plain, unreadable
+from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""

@@ -9,8 +9,7 @@ from typing import Any
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr, truncate
-from vlmgym.sandbox.answers.base import Answer, is_int
-from vlmgym.sandbox.answers.markup import unreadable, word_answer
+from vlmgym.sandbox.answers.base import Answer, is_int, unreadable, word_answer
 
 DIRECTIONS = ("up", "right", "down", "left")
 STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))

@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction, ParseError, truncate
-from vlmgym.sandbox.answers.base import Answer
-from vlmgym.sandbox.answers.markup import unwrap
+from vlmgym.sandbox.answers.base import Answer, unwrap
 
 _REFUSED = ("Cc", "Cs")
 """Unicode categories of control characters and surrogates."""

@@ -40,7 +40,7 @@ COLOURS: dict[str, Colour] = {
     "orange": (250, 122, 18),
     "pink": (242, 130, 188),
 }
-"""Tile colours, keyed by their names in `tiles`."""
+"""Tile colours by name."""
 
 OUTCOME_COLOURS: dict[str, Colour] = {
     "played": (96, 200, 120),

@@ -13,14 +13,13 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.base import Answer
-from vlmgym.sandbox.answers.markup import plain, unreadable
+from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
-from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES
+from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES
 
 Placement = tuple[int, int]
 """Column of the left edge, zero-based, and number of clockwise quarter turns."""

@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.tiles import WALL, paint_player
+from vlmgym.sandbox.drawing.shapes import WALL, paint_player
 
 Openings = tuple[tuple[int, ...], ...]
 """Open sides of each cell, as a bit mask: 1 (up), 2 (right), 4 (down), 8 (left)."""

@@ -17,12 +17,12 @@ from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
-from vlmgym.sandbox.drawing.shapes import draw_shape
-from vlmgym.sandbox.drawing.tiles import (
+from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
     MAX_COLOURS,
     MAX_SHAPES,
     SHAPE_NAMES,
+    draw_shape,
     paint_colour_shape,
     tile_kinds,
 )

@@ -13,9 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.base import Answer, unreadable, word_answer
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
-from vlmgym.sandbox.answers.markup import unreadable, word_answer
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry

@@ -18,8 +18,7 @@ from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
-from vlmgym.sandbox.drawing.shapes import turned
-from vlmgym.sandbox.drawing.tiles import Tint, paint_player, paint_wall
+from vlmgym.sandbox.drawing.shapes import Tint, paint_player, paint_wall, turned
 
 Board = tuple[str, ...]
 

@@ -13,9 +13,8 @@ from gymnasium import spaces
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.base import Answer
+from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.answers.cells import format_cells
-from vlmgym.sandbox.answers.markup import plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry

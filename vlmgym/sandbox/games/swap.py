@@ -20,7 +20,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.tiles import (
+from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
     MAX_COLOURS,
     MAX_SHAPES,

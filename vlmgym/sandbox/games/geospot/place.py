@@ -13,8 +13,7 @@ from typing import Any
 from gymnasium import spaces
 
 from vlmgym.errors import ParseError, UsageError, short_repr, truncate
-from vlmgym.sandbox.answers.base import Answer
-from vlmgym.sandbox.answers.markup import narrow, unlabelled, unwrap
+from vlmgym.sandbox.answers.base import Answer, narrow, unlabelled, unwrap
 from vlmgym.sandbox.data.rows import decimal_of
 from vlmgym.sandbox.games.geospot.config import Fields
 from vlmgym.sandbox.games.geospot.gazetteer import City, Country, Gazetteer, Region, distance_km, gazetteer, normalise

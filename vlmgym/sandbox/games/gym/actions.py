@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmgym.errors import ParseError, StateError, UsageError, truncate
-from vlmgym.sandbox.answers.base import Answer, value_ranges
-from vlmgym.sandbox.answers.markup import word_answer
+from vlmgym.sandbox.answers.base import Answer, value_ranges, word_answer
 
 Action = int | tuple[int, ...]
 

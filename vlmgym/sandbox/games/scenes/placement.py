@@ -17,8 +17,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.drawing.shapes import Outline, turned, unit_outline, widen
-from vlmgym.sandbox.drawing.tiles import MAX_COLOURS, MAX_SHAPES
+from vlmgym.sandbox.drawing.shapes import MAX_COLOURS, MAX_SHAPES, Outline, turned, unit_outline, widen
 from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Selector, Size, Vocabulary
 
 RIM = 9

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, Perception
-from vlmgym.sandbox.drawing.tiles import COLOUR_NAMES, SHAPE_NAMES
+from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
 
 Size = Literal["small", "large"]
 Attribute = Literal["size", "colour", "shape"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.core.game import retry
-from vlmgym.sandbox.drawing.tiles import EMPTY
+from vlmgym.sandbox.drawing.shapes import EMPTY
 
 Board = tuple[tuple[str, ...], ...]
 """Names of the tiles, rows x columns, `EMPTY` for no tile."""

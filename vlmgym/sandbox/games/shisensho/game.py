@@ -19,7 +19,7 @@ from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import OWN_DATA, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.tiles import (
+from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
     EMPTY,
     MAX_COLOURS,
