@@ -113,20 +113,6 @@ def test_explanation_lists_merges_and_slides() -> None:
     assert game.explain(state, DIRECTIONS.index("left")) == expected
 
 
-@pytest.mark.parametrize(
-    ("board", "actions"),
-    [
-        (((4, 4, 0, 0), (8, 0, 0, 0), (8, 0, 0, 0), (2, 2, 0, 0)), {"left", "right"}),  # two in rows, one in a column
-        (((4, 2, 0, 0), (4, 8, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0)), {"up", "down"}),
-        (((2, 4, 8, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)), {"right", "down"}),  # nothing merges
-    ],
-)
-def test_rule_merges_most_pairs(board: Board, actions: set[str]) -> None:
-    action = game_2048().rule_action(State2048(board))
-    assert action is not None
-    assert DIRECTIONS[action] in actions
-
-
 # Images ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import vlmgym
 from tests.games.probe import TOY_TEXT, Probe, play
-from vlmgym import make_dataset, make_game, score
+from vlmgym import make_game
 from vlmgym.errors import EpisodeEnded, GameError, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.rollout.states import sample_state
@@ -330,21 +330,3 @@ def test_runs_of_environments_are_verified_rescored_reported_and_resumed(run: Ru
     changed["score"] += 1
     records.write_text("".join([json.dumps(changed) + "\n", *lines[1:]]))
     assert run("verify", folder, "--workers", "0").code == 1
-
-
-def test_questions_are_evaluated_exported_and_scored(run: Run, tmp_path: Path) -> None:
-    options = ["--perception", "5", "--reasoning", "1", "--episodes", "4", *SMALL, "--no-report"]
-    for policy, scored in (("oracle", [1.0] * 4), ("random", None)):
-        done = run("eval", "qa/maze", "--policy", policy, *options, "--output-dir", tmp_path / policy)
-        assert done.code == 0, done.err
-        found = [one.score for one in read_run(tmp_path / policy).episodes]
-        assert scored is None or found == scored
-    sft = ["--format", "sharegpt", "--output-dir", tmp_path / "sft"]
-    assert run("export", tmp_path / "oracle", *sft, "--workers", "0").code == 0
-    table = tmp_path / "sft" / "data.jsonl"
-    rows = [json.loads(line) for line in table.read_text().splitlines()]
-    assert len(rows) == 4
-    assert all("<think>" in json.dumps(row) for row in rows)
-    for row in make_dataset("qa/maze", 4, perception=5, reasoning=1, size=96):
-        assert score(row["snapshot"], f"<answer>{row['answer']}</answer>").total > 0
-        assert score(row["snapshot"], "<answer>no such thing</answer>").game == 0

@@ -77,28 +77,6 @@ def test_step_removes_only_two_tiles() -> None:
     assert game.step(state, (0, 0, 0, 3), RNG).state == step.state
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 2**32), st.sampled_from([{}, {"copies": 2}, {"rows": 4, "columns": 5}, {"turns": 1}]))
-def test_random_play_removes_pairs_until_the_end(seed: int, overrides: dict[str, int]) -> None:
-    game, rng = game_of(**overrides), np.random.default_rng(seed)
-    state = game.start(rng)
-    before, moves = tiles_on(state.board), 0
-    while (legal := game.legal_actions(state)) != ():
-        assert game.ended(state) is None
-        assert [action[2:] + action[:2] in legal for action in legal] == [True] * len(legal)
-        r1, c1, r2, c2 = legal[int(rng.integers(len(legal)))]
-        step = game.step(state, (r1, c1, r2, c2), rng)
-        after = tiles_on(step.state.board)
-        assert before - after == Counter({state.board[r1][c1]: 2})
-        assert step.state.board[r1][c1] == step.state.board[r2][c2] == EMPTY
-        assert step.state.variation_seed == state.variation_seed
-        state, before, moves = step.state, after, moves + 1
-    left = before.total()
-    assert left == game.config.rows * game.config.columns - 2 * moves
-    assert game.ended(state) == ("no pair can be connected" if left else "cleared")
-    assert game.metrics(state, []) == {"tiles left": left}
-
-
 @pytest.mark.parametrize(
     ("action", "reason"),
     [

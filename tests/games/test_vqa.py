@@ -270,18 +270,6 @@ def test_quantities_are_equal_exactly_if_all_parts_are(data: st.DataObject) -> N
     assert (normalise(written) == normalise(rewritten)) is (one == other), (normalise(written), normalise(rewritten))
 
 
-words = st.text(st.characters(categories=["L", "N", "Zs"], include_characters="-%$<"), min_size=1, max_size=20)
-
-
-@given(words, affixes)
-def test_markup_is_ignored(text: str, around: list[tuple[str, str]]) -> None:
-    text = text.strip(" \N{NO-BREAK SPACE}") or "x"
-    marked = text
-    for opening, closing in around:
-        marked = opening + marked + closing
-    assert normalise(marked) == normalise(text)
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
