@@ -13,7 +13,6 @@ PROGRAM = """
 import multiprocessing, sys
 import numpy as np
 from PIL import Image
-from vlmgym.training.curves import draw_curves
 from vlmgym.cli.main import main
 
 PLAY = "--size 160 --episodes 2 --max-turns 3".split()
@@ -42,13 +41,15 @@ def run(workers):
     Image.new("RGB", (32, 32)).save("image.png")
     with open("rows.csv", "w") as rows:
         rows.write("image,question,answer\\nimage.png,What is it?,cat\\n")
-    draw_curves([{"step": 1.0, "reward": 0.5}])
     for words in commands(workers):
         try:
             main(words)
         except SystemExit as error:
             if error.code:
                 raise SystemExit(f"{words}: {error.code}")
+    from vlmgym.training.curves import draw_curves
+
+    draw_curves([{"step": 1.0, "reward": 0.5}])
 
 if __name__ == "__main__":
     if sys.argv[1] == "daemonic":

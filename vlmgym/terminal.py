@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
@@ -44,40 +44,28 @@ def _value_rule(option: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructor
     is_union = get_origin(option.type) in (Union, UnionType)
     kinds: list[Any] = [kind for kind in get_args(option.type) if kind is not NoneType] if is_union else [option.type]
     kind = getattr(kinds[0], "__origin__", kinds[0])  # without the constraints in Annotated
-    if len(kinds) != 1 or kind not in PARSERS:
+    if len(kinds) != 1 or kind not in KINDS:
         return None
-    parse = PARSERS[kind]
     types = (kind, *([int] if kind is float else []), *([NoneType] if is_union else []))
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="PATH" if kind is Path else kind.__name__.upper(),
-        instance_from_str=lambda words: None if is_union and words == ["None"] else parse(words[0]),
+        instance_from_str=lambda words: None if is_union and words == ["None"] else _parse(kind, words[0]),
         is_instance=lambda value: isinstance(value, types),
         str_from_instance=lambda value: [str(value)],
     )
 
 
-def _int(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise ValueError(f"expected an integer, got {word!r}") from None
+KINDS: dict[type, str] = {int: "an integer", float: "a number", str: "text", Path: "a path"}
 
 
-def _float(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError(f"expected a number, got {word!r}") from None
-
-
-def _path(word: str) -> Path:
-    if not word:
+def _parse(kind: type, word: str) -> Any:
+    if kind is Path and not word:
         raise UsageError("a path must not be empty; for the current folder, write .")  # also inside tuples
-    return Path(word)
-
-
-PARSERS: dict[type, Callable[[str], Any]] = {int: _int, float: _float, str: str, Path: _path}
+    try:
+        return kind(word)
+    except ValueError:
+        raise ValueError(f"expected {KINDS[kind]}, got {word!r}") from None
 
 
 def parse_options(config: type[T], args: Sequence[str] | None, prog: str, description: str | None = None) -> T:
@@ -96,6 +84,7 @@ def reporting_errors() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # the terminal may lack a character
     if os.environ.get("COLUMNS") == "0":  # unknown; Rich would print nothing
         del os.environ["COLUMNS"]
+    os.environ.pop("MPLBACKEND", None)  # Matplotlib cannot be imported if it is unknown; commands open no window
     ended_by: Sequence[int] = ()
     try:
         with interruptible() as ended_by, OPTIONS:

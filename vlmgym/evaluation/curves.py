@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +13,6 @@ from vlmgym.errors import truncate
 from vlmgym.evaluation.tables import ALL_STAGES
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.statistics import confidence_interval
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 POINTS = 200
 """Maximum number of segments in a mean curve."""
@@ -99,7 +93,9 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
         stages.add(episode.stage)
         seeds.append(episode.seed)
         results.append(EpisodeRewards.of(episode))
-    figure = new_figure(figsize=(9, 5.4), dpi=120, layout="constrained")
+    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
+
+    figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     for i, (seed, one) in enumerate(zip(seeds, results)):
         label = f"seed {seed}" if len(results) <= _MAX_LABELS else None if i else "single episodes"
@@ -129,16 +125,3 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
     png = io.BytesIO()
     figure.savefig(png, format="png", metadata={"Software": None, "Title": f"{title}, {subtitle}"})
     return png.getvalue()
-
-
-def new_figure(**options: Any) -> Figure:
-    """Make a figure, also where `MPLBACKEND` names a notebook's backend that is not installed: `savefig` needs none."""
-    if "matplotlib" not in sys.modules and (backend := os.environ.pop("MPLBACKEND", None)):
-        import matplotlib  # raises ValueError for an unknown backend
-
-        os.environ["MPLBACKEND"] = backend
-        with suppress(ValueError):
-            matplotlib.rcParams["backend"] = backend  # for other plots of this program
-    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
-
-    return Figure(**options)

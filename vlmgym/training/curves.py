@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from vlmgym.evaluation.curves import new_figure
 from vlmgym.runs.files import LineLog, replace_file, writing
 from vlmgym.terminal import ProgressWithStatus
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from vlmgym.training.validation import ValidationResult
 
 DRAW_INTERVAL = 20.0
@@ -76,7 +74,7 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
     columns = min(4 if len(panels) > 6 else 3, len(panels))
     lines = -(-len(panels) // columns)
     width, height = 4.4 * columns, 3.0 * lines  # inches
-    figure = new_figure(figsize=(width, height), dpi=110)
+    figure = Figure(figsize=(width, height), dpi=110)
     # Fixed margins: fitting them to the labels would double the drawing time, and training waits for the drawing.
     figure.subplots_adjust(0.6 / width, 0.5 / height, 1 - 0.15 / width, 1 - 0.35 / height, wspace=0.25, hspace=0.42)
     for number, (name, title) in enumerate(panels, 1):
@@ -109,7 +107,7 @@ def draw_comparison(
         curves: `success` by `step` of each arm except the start.
         results: Validation of the start and of each arm; see `evaluate_model`.
     """
-    figure = new_figure(figsize=(9.6, 3.8), dpi=110)
+    figure = Figure(figsize=(9.6, 3.8), dpi=110)
     figure.subplots_adjust(0.07, 0.13, 0.985, 0.9, wspace=0.16)
     over_time, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     colours = dict(zip(results, ARM_COLOURS))
