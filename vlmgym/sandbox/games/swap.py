@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -586,7 +585,7 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
     blanks = count(-1, -1)  # tiles that match no other
     alone = {index: _cleared(rules, tiles, index, lambda n: [next(blanks) for _ in range(n)]) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -alone[index])[:CANDIDATES]
-    rng = np.random.default_rng(zlib.crc32(bytes(tiles)))
+    rng = np.random.default_rng(crc32(bytes(tiles)))
 
     def new(number: int) -> Any:
         return rng.integers(kinds, size=number).tolist()

@@ -289,22 +289,18 @@ def _join(keywords: Sequence[Keyword]) -> str:
 
 def _keywords(value: Any) -> tuple[Keyword, ...]:
     """Parse keywords: a list of strings, a list of lists of synonyms, or one string."""
-    if isinstance(value, list | tuple):
-        groups = tuple(
-            texts_of(item, "keyword")
-            if isinstance(item, list | tuple)
-            else tuple(filter(None, map(str.strip, text_of({"keyword": item}, "keyword").split("|"))))
-            for item in value
-            if not is_empty(item)
-        )
-    else:
-        groups = read_keywords(text_of({"keywords": value}, "keywords"))
+    groups: list[Keyword] = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(item, list | tuple) and not is_empty(item):
+            groups.append(texts_of(item, "keyword"))
+        elif not is_empty(item):
+            groups += read_keywords(text_of({"keywords": item}, "keywords"))
     if not groups:
         raise BadRow("the row has no keywords")
     for group in groups:
         if not group or not all(map(tokenise, group)):
             raise BadRow(f"keyword without letters and digits: {short_repr(group)}")
-    return groups
+    return tuple(groups)
 
 
 def _captions(value: Any) -> tuple[str, ...]:

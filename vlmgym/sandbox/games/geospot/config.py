@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field
 
-from vlmgym.errors import short_repr
-from vlmgym.sandbox.core.config import config_field, setting
+from vlmgym.sandbox.core.config import LIST, config_field, setting
 from vlmgym.sandbox.core.data_task import DataTaskConfig
 
 Preset = Literal["vlm-gym", "mixtrain"]
@@ -61,15 +60,8 @@ CURRICULA: Mapping[Preset, tuple[RewardStage, ...]] = {
 """Stages by preset; the last stage is the full task."""
 
 
-def _four_numbers(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return validate(tuple(value) if isinstance(value, list) else value)
-    except ValidationError:
-        raise ValueError(f"must be [a, b, c, d] with numbers from 0 to 100000, got {short_repr(value)}") from None
-
-
 NonNegative = Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)]
-FourNumbers = Annotated[tuple[NonNegative, NonNegative, NonNegative, NonNegative] | None, WrapValidator(_four_numbers)]
+FourNumbers = Annotated[tuple[NonNegative, NonNegative, NonNegative, NonNegative] | None, LIST]
 
 
 class GeospotConfig(DataTaskConfig):

@@ -12,7 +12,6 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import gymnasium
-import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import StickyAction
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -156,28 +155,23 @@ def import_module_of(family: Family, env_id: str) -> None:
 @cache
 def _families() -> tuple[Family, ...]:
     """Read the files in the folder `families` and in installed packages."""
-    return tuple(read_family(where, text) for where, text in _files())
+    folder = resources.files(__package__) / "families"
+    families = [_read_family(file.read_text("utf-8")) for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            families.append(_read_family((resources.files(point.value) / "vlmgym.toml").read_text("utf-8")))
+        except (ImportError, OSError, UsageError) as error:
+            raise UsageError(f"cannot read vlmgym.toml of the package {point.value}: {first_line(error)}") from None
+    return tuple(families)
 
 
-def read_family(where: str, text: str) -> Family:
-    """Parse the TOML file of a family, or raise `UsageError`."""
+def _read_family(text: str) -> Family:
     try:
         return Family.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(str(error)) from None
     except ValidationError as error:
-        raise UsageError(f"{where}: {describe_validation_error(error)}") from None
-
-
-def _files() -> Iterator[tuple[str, str]]:
-    folder = resources.files(__package__) / "families"
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        yield file.name, file.read_text(encoding="utf-8")
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            yield f"vlmgym.toml of {point.value}", (resources.files(point.value) / "vlmgym.toml").read_text("utf-8")
-        except (ImportError, OSError) as error:
-            raise UsageError(f"cannot read vlmgym.toml of the package {point.value}: {first_line(error)}") from None
+        raise UsageError(describe_validation_error(error)) from None
 
 
 # Descriptions ---------------------------------------------------------------------------------------------------------
@@ -340,11 +334,6 @@ def meanings_of(env: Env) -> list[str] | None:
 
 STEPS = 40
 """Number of steps over which two environments are compared."""
-RENDERED = (0, 1, STEPS)
-"""Steps after which frames are compared (0: the reset), in addition to the last frame of an episode.
-
-Other frames are not compared, because rendering takes most of the time.
-"""
 
 
 @lru_cache(maxsize=256)
@@ -361,11 +350,10 @@ def is_deterministic(env_id: str, options: tuple[str, ...], sticky: float) -> bo
 def _play(env: Env, seed: int) -> Iterator[Any]:
     """Play up to `STEPS` random actions in one episode; yield the results of the reset and of each step."""
     env.action_space.seed(seed)
-    yield env.reset(seed=seed)[0], env.render()
-    for step in range(1, STEPS + 1):
+    yield env.reset(seed=seed)[0]
+    for _ in range(STEPS):
         observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         ended = bool(terminated or truncated)
-        frame = env.render() if ended or step in RENDERED else np.zeros(0)
-        yield observation, float(reward), ended, frame
+        yield observation, float(reward), ended
         if ended:
             return

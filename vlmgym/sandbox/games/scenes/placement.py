@@ -17,7 +17,16 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
-from vlmgym.sandbox.drawing.shapes import MAX_COLOURS, MAX_SHAPES, Outline, turned, unit_outline, widen
+from vlmgym.sandbox.drawing.shapes import (
+    COLOUR_NAMES,
+    MAX_COLOURS,
+    MAX_SHAPES,
+    SHAPE_NAMES,
+    Outline,
+    turned,
+    unit_outline,
+    widen,
+)
 from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Selector, Size, Vocabulary
 
 RIM = 9
@@ -261,7 +270,7 @@ class SceneConfig(DataTaskConfig):
     @property
     def vocabulary(self) -> Vocabulary:
         """The colours and shapes in use."""
-        return Vocabulary.of(self.colours, self.shapes)
+        return Vocabulary(COLOUR_NAMES[: self.colours], SHAPE_NAMES[: self.shapes])
 
     @property
     def min_objects(self) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import Field
 
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, Perception
-from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
 
 Size = Literal["small", "large"]
 Attribute = Literal["size", "colour", "shape"]
@@ -75,11 +74,6 @@ class Vocabulary(NamedTuple):
 
     colours: tuple[str, ...]
     shapes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, colours: int, shapes: int) -> Vocabulary:
-        """Take the first `colours` colours and `shapes` shapes."""
-        return cls(COLOUR_NAMES[:colours], SHAPE_NAMES[:shapes])
 
     def values(self, attribute: Attribute) -> tuple[str, ...]:
         """Possible values of an attribute."""
