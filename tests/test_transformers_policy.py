@@ -12,7 +12,7 @@ import pytest
 from tests.serving import run_python
 from vlmgym.errors import UsageError, importing
 from vlmgym.policies import make_policy
-from vlmgym.policies.openai.options import OpenAIOptions
+from vlmgym.policies.openai.policy import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 

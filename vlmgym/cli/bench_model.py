@@ -21,8 +21,7 @@ from rich.table import Table
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.policies.openai.options import OpenAIOptions
-from vlmgym.policies.openai.policy import OpenAIPolicy, image_url
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy, image_url
 from vlmgym.rollout.runner import run_all, run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.runs.record import GameRecord
@@ -219,7 +218,7 @@ def bench_model(config: BenchModelConfig) -> list[Speed]:
         options = config.server()
         measurement = {
             "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "server": {"base_url": options.address, "model": options.model, "extra_body": options.extra_fields},
+            "server": {"base_url": options.url, "model": options.model, "extra_body": options.extra_fields},
             "max_tokens": config.max_tokens,
             "ignore_eos": config.ignore_eos,
         }

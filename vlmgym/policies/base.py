@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from vlmgym import checks
 from vlmgym.checks import as_int, check_int
@@ -107,6 +108,17 @@ def redact(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, "[redacted]")
     return text
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """Parse an option that holds a JSON object; errors do not show it, because it may contain a key."""
+    try:
+        return _JSON_OBJECT.validate_json(text)
+    except ValidationError:
+        raise UsageError(f"{name} must be a JSON object") from None
+
+
+_JSON_OBJECT = TypeAdapter(dict[str, Any])
 
 
 def environment_secrets() -> list[str]:

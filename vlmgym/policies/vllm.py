@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
-from pydantic import TypeAdapter, ValidationError
 
 from vlmgym.checks import check_int
-from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install, truncate
-from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install
+from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply, json_object
 from vlmgym.policies.batching import DaemonThread
 from vlmgym.policies.checkpoint import CheckpointOptions, SpecialTokens, error_text, resolve_checkpoint
 from vlmgym.sandbox.core.game import ImageArray
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 INSTALL = f"run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or run {pip_install('vllm')}"
 ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
 """Environment variables that limit vLLM's messages to errors, on stderr; the user's values take precedence."""
-_OBJECT = TypeAdapter(dict[str, Any])
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 """vLLM forks by default, which is not safe in a multi-threaded process."""
 
@@ -64,10 +62,7 @@ class VLLMOptions(CheckpointOptions):
     @cached_property
     def more_args(self) -> dict[str, Any]:
         """Parsed `engine_args`."""
-        try:
-            return _OBJECT.validate_json(self.engine_args)
-        except ValidationError:
-            raise UsageError(f"engine_args must be a JSON object, got {truncate(self.engine_args, 60)}") from None
+        return json_object("engine_args", self.engine_args)
 
     def arguments(self, model: str) -> dict[str, Any]:
         """Return all engine arguments for a model."""

@@ -6,20 +6,18 @@ Requires the extra `openai`, so it is imported lazily.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import math
 import random
 import ssl
 import time
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -29,7 +27,9 @@ from yarl import URL
 from vlmgym import __version__
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, one_line, truncate
 from vlmgym.policies.base import FAILURE_REASONS, Reply
-from vlmgym.policies.openai.options import OpenAIOptions
+
+if TYPE_CHECKING:
+    from vlmgym.policies.openai.policy import OpenAIOptions
 
 MAX_BODY = 16 * 2**20
 """Maximum bytes of a response body, decompressed, so that an endless body does not exhaust memory."""
@@ -40,16 +40,12 @@ FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
 one, but never more than `MAX_BACKOFF`. Retry-After can prolong a wait."""
 FIRST_CONNECT, CONNECT = 3.0, 30.0
 """Maximum seconds to connect, before and after the server has answered for the first time."""
-FIRST_ANSWER = 2.0
-"""Maximum seconds that other requests wait for the answer to the first one."""
 RETRIED = frozenset({408, 409, 424, 425, 429})
 """Client errors that may be temporary, as are all server errors."""
-MAX_TEXT = 1_000_000
-"""Maximum characters of a response, several times more than current models generate."""
-TRUNCATED = f"truncated to {MAX_TEXT:,} characters"
-"""Finish reason of responses longer than `MAX_TEXT`."""
 MAX_MESSAGE = 300
 """Maximum characters of a server's error message, finish reason and model name."""
+THIS_MACHINE = ("localhost", "127.0.0.1", "0.0.0.0", "::1")
+"""Hosts that are never reached through a proxy."""
 
 
 class Retryable(Exception):
@@ -58,6 +54,10 @@ class Retryable(Exception):
     def __init__(self, message: str, overloaded: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.overloaded, self.retry_after = overloaded, retry_after
+
+
+class RequestRejected(InfrastructureError):
+    """The server rejected a request; the same request would be rejected again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +83,22 @@ class OpenAIClient:
     """Sends requests to one server with limited concurrency and retries, in a single event loop."""
 
     def __init__(self, options: OpenAIOptions, key: str | None, redact: Callable[[str], str]) -> None:
-        """Check the URL and the proxy; `redact` removes secrets from a string."""
+        """Prepare requests; `redact` removes secrets from a string."""
         self._options, self._redact = options, redact
-        try:
-            self._url = URL(f"{options.address.rstrip('/')}/chat/completions")
-        except ValueError as error:
-            raise UsageError(f"base_url is not a valid URL: {error}") from None
+        self._url = URL(f"{options.url.rstrip('/')}/chat/completions")
         self._proxy = _proxy(self._url)
         self._headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": f"vlmgym/{__version__}",
         }
-        if options.login is not None:
-            self._headers["Authorization"] = f"Basic {options.login}"
-        elif key is not None:
+        if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         self._reset()
 
     def _reset(self) -> None:
         self.limit = RequestLimit(self._options.max_requests)
         self._reached = self._succeeded = self._without_system = False
-        self._gate: asyncio.Event | None = None
         self._retries, self._last_error = 0, ""
 
     async def open(self) -> None:
@@ -114,7 +108,7 @@ class OpenAIClient:
         context = ssl.create_default_context()
         context.load_verify_locations(certifi.where())
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=context), auto_decompress=False, headers=self._headers
+            connector=aiohttp.TCPConnector(limit=0, ssl=context), headers=self._headers
         )
 
     async def close(self) -> None:
@@ -123,65 +117,39 @@ class OpenAIClient:
 
     @property
     def status(self) -> str:
-        """Number of retries and the last error, and whether the rules are part of the first user message."""
-        count = f"{self._retries:,} {'retry' if self._retries == 1 else 'retries'}"
-        status = [f"{count}, last error: {self._last_error}"] if self._retries else []
-        if self._without_system:
-            status.append("the server rejects system messages, so the rules are in the first user message")
-        return "; ".join(status)
+        """Number of retries and the last error; empty if there were none."""
+        if not self._retries:
+            return ""
+        return f"{self._retries:,} {'retry' if self._retries == 1 else 'retries'}, last error: {self._last_error}"
 
     async def complete(self, body: Mapping[str, Any]) -> Reply:
         """Send a chat completion request and return the model's response.
 
-        The first request is sent alone, so that a wrong address, key or model costs one request. If the server rejects
-        a request with a system message, and accepts it with the same text at the start of the first user message, it
-        gets all requests in this form.
+        If the server rejects a request with a system message, and accepts it with the same text at the start of the
+        first user message, it gets all further requests in this form.
 
         Raises:
             InfrastructureError: The server rejected the request, or all retries failed.
             PolicyError: The server cannot be reached, the key is rejected, or the URL or the model is wrong.
         """
-        if self._gate is None:
-            self._gate = asyncio.Event()
-        elif not self._gate.is_set():
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._gate.wait(), FIRST_ANSWER)
-        try:
-            reply = await self._send_in_accepted_form(body)
-        except InfrastructureError:
-            self._gate.set()  # unlike after a PolicyError, which ends the run
-            raise
-        self._gate.set()
-        return reply
-
-    async def _send_in_accepted_form(self, body: Mapping[str, Any]) -> Reply:
-        """Send a request, without a system message if the server rejects these."""
-        if body["messages"][0]["role"] != "system":
-            return await self._send(body)
-        if self._without_system:
+        if self._without_system or body["messages"][0]["role"] != "system":
             return await self._send(_without_system(body))
         try:
             return await self._send(body)
-        except InfrastructureError:
-            if self._without_system:  # another request has found this out in the meantime
-                return await self._send(_without_system(body))
-            if self._succeeded:
-                raise
-            with suppress(InfrastructureError):
-                reply = await self._send(_without_system(body), attempts=1)
-                self._without_system = True
-                return reply
-            raise
+        except RequestRejected:
+            reply = await self._send(_without_system(body))
+            self._without_system = True
+            return reply
 
-    async def _send(self, body: Mapping[str, Any], attempts: int | None = None) -> Reply:
-        """Send a request until the server responds, or all attempts have failed, by default all retries."""
-        data, attempts = json.dumps(body).encode(), attempts or self._options.retries + 1
-        for attempt in range(attempts):
+    async def _send(self, body: Mapping[str, Any]) -> Reply:
+        """Send a request until the server responds or all retries have failed."""
+        data, retries = json.dumps(body).encode(), self._options.retries
+        for attempt in range(retries + 1):
             try:
                 return replace(await self._request(data), requests=attempt + 1)
             except Retryable as error:
-                if attempt + 1 == attempts:
-                    count = f" after {attempts} requests, last error" if attempts > 1 else ""
+                if attempt == retries:
+                    count = f" after {retries + 1} requests, last error" if retries else ""
                     raise InfrastructureError(f"no response{count}: {error}") from None
                 self._retries, self._last_error = self._retries + 1, str(error)
                 backoff = random.uniform(0, min(FIRST_BACKOFF * 2**attempt, MAX_BACKOFF))
@@ -217,17 +185,24 @@ class OpenAIClient:
         usage: dict[str, Any] = {}
         try:
             async with self._post(json.dumps(streamed).encode()) as response:
-                async for chunk in _events(response, self._redact):
-                    if first is None and any(map(_has_text, _list(chunk.get("choices")))):
+                async for line in response.content:
+                    field, _, value = line.partition(b":")
+                    if field != b"data" or value.strip() == b"[DONE]":
+                        continue
+                    chunk = _parse(value)
+                    if not isinstance(chunk, dict) or chunk.get("error"):
+                        raise Retryable(f"the response is an error: {error_message(chunk, self._redact)}")
+                    if first is None and any(map(_has_text, chunk["choices"])):
                         first = time.perf_counter()
-                    usage = _dict(chunk.get("usage")) or usage
+                    usage = chunk.get("usage") or usage
+            counts = usage["prompt_tokens"], usage["completion_tokens"]
         except Retryable as error:
             raise InfrastructureError(f"no response: {error}") from None
+        except (AttributeError, KeyError, TypeError, ValueError):
+            message = "the server does not stream, or does not report the token counts of streams"
+            raise InfrastructureError(message) from None
         ended = time.perf_counter()
-        prompt_tokens, completion_tokens = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-        if prompt_tokens is None or completion_tokens is None:
-            raise InfrastructureError("the server does not stream, or does not report the token counts of streams")
-        return StreamTiming(sent, first or ended, ended, prompt_tokens, completion_tokens)
+        return StreamTiming(sent, first or ended, ended, *counts)
 
     @asynccontextmanager
     async def _post(self, data: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -247,7 +222,7 @@ class OpenAIClient:
             if self._reached:
                 raise Retryable(f"connection failed ({reason})") from None
             raise PolicyError(
-                f"cannot reach {self._options.address} ({reason}); check --base-url, and that the server is running"
+                f"cannot reach {self._options.url} ({reason}); check --base-url, and that the server is running"
             ) from None
         except asyncio.TimeoutError:
             raise Retryable(f"timed out after {self._options.timeout:g} s{self._through}") from None
@@ -280,11 +255,7 @@ class OpenAIClient:
         if status < 400:
             where = _printable(self._redact(headers.get("Location", "an unknown address")))
             return wrong(f"the server redirects to {where} (HTTP {status}); pass the new URL as --base-url")
-        rejected = f"the server rejected the request ({reason})"
-        if self._options.max_tokens is not None and "max_completion_tokens" in reason:
-            field = json.dumps({"max_completion_tokens": self._options.max_tokens})
-            return wrong(f"{rejected}; replace --max-tokens by --extra-body '{field}'")
-        return InfrastructureError(rejected)
+        return RequestRejected(f"the server rejected the request ({reason})")
 
 
 class RequestLimit:
@@ -301,8 +272,8 @@ class RequestLimit:
         self.in_flight = 0
         self._width = float(max_requests)
         self._round = 0
-        self._waiting: deque[asyncio.Future[int]] = deque()
-        self._pause: asyncio.TimerHandle | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._paused_until = 0.0
 
     @property
     def width(self) -> int:
@@ -312,17 +283,19 @@ class RequestLimit:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[int]:
         """Hold a slot, first come, first served; yields the round for `on_rejected`: the number of halvings so far."""
-        admitted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(admitted)
         self._admit()
         try:
-            round_number = await admitted
+            await admitted
         except asyncio.CancelledError:
             if not admitted.cancelled():
                 self._release()  # admitted while being cancelled
             raise
         try:
-            yield round_number
+            while (seconds := self._paused_until - time.monotonic()) > 0:
+                await asyncio.sleep(seconds)
+            yield self._round
         finally:
             self._release()
 
@@ -339,60 +312,41 @@ class RequestLimit:
 
     def pause(self, seconds: float) -> None:
         """Hold back new requests for some seconds; overlapping pauses last until the latest end."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        if self._pause is not None:
-            if self._pause.when() >= until:
-                return
-            self._pause.cancel()
-        self._pause = loop.call_at(until, self._resume)
-
-    def _resume(self) -> None:
-        self._pause = None
-        self._admit()
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     def _release(self) -> None:
         self.in_flight -= 1
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._pause is None and self.in_flight < self.width:
+        while self._waiting and self.in_flight < self.width:
             admitted = self._waiting.popleft()
             if not admitted.done():  # else cancelled
                 self.in_flight += 1
-                admitted.set_result(self._round)
+                admitted.set_result(None)
 
 
 def _proxy(url: URL) -> URL | None:
-    """Return the proxy of a URL, as the environment says; this machine is never reached through a proxy."""
-    host = (url.host or "").rstrip(".")
-    if host == "localhost" or host.endswith(".localhost") or proxy_bypass(f"{host}:{url.port}"):
+    """Return the proxy of a URL, as the environment says."""
+    host, proxies = url.host or "", getproxies()
+    text = proxies.get(url.scheme) or proxies.get("all")
+    if not text or host in THIS_MACHINE or proxy_bypass(f"{host}:{url.port}"):
         return None
-    with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.is_loopback or address.is_unspecified:
-            return None
-    proxies = getproxies()
-    if not (text := proxies.get(url.scheme) or proxies.get("all")):
-        return None
-    with suppress(ValueError):
-        proxy = URL(text if "://" in text else f"http://{text}")
-        if proxy.scheme in ("http", "https") and proxy.host:
-            return proxy
-    # The value is not shown because it may contain a password.
-    raise UsageError("HTTP_PROXY, HTTPS_PROXY and ALL_PROXY must be URLs of HTTP proxies, such as http://proxy:3128")
+    return URL(text if "://" in text else f"http://{text}")
 
 
-def _without_system(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the text of the system message to the start of the text of the first user message."""
-    system, user, *others = body["messages"]
-    content = user["content"]
+def _without_system(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Move the text of a system message, if there is one, to the start of the text of the first user message."""
+    system, *others = body["messages"]
+    if system["role"] != "system":
+        return body
+    content = others[0]["content"]
     if isinstance(content, str):
         content = f"{system['content']}\n\n{content}"
     else:
         *images, text = content
         content = [*images, {**text, "text": f"{system['content']}\n\n{text['text']}"}]
-    return {**body, "messages": [{**user, "content": content}, *others]}
+    return {**body, "messages": [{**others[0], "content": content}, *others[1:]]}
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -412,91 +366,54 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 # Bodies --------------------------------------------------------------------------------------------------------------
 
 
-async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the body of a response, decompressed, because some servers compress bodies without being asked to."""
-    encoding = response.headers.get("Content-Encoding", "identity").lower()
-    if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
-        raise Retryable(f"the body is compressed with {_printable(encoding)}")
-    decoder = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib
-    size = 0
-    async for chunk in response.content.iter_any():
-        if decoder is not None:
-            try:
-                chunk = decoder.decompress(chunk, MAX_BODY + 1 - size)
-            except zlib.error as error:
-                raise Retryable(f"the body cannot be decompressed: {error}") from None
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise Retryable(f"the body exceeds {MAX_BODY:,} bytes")
-        yield chunk
-    if decoder is not None and size and not decoder.eof:
-        raise Retryable("the compressed body is incomplete")
-
-
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    return b"".join([chunk async for chunk in _chunks(response)])
-
-
-async def _events(response: aiohttp.ClientResponse, redact: Callable[[str], str]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the chunks of a streamed completion, which are server-sent events."""
-    rest = b""
-    async for part in _chunks(response):
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            field, _, value = line.partition(b":")
-            if field != b"data" or value.strip() == b"[DONE]":
-                continue
-            chunk = _parse(value)
-            if not isinstance(chunk, dict) or chunk.get("error"):
-                raise Retryable(f"the response is an error: {error_message(chunk, redact)}")
-            yield chunk
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise Retryable(f"the body exceeds {MAX_BODY:,} bytes")
+    return bytes(body)
 
 
 def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
     """Read the reply from the body of a chat completion.
 
-    Refusals count as responses, and so does missing text if the model generated tokens (hidden reasoning). Response and
-    reasoning are truncated to `MAX_TEXT` characters; the finish reason of a truncated response is `TRUNCATED`.
-    `redact` removes secrets from a string.
+    Refusals count as responses, and so does missing text if the model generated tokens (hidden reasoning). `redact`
+    removes secrets from a string.
 
     Raises:
         Retryable: The body is not a completion, is empty, or reports an error.
     """
     data = _parse(body)
-    choices = _list(_dict(data).get("choices"))
-    if not choices or data.get("error"):
-        raise Retryable(f"the response is not a completion: {error_message(data, redact)}")
-    choice = _dict(choices[0])
-    finish_reason = _text(choice, "finish_reason")
-    if choice.get("error") or finish_reason in FAILURE_REASONS:
-        reason = error_message(choice.get("error") or f"finish_reason is {finish_reason}", redact)
-        raise Retryable(f"generation failed: {reason}")
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise Retryable("the response has no message")
-    (content, thinking), refusal = _content(message), _text(message, "refusal")
-    text = redact(content or refusal or "")
-    thought = _text(message, "reasoning_content") or _text(message, "reasoning") or thinking
-    counts = _dict(data.get("usage"))
-    completion_tokens = _count(counts.get("completion_tokens"))
-    if not (text.strip() or thought or completion_tokens):
+    try:
+        choice, usage = data["choices"][0], data.get("usage") or {}
+        reason = choice.get("finish_reason")
+        error = data.get("error") or choice.get("error") or (reason in FAILURE_REASONS and f"finish_reason is {reason}")
+        if error:
+            raise Retryable(f"generation failed: {error_message(error, redact)}")
+        message = choice["message"]
+        text, thinking = _content(message)
+        thinking = message.get("reasoning_content") or message.get("reasoning") or thinking
+        reply = Reply(
+            redact(text or message.get("refusal") or ""),
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")),
+            finish_reason=reason and _printable(redact(reason)),
+            reasoning=redact(thinking) if thinking else None,
+            model=_printable(redact(data.get("model") or "")) or None,
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, UsageError):
+        raise Retryable(f"the response is not a completion: {error_message(data, redact)}") from None
+    if not (reply.text.strip() or reply.reasoning or reply.completion_tokens):
         raise Retryable("the response is empty: it has neither text nor tokens")
-    if len(text) > MAX_TEXT:
-        text, finish_reason = text[:MAX_TEXT], TRUNCATED
-    return Reply(
-        text,
-        prompt_tokens=_count(counts.get("prompt_tokens")),
-        completion_tokens=completion_tokens,
-        finish_reason=None if finish_reason is None else _printable(redact(finish_reason)),
-        reasoning=None if thought is None else truncate(redact(thought), MAX_TEXT),
-        model=_printable(redact(model)) or None if isinstance(model := data.get("model"), str) else None,
-    )
+    return reply
 
 
 def error_message(data: Any, redact: Callable[[str], str]) -> str:
     """Extract the error message from a parsed body, as one printable line without secrets."""
     for name in ("error", "message", "detail"):
-        data = _dict(data).get(name) or data
+        if isinstance(data, dict):
+            data = data.get(name) or data
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return _printable(redact(text)) or "no message"
 
@@ -514,53 +431,24 @@ def _parse(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(fields: dict[str, Any], name: str) -> str | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise Retryable(f"{name} of the response is not a string")
-    return value
-
-
-def _content(message: dict[str, Any]) -> tuple[str | None, str | None]:
+def _content(message: dict[str, Any]) -> tuple[str, str]:
     """Return the response and reasoning in a message, whose content is a string or a list of parts."""
-    parts = message.get("content")
-    if not isinstance(parts, list) or not parts:
-        return _text(message, "content"), None
-    response, thinking = "", ""
-    for part in parts:
-        if isinstance(part, dict) and part.get("type") == "thinking":
-            inner = part.get("thinking")  # Mistral sends a list of parts, others a string
-            thinking += "".join(map(_part_text, inner)) if isinstance(inner, list) else _text(part, "thinking") or ""
-        else:
-            response += _part_text(part)
-    return response, thinking or None
-
-
-def _part_text(part: Any) -> str:
-    """Return the text of a content part; empty for references."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "reference":
-        return ""
-    if kind != "text" or not isinstance(part.get("text"), str):
-        raise Retryable("the response has a content part that is neither text nor thinking")
-    text: str = part["text"]
-    return text
+    content = message.get("content")
+    if not isinstance(content, list):
+        return content or "", ""
+    texts = {"text": "", "thinking": ""}
+    for part in content:
+        if (kind := part["type"]) != "reference":
+            inner = part[kind]  # Mistral sends thinking as a list of parts, others as a string
+            texts[kind] += inner if isinstance(inner, str) else "".join(each.get("text", "") for each in inner)
+    return texts["text"], texts["thinking"]
 
 
 def _count(value: Any) -> int | None:
     """Return a token count, or None if it is missing or invalid."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+    return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def _has_text(choice: Any) -> bool:
+def _has_text(choice: dict[str, Any]) -> bool:
     """Return True if a streamed choice has text or reasoning; servers name the reasoning in one of two ways."""
-    delta = _dict(_dict(choice).get("delta"))
-    return any(delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
+    return any(choice["delta"].get(name) for name in ("content", "reasoning_content", "reasoning"))

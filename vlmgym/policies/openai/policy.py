@@ -1,4 +1,4 @@
-"""The `openai` policy: messages, key and options of its requests."""
+"""The `openai` policy: options, key and messages of its requests."""
 
 from __future__ import annotations
 
@@ -6,19 +6,110 @@ import base64
 import json
 import os
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from urllib.parse import urlsplit
 
+from vlmgym.checks import check_int, check_timeout
 from vlmgym.errors import UsageError, importing
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply, environment_secrets, redact
-from vlmgym.policies.openai.options import KEY_VARIABLE, Detail, OpenAIOptions
+from vlmgym.policies.base import (
+    ModelPolicy,
+    PolicyOptions,
+    Prompt,
+    Reply,
+    SamplingOptions,
+    environment_secrets,
+    json_object,
+    redact,
+)
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.drawing.encode import encode_png
 
 if TYPE_CHECKING:
     from vlmgym.policies.openai.client import StreamTiming
+
+
+Detail = Literal["auto", "low", "high"]
+
+OPENAI = "https://api.openai.com/v1"
+URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""Environment variables with the server and the key, as in the package `openai`."""
+RESERVED_FIELDS = frozenset({"messages", "model", "n", "stream", "temperature", "top_p", "top_k", "max_tokens", "seed"})
+"""Request fields that `extra_body` cannot set, because other options set them or they change the response format."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIOptions(SamplingOptions):
+    """Options of the `openai` policy."""
+
+    operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
+
+    base_url: str | None = None
+    """URL of the server up to /v1, such as http://localhost:8000/v1. None means OPENAI_BASE_URL, or else OpenAI."""
+    model: str = ""
+    """Name of the model on the server. Required, because the record must say which model played."""
+    api_key_env: str | None = None
+    """Environment variable with the API key.
+    None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
+    detail: Detail = "auto"
+    """Resolution at which OpenAI's models process images, which affects the number of prompt tokens."""
+    extra_body: str = "{}"
+    """Additional request fields as a JSON object, such as '{"reasoning_effort": "low"}'.
+    Recorded, so API keys are rejected."""
+    max_requests: int = 64
+    """Maximum concurrent requests; drops on HTTP 429 and 503, and recovers."""
+    timeout: float = 600.0
+    """Maximum seconds per request."""
+    retries: int = 5
+    """Maximum retries after a timeout, a connection error, an invalid or empty reply, HTTP 408, 409, 424, 425, 429 and
+    5xx. Waits grow exponentially, with jitter, and are never shorter than Retry-After.
+    If all retries fail, the episode ends as an error and gets no score."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_timeout(self.timeout)
+        for name, least in (("max_requests", 1), ("retries", 0)):
+            check_int(name, getattr(self, name), least)
+        if self.detail not in get_args(Detail):
+            raise UsageError(f"detail must be one of {', '.join(get_args(Detail))}, got {self.detail!r}")
+        try:
+            url = urlsplit(self.url)
+            valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            valid = False
+        if not valid or url.username or url.password or url.query or url.fragment:
+            # The value is not shown because it may contain a password.
+            name = URL_VARIABLE if self.base_url is None else "base_url"
+            raise UsageError(f"{name} must be a URL such as http://localhost:8000/v1, without user, password, ? and #")
+        if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
+            raise UsageError(f"extra_body cannot set {min(forbidden)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all options as JSON-serialisable values."""
+        return super().to_dict() | {"base_url": self.url, "extra_body": self.extra_fields}
+
+    @property
+    def url(self) -> str:
+        """URL of the server up to /v1."""
+        return self.base_url if self.base_url is not None else os.environ.get(URL_VARIABLE) or OPENAI
+
+    @property
+    def at_openai(self) -> bool:
+        """True for OpenAI's own servers, including regional ones (eu.api.openai.com)."""
+        url, openai = urlsplit(self.url), urlsplit(OPENAI)
+        return url.scheme == openai.scheme and f".{url.hostname}".endswith(f".{openai.hostname}")
+
+    @property
+    def default_key(self) -> bool:
+        """True if OPENAI_API_KEY is meant for this server: OpenAI's own, or the one in OPENAI_BASE_URL."""
+        return self.at_openai or (self.base_url is None and bool(os.environ.get(URL_VARIABLE)))
+
+    @cached_property
+    def extra_fields(self) -> dict[str, Any]:
+        """Parsed `extra_body`."""
+        return json_object("extra_body", self.extra_body)
 
 
 def image_url(image: ImageArray) -> str:
@@ -29,14 +120,13 @@ def image_url(image: ImageArray) -> str:
 class OpenAIPolicy(ModelPolicy):
     """Sends the messages of each prompt, by default one user message: the images, then the text.
 
-    Every response of the model is scored, including refusals. Text over 1,000,000 characters is truncated (see
-    `finish_reason`). Replies without text and tokens, invalid bodies and bodies over 16 MiB are server failures and are
-    retried; if all retries fail, the episode ends as an error and gets no score. API keys are redacted from everything
-    a server returns.
+    Every response of the model is scored, including refusals. Replies without text and tokens, invalid bodies and
+    bodies over 16 MiB are server failures and are retried; if all retries fail, the episode ends as an error and gets
+    no score. API keys are redacted from everything a server returns.
 
-    The first request is sent alone. A server that cannot be reached, a rejected key (401), and a wrong model or URL
-    (404, redirect) before the first success end the run. Any other rejected request, such as a prompt flagged by a
-    router (403), ends only its own episode, without a score.
+    A server that cannot be reached, a rejected key (401), and a wrong model or URL (404, redirect) before the first
+    success end the run. Any other rejected request, such as a prompt flagged by a router (403), ends only its own
+    episode, without a score.
     """
 
     name = "openai"
@@ -51,18 +141,17 @@ class OpenAIPolicy(ModelPolicy):
         if not self.options.model:
             raise UsageError("the openai policy needs --model")
         self._key = self._read_key()
-        password = self.options.url.password or ""
-        secrets = [text for text in (self._key, self.options.login, password, unquote(password)) if text]
+        secrets = [self._key] if self._key else []
         recorded = json.dumps(self.options.extra_fields)
         if redact(recorded, [*secrets, *environment_secrets()]) != recorded:
-            raise UsageError("extra_body is recorded, so it cannot contain keys and passwords")
+            raise UsageError("extra_body is recorded, so it cannot contain keys")
         with importing("the openai policy", "openai"):
             from vlmgym.policies.openai.client import OpenAIClient
         self._client = OpenAIClient(self.options, self._key, partial(redact, secrets=secrets))
 
     @property
     def status(self) -> str:
-        """Number and cause of the retries so far."""
+        """Number of retries and the last error; empty if there were none."""
         return self._client.status
 
     async def open(self) -> None:
