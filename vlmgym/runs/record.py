@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from vlmgym import __version__
-from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line, short_repr
+from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
@@ -49,24 +49,14 @@ def _bounded(number: float) -> float:
 
 
 Number = Annotated[float, AfterValidator(_bounded)]
+Amount = Annotated[Number, Field(ge=0)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-
-
-def _utc(text: str) -> str:
-    try:
-        same = datetime.fromisoformat(text).astimezone(timezone.utc).isoformat(timespec="seconds") == text
-    except (ValueError, OverflowError):
-        same = False
-    if not same:
-        raise ValueError(f"must be a UTC time in seconds such as 2026-01-31T12:00:00+00:00, got {short_repr(text)}")
-    return text
-
 
 METRICS: TypeAdapter[dict[str, Number | str]] = TypeAdapter(dict[str, Number | str])
 """Metrics of an episode."""
 
-Timestamp = Annotated[str, AfterValidator(_utc)]
-"""Time in the format of `now`."""
+Timestamp = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$")]
+"""Time in the format of `now`, such as 2026-01-31T12:00:00+00:00."""
 
 PACKAGES = ("numpy", "gymnasium", "gymnasium-2048", "pygame")
 """Packages that affect rules, randomness and pixels, in addition to vlmgym and Python."""
@@ -121,10 +111,10 @@ class TurnRecord(_Record):
     feedback: str
     reward: RewardRecord
     info: dict[str, JsonValue]
-    latency: Annotated[Number, Field(ge=0)] | None = None
+    latency: Amount | None = None
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
-    cost: Annotated[Number, Field(ge=0)] | None = None
+    cost: Amount | None = None
     finish_reason: str | None = None
     reasoning: str | None = None
     requests: Count | None = None
@@ -586,7 +576,7 @@ class RunSummary(_Record):
     suite: SuiteSummary | None = None
     stop_reason: str | None
     seconds: Annotated[float, Field(ge=0, le=1e9)]
-    turns_per_second: Annotated[Number, Field(ge=0)]
+    turns_per_second: Amount
 
 
 class GameRunRecord(_Record):

@@ -148,25 +148,22 @@ def find_episodes(path: Path, data: tuple[str, ...] = ()) -> tuple[list[StoredEp
         end = 0
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            for number, (start, line) in enumerate(_whole_lines(file, size), 1):
-                end = start + len(line)
+            for number, line in enumerate(_whole_lines(file, size), 1):
                 if text := line.rstrip(b"\r\n"):
-                    episodes.append(_located(path, number, start, len(text), text, data))
+                    head = _validated(_Head, text, f"line {number} of {path}")
+                    fields = (head.game.id, head.seed, head.index, head.score, data)
+                    episodes.append(StoredEpisode(path, number, end, len(text), *fields))
+                end += len(line)
         return episodes, end < size
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _located(path: Path, number: int, offset: int, length: int, text: bytes, data: tuple[str, ...]) -> StoredEpisode:
-    head = _validated(_Head, text, f"line {number} of {path}")
-    return StoredEpisode(path, number, offset, length, head.game.id, head.seed, head.index, head.score, data)
 
 
 def drop_torn_line(path: Path) -> None:
     """Truncate a JSON-lines file after its last complete line."""
     with writing(path), path.open("rb+") as file:
         size = os.fstat(file.fileno()).st_size
-        file.truncate(max((start + len(line) for start, line in _whole_lines(file, size)), default=0))
+        file.truncate(sum(map(len, _whole_lines(file, size))))
 
 
 def game_name(game_id: str) -> str:
@@ -189,31 +186,26 @@ class _Head(BaseModel):
     score: float | None
 
 
-def _whole_lines(file: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and bytes of each line with its end (LF, CRLF or CR), except a torn last line."""
-    start = 0
-    for part in file:
-        for line in part.splitlines(keepends=True):
-            text = line.rstrip(b"\r\n")
-            if start + len(line) == size and _is_torn(text, ended=text != line):
-                return
-            yield start, line
-            start += len(line)
+def _whole_lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the lines of the first `size` bytes, except a last line of which writing was interrupted.
 
-
-def _is_torn(text: bytes, *, ended: bool) -> bool:
-    """Return whether writing the last line was interrupted.
-
-    A torn line is not JSON, and has no line end or, after a power failure, contains zero bytes. Any other line that is
+    Such a line is not JSON, and has no line end or, after a power failure, contains zero bytes. Any other line that is
     not JSON has been edited, which is an error.
     """
-    if ended and b"\0" not in text:
-        return False
+    end = 0
+    for line in file:
+        end += len(line)
+        if end == size and (b"\0" in line or not line.endswith(b"\n")) and not _is_json(line):
+            return
+        yield line
+
+
+def _is_json(line: bytes) -> bool:
     try:
-        json.loads(text)
+        json.loads(line)
     except ValueError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
