@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from tests.api_server import ApiServer, first, refusal
 from vlmgym.cli.main import main
@@ -23,8 +24,8 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
     """Read the values of each tag by step from event files."""
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     events.Reload()
-    tags = [tag for tag in events.Tags()["tensors"] if tag != "config"]
-    return {tag: {event.step: event.tensor_proto.float_val[0] for event in events.Tensors(tag)} for tag in sorted(tags)}
+    tags = sorted(events.Tags()["tensors"])
+    return {tag: {event.step: make_ndarray(event.tensor_proto).item() for event in events.Tensors(tag)} for tag in tags}
 
 
 @pytest.fixture
@@ -52,11 +53,6 @@ def test_tensorboard_logs_running_means_of_each_episode(tmp_path: Path) -> None:
     assert (last["2048-v0/score_ci_low"], last["2048-v0/score_ci_high"]) == pytest.approx(tuple(summary["score_ci"]))
     assert last["2048-v0/turns_played"] == 12
     assert last["2048-v0/turns_illegal"] == last["2048-v0/turns_unparsable"] == 0
-    assert last["2048-v0/status_turn_limit"] == 4
-    events = EventAccumulator(str(run / "tensorboard"))
-    events.Reload()
-    config = events.Tensors("config")[0].tensor_proto.string_val[0].decode()
-    assert json.loads(config.removeprefix("```json").removesuffix("```")) == json.loads((run / "run.json").read_text())
 
 
 def test_tokens_cost_and_errors_are_logged_and_a_resumed_run_continues(tmp_path: Path) -> None:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import time
-from array import array
-from collections import Counter
+import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +14,11 @@ from uuid import uuid4
 from rich.console import Console
 
 from vlmgym.errors import UsageError, importing, one_line
-from vlmgym.runs.files import replace_file, writing
+from vlmgym.evaluation.summary import GameTally
+from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.runs.run import RunFolder
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.statistics import confidence_interval
 
 
 class Logger(Protocol):
@@ -46,8 +41,7 @@ class LiveLog:
     def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
         """Continue the steps and statistics of earlier sessions; `earlier` is consumed only if there is a logger."""
         self._loggers, self._console = dict(loggers), console
-        self._games: dict[str, _RunningGame] = {}
-        self._step = 0
+        self._games: dict[str, GameTally] = {}
         for episode in earlier if loggers else ():
             if episode.score is not None:
                 self._add(episode)
@@ -58,108 +52,69 @@ class LiveLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._try(lambda logger: logger.close(failed=kind is not None), close=False)
+        self._try(lambda logger: logger.close(failed=kind is not None))
 
     def episode(self, episode: EpisodeRecord) -> None:
         """Log an episode."""
         if self._loggers:
-            numbers = self._add(episode)
-            self._try(lambda logger: logger.log(self._step, numbers))
+            tally = self._add(episode)
+            step = sum(len(game.scores) for game in self._games.values())
+            numbers = {f"{episode.game.id}/{name}": value for name, value in _numbers(tally).items()}
+            self._try(lambda logger: logger.log(step, numbers))
 
-    def _try(self, action: Callable[[Logger], None], *, close: bool = True) -> None:
-        """Call `action` with each logger; report and drop those that fail, so that their errors do not end the run."""
+    def _add(self, episode: EpisodeRecord) -> GameTally:
+        tally = self._games.setdefault(episode.game.id, GameTally())
+        tally.add(episode)
+        return tally
+
+    def _try(self, action: Callable[[Logger], None]) -> None:
+        """Call `action` with each logger; report and drop those that fail."""
         for name, logger in [*self._loggers.items()]:
             try:
                 action(logger)
             except Exception as problem:
                 del self._loggers[name]
                 reason = one_line(f"{type(problem).__name__}: {problem}")
-                message = f"logging to {name} failed and is disabled ({reason})"
-                self._console.print(message, soft_wrap=True)
-                with suppress(Exception):  # closing may fail for the same reason
-                    if close:
-                        logger.close(failed=True)
-
-    def _add(self, episode: EpisodeRecord) -> dict[str, float]:
-        self._step += episode.score is not None
-        game = self._games.setdefault(episode.game.id, _RunningGame())
-        game.add(episode)
-        return {f"{episode.game.id}/{name}": value for name, value in game.numbers().items()}
+                self._console.print(f"logging to {name} failed and is disabled ({reason})", soft_wrap=True)
 
 
-class _RunningGame:
-    """Running statistics of a game."""
-
-    def __init__(self) -> None:
-        self.scores = array("d")
-        self.outcomes = Counter(dict.fromkeys(Outcome, 0))
-        self.statuses: Counter[str] = Counter()
-        self.stages: set[str | None] = set()
-        self.tokens: Counter[str] = Counter()
-        self.one_turn_each = True
-
-    def add(self, episode: EpisodeRecord) -> None:
-        self.statuses[episode.status] += 1
-        for turn in episode.turns:
-            self.outcomes[turn.outcome] += 1
-            for name in ("prompt_tokens", "completion_tokens", "cost"):
-                if (count := getattr(turn, name)) is not None:
-                    self.tokens[name] += count
-        if episode.score is not None:
-            self.scores.append(episode.score)
-            self.stages.add(episode.stage)
-            self.one_turn_each &= episode.is_single_turn
-
-    def numbers(self) -> dict[str, float]:
-        numbers: dict[str, float] = {"episodes": len(self.scores)}
-        if self.scores:
-            numbers |= {"score": self.scores[-1], "score_mean": sum(self.scores) / len(self.scores)}
-        interval = confidence_interval(self.scores, unit_interval=self.one_turn_each) if len(self.stages) == 1 else None
-        if interval is not None:
-            numbers["score_ci_low"], numbers["score_ci_high"] = interval
-        numbers |= {f"turns_{outcome.value}": count for outcome, count in self.outcomes.items()}
-        numbers |= {f"status_{status.replace(' ', '_')}": count for status, count in self.statuses.items()}
-        return numbers | self.tokens
+def _numbers(tally: GameTally) -> dict[str, float]:
+    numbers: dict[str, float] = {"episodes": len(tally.scores)}
+    if tally.scores:
+        numbers |= {"score": tally.scores[-1], "score_mean": math.fsum(tally.scores) / len(tally.scores)}
+    if (interval := tally.interval()) is not None:
+        numbers["score_ci_low"], numbers["score_ci_high"] = interval
+    numbers |= {f"turns_{outcome.value}": tally.outcomes[outcome] for outcome in Outcome}
+    numbers |= {f"status_{status}": count for status, count in tally.unfinished.items()}
+    numbers |= {f"{kind}_tokens": count for kind, count in tally.tokens.items()}
+    return numbers | ({"cost": math.fsum(tally.costs)} if tally.costs else {})
 
 
 class TensorBoardLogger:
     """Writes event files."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """Open a new event file."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-        from tensorboard.plugins.text.summary_v2 import text_pb
-        from tensorboard.summary.writer.record_writer import RecordWriter
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.summary import Writer
 
-        self._event, self._scalar = Event, scalar_pb
-        # TensorBoard reads files in name order.
-        path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        with writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._writer = RecordWriter(path.open("xb", buffering=0))
-            self._add(file_version="brain.Event:2")
-            # TensorBoard renders text as Markdown.
-            self._add(step=0, summary=text_pb("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
+        self._writer = Writer(str(folder))
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Write a scalar for each metric."""
         for name, value in numbers.items():
-            self._add(step=step, summary=self._scalar(name, value))
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
 
     def close(self, *, failed: bool) -> None:
         """Close the file."""
         self._writer.close()
 
-    def _add(self, **event: Any) -> None:
-        self._writer.write(self._event(wall_time=time.time(), **event).SerializeToString())
-
 
 class WandbLogger:
     """Logs to a Weights & Biases run."""
 
-    def __init__(self, project: str, folder: Path, config: Mapping[str, Any]) -> None:
-        self._run = begin_wandb(project, folder, folder / "wandb_id", config)
+    def __init__(self, project: str, folder: RunFolder) -> None:
+        config = json.loads(folder.run.read_text(encoding="utf-8"))
+        self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Log the metrics of a step."""
@@ -175,12 +130,10 @@ def open_live_log(
 ) -> LiveLog:
     """Open the live log of a run whose `run.json` exists; `earlier` are the records of its earlier sessions."""
     loggers: dict[str, Logger] = {}
-    if tensorboard or wandb is not None:
-        config = json.loads(folder.run.read_text(encoding="utf-8"))
     if tensorboard:
-        loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard", config)
+        loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard")
     if wandb is not None:
-        loggers["Weights & Biases"] = WandbLogger(wandb, folder.folder, config)
+        loggers["Weights & Biases"] = WandbLogger(wandb, folder)
     return LiveLog(loggers, earlier, console)
 
 

@@ -113,6 +113,12 @@ class GameTally:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
 
+    def interval(self) -> tuple[float, float] | None:
+        """Return the confidence interval of the mean score; None if it is undefined or stages are mixed."""
+        if len(self.stages) > 1:
+            return None
+        return confidence_interval(self.scores, unit_interval=self.one_turn_each)
+
     def summary(self, planned: int | None = None) -> Summary:
         """Summarise the episodes; of the `planned` episodes, those without a record count as not started."""
         episodes, turns, unfinished = len(self.scores), len(self.format), dict(self.unfinished)
@@ -120,7 +126,6 @@ class GameTally:
         if planned is not None and planned > recorded:
             unfinished["not started"] = planned - recorded
         mean, error = mean_and_stderr(self.scores) if self.scores else (None, None)
-        one_stage = len(self.stages) < 2
         latencies = sorted(self.latencies)
         stages = {}
         for name, scores in self.stages.items():
@@ -135,8 +140,8 @@ class GameTally:
             unfinished=unfinished,
             turns=turns,
             score_mean=mean,
-            score_stderr=error if one_stage else None,
-            score_ci=confidence_interval(self.scores, unit_interval=self.one_turn_each) if one_stage else None,
+            score_stderr=error if len(self.stages) < 2 else None,
+            score_ci=self.interval(),
             score_max=max(self.scores, default=None),
             illegal_rate=per_turn(self.outcomes[Outcome.ILLEGAL]),
             unparsable_rate=per_turn(self.outcomes[Outcome.UNPARSABLE]),

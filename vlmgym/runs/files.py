@@ -150,8 +150,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which becomes `folder`, missing or empty so far, at the end of the block."""
     folder = folder.absolute()
     check_output_folder(folder)
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
     with _part(folder) as part:
         yield part
         with writing(folder):
@@ -162,8 +160,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def replace_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which replaces `folder` at the end of the block."""
     folder = folder.absolute()
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
     with _part(folder) as part:
         yield part
         with writing(folder):
@@ -183,19 +179,16 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 def _part(folder: Path) -> Iterator[Path]:
     part = temporary(folder)
     with writing(folder):
-        part.mkdir()
+        part.mkdir(parents=True)
     try:
         yield part
     finally:
-        if part.exists():
-            with writing(folder):
-                shutil.rmtree(part)
+        shutil.rmtree(part, ignore_errors=True)
 
 
 OWN = {
     ".html": re.compile(rb'<meta name="generator" content="vlmgym">'),
     ".json": re.compile(rb'\A\{\s*"vlmgym": '),
-    ".png": re.compile(rb"tEXtSoftware\0vlmgym"),
 }
 """Patterns that mark files as written by vlmgym, by suffix; searched in the first `OWN_BYTES` bytes."""
 OWN_BYTES = 2000
