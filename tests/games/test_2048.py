@@ -150,15 +150,6 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
     return values
 
 
-@given(boards(largest=7))
-def test_slide_all_matches_slide(board: Board) -> None:
-    several = (board, board[::-1])
-    moved = game2048.slide_all(np.stack([exponents_of(one) for one in several], axis=-1))
-    for action in range(4):
-        for number, one in enumerate(several):
-            np.testing.assert_array_equal(moved[:, :, action, number], exponents_of(slide(one, action)[0]))
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=9, max_size=9), st.sampled_from([0.0, 0.1, 1.0]))
 def test_values_match_the_reference(exponents: list[int], four: float) -> None:

@@ -49,17 +49,6 @@ def test_truth_matches_the_scenes(states: list[Nlvr2State]) -> None:
 # No shortcuts ---------------------------------------------------------------------------------------------------------
 
 
-def test_half_of_each_kind_and_form_is_true(states: list[Nlvr2State]) -> None:
-    truths = defaultdict(list)
-    for state in states:
-        truths["all"].append(state.truth)
-        truths[state.kind].append(state.truth)
-        truths[scene_oracle.parts(state.statement)[0]].append(state.truth)
-    assert len(truths) > 12
-    for name, values in truths.items():
-        assert abs(np.mean(values) - 0.5) < interval(len(values)), name
-
-
 def table_accuracy(keys: Sequence[Hashable], truths: Sequence[bool]) -> tuple[float, int]:
     """Predict each key's most frequent truth value; return the held-out accuracy and the number of held-out cases."""
     half = len(keys) // 2

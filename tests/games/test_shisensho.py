@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.drawing.shapes import EMPTY
 from vlmgym.sandbox.games.shisensho.boards import (
-    NODE_BUDGET,
     Board,
     Cell,
     PathFinder,
     Solver,
-    best_move,
     end_reason,
     legal_actions,
 )
@@ -215,15 +212,6 @@ def test_paths_and_legal_actions_match_the_reference_search(board: Board, turns:
     assert end_reason(board, turns) == end
 
 
-def play_oracle(game: ShisenSho, state: ShisenShoState) -> tuple[list[Pair], ShisenShoState]:
-    """Play `best_action` to the end; return its moves and the last state."""
-    moves = []
-    while (action := game.best_action(state)) is not None:
-        moves.append(action)
-        state = game.step(state, action, RNG).state
-    return moves, state
-
-
 def fewest_left(game: ShisenSho, state: ShisenShoState, seen: dict[Board, int]) -> int:
     """Return the fewest tiles that any play leaves, by exhaustive search."""
     if state.board not in seen:
@@ -252,17 +240,6 @@ def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -
     assert game.ended(state) is not None
 
 
-@settings(max_examples=60)
-@given(games_with_states())
-def test_best_move_is_legal_with_any_budget(drawn: tuple[ShisenSho, ShisenShoState]) -> None:
-    game, state = drawn
-    legal = game.legal_actions(state)
-    for budget in (1, 2, NODE_BUDGET):
-        move = best_move(state.board, game.config.turns, budget)
-        assert move in legal if legal else move is None
-    assert game.best_action(state) == best_move(state.board, game.config.turns)
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -274,6 +251,7 @@ def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, in
     game = game_of(**overrides)
     for seed in range(3):
         state = game.start(np.random.default_rng(seed))
-        moves, end = play_oracle(game, state)
-        assert moves == list(Solver(state.board, game.config.turns).moves())
-        assert game.ended(end) == "cleared"
+        for move in Solver(state.board, game.config.turns).moves():
+            assert game.best_action(state) == move
+            state = game.step(state, move, RNG).state
+        assert game.ended(state) == "cleared"

@@ -19,7 +19,7 @@ BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks:FallingBlocks",
-    "fourinarow-v0": "vlmgym.sandbox.games.fourinarow:FourInARow",
+    "fourinarow-v0": "vlmgym.sandbox.games.line_duel:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
     "jigsaw-v0": "vlmgym.sandbox.games.jigsaw:Jigsaw",
     "lightsout-v0": "vlmgym.sandbox.games.lightsout:LightsOut",
@@ -36,7 +36,7 @@ BUILT_IN = {
     "solitaire-v0": "vlmgym.sandbox.games.solitaire:Solitaire",
     "sudoku-v0": "vlmgym.sandbox.games.sudoku:Sudoku",
     "swap-v0": "vlmgym.sandbox.games.swap:Swap",
-    "tictactoe-v0": "vlmgym.sandbox.games.tictactoe:TicTacToe",
+    "tictactoe-v0": "vlmgym.sandbox.games.line_duel:TicTacToe",
     "tracking-v0": "vlmgym.sandbox.games.tracking:Tracking",
     "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
 }

@@ -71,6 +71,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     Config = JigsawConfig
     State = JigsawState
     prompt_template = PROMPT_V1
+    no_text_observation = "the numbers of the places give away the solution"
     perception_form = (
         "the number of the place where each patch belongs, counted from 1 row by row; one line per row, comma-separated"
     )
@@ -125,10 +126,6 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
 
     def cell_words(self, cell: tuple[int, int]) -> str:
         return str(cell[1] + 1)
-
-    @property
-    def no_text_observation(self) -> str:
-        return "the numbers of the places give away the solution"
 
     def prompt(self, state: JigsawState) -> str:
         return self.fill_prompt(count=self._count)

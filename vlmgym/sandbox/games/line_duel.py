@@ -1,4 +1,4 @@
-"""Base class for games against an opponent, won by completing a line of pieces."""
+"""Games against an opponent of configurable strength, won by completing a line of pieces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import ActionT
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.shapes import turned
 
 OWN, OTHER, FREE = "X", "O", "."
 """Characters for the player's, the opponent's and free cells."""
@@ -150,6 +156,159 @@ def _result(rules: LineRules, board: tuple[str, ...]) -> str | None:
     if rules.has_line(opponent):
         return "lost"
     return None if any(FREE in row for row in board) else "drawn"
+
+
+# Tic-tac-toe ----------------------------------------------------------------------------------------------------------
+
+TICTACTOE_PROMPT_V1 = """\
+The image shows a tic-tac-toe board with {rows} rows and {columns} columns. {numbering} You play X and your opponent \
+plays O. You take turns; the first with 3 equal marks in a row, column or diagonal wins. A win scores 1, a draw 0.5, a \
+loss 0. It is your turn.
+Actions: {actions}.
+{form}"""
+
+_CROSS = [(-1, -1), (-0.76, -1), (0, -0.24), (0.76, -1), (1, -1), (1, -0.76), (0.24, 0), (1, 0.76), (1, 1), (0.76, 1),
+          (0, 0.24), (-0.76, 1), (-1, 1), (-1, 0.76), (-0.24, 0), (-1, -0.76)]  # fmt: skip
+
+
+class TicTacToeConfig(LineConfig):
+    """Configuration of tic-tac-toe."""
+
+    rows: int = config_field("reasoning", 3, "Rows of the board.", ge=3, le=3)
+    columns: int = config_field("reasoning", 3, "Columns of the board.", ge=3, le=3)
+    depth: int = config_field("reasoning", 9, "Moves that the opponent looks ahead; 9 is perfect play.", ge=1, le=9)
+
+
+class TicTacToe(LineDuel[Cell]):
+    """Line up three marks against an opponent.
+
+    Description:
+        The player has X and the opponent O; a coin decides who begins. With probability `skill` the opponent plays one
+        of its best moves, which never lose at the default `depth`, otherwise a random move.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `MultiDiscrete([3, 3])`: row and column of an empty cell, from 0.
+
+    Reward:
+        1 for a win, 0.5 for a draw; 0 for a loss, before the end, and for an illegal or unparsable answer.
+
+    Episode end:
+        A player has a line, or the board is full. Metric: result.
+    """
+
+    name = "tictactoe"
+    skills = ("planning",)
+    title = "Tic-tac-toe"
+    answer = Cells(1, "an empty cell", verbs=("play", "mark", "place"), example=(0, 2))
+    Config = TicTacToeConfig
+    prompt_template = TICTACTOE_PROMPT_V1
+    perception_form = "the board, one line per row, cells separated by commas, each X, O or empty"
+    length, gravity = 3, False
+    words: ClassVar[Mapping[str, str]] = {OWN: "X", OTHER: "O", FREE: "empty"}
+
+    def action_at(self, row: int, column: int) -> Cell:
+        return row, column
+
+    def cell_of(self, state: LineState, action: Cell) -> Cell:
+        ((row, column),) = self.answer.cells(action)
+        if state.board[row][column] != FREE:
+            raise IllegalAction(f"the cell {self.where(action)} is not empty")
+        return row, column
+
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
+        if cell == FREE:
+            return
+        side, theme = canvas.width, THEMES[self.config.theme]
+        canvas.rectangle(0, 0, side, side, theme.tile, radius=side * 0.09)
+        colour = self.tint(COLOURS["blue" if cell == OWN else "red"])
+        if cell == OWN:
+            canvas.polygon(turned(_CROSS, side / 2, side / 2, side * 0.29, angle), colour)
+        else:
+            canvas.circle(side / 2, side / 2, side * 0.33, colour)
+            canvas.circle(side / 2, side / 2, side * 0.22, theme.tile)
+
+
+# Four in a row --------------------------------------------------------------------------------------------------------
+
+FOURINAROW_PROMPT_V1 = """\
+The image shows a board of four in a row with {rows} rows and {columns} columns. Columns are numbered from {origin} at \
+the left. You play red and your opponent plays yellow. You take turns to drop a disc into a column, where it falls to \
+the lowest empty cell. The first with 4 discs in an unbroken line along a row, column or diagonal wins. A win scores \
+1, a draw 0.5, a loss 0. It is your turn.
+Actions: the number of a column that is not full, for example {example}.
+{form}"""
+
+
+class FourInARowConfig(LineConfig):
+    """Configuration of four in a row."""
+
+    rows: int = config_field("reasoning", 6, "Rows of the board.", ge=4, le=10)
+    columns: int = config_field("reasoning", 7, "Columns of the board.", ge=4, le=10)
+    skill: float = config_field(
+        "reasoning", [0.0, 0.2, 0.5, 0.75, 1.0], "Probability that the opponent plays its best move.", ge=0.0, le=1.0
+    )
+    depth: int = config_field("reasoning", [2, 2, 2, 4, 6], "Moves that the opponent looks ahead.", ge=1, le=7)
+
+
+class FourInARow(LineDuel[int]):
+    """Drop discs to line up four of them against an opponent.
+
+    Description:
+        The player has red discs and the opponent yellow ones; a coin decides who begins. With probability `skill` the
+        opponent plays the best move found by looking `depth` moves ahead, otherwise a random one. At depth 2 it
+        completes and blocks lines; at depth 6 it is a strong player. No depth is perfect on the default board.
+
+    Observation:
+        The board as an RGB image.
+
+    Action:
+        `Discrete(columns)`: column of the disc, from 0.
+
+    Reward:
+        1 for a win, 0.5 for a draw; 0 for a loss, before the end, and for an illegal or unparsable answer.
+
+    Episode end:
+        A player has a line, or the board is full. Metric: result.
+    """
+
+    name = "fourinarow"
+    skills = ("planning", "search")
+    title = "Four in a row"
+    answer = Number(
+        lambda config: range(config.columns),
+        "the number of a column",
+        ("column", "col", "drop", "play"),
+        from_origin=True,
+    )
+    Config = FourInARowConfig
+    prompt_template = FOURINAROW_PROMPT_V1
+    perception_form = "the board, one line per row, cells separated by commas, each red, yellow or empty"
+    length, gravity = 4, True
+    words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
+
+    def action_at(self, row: int, column: int) -> int:
+        return column
+
+    def cell_of(self, state: LineState, action: int) -> tuple[int, int]:
+        self.answer.check(action)
+        free = [row for row, line in enumerate(state.board) if line[action] == FREE]
+        if not free:
+            raise IllegalAction(f"column {self.answer.format(action)} is full")
+        return free[-1], action
+
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
+        side, theme = canvas.width, THEMES[self.config.theme]
+        canvas.circle(side / 2, side / 2, side * 0.44, theme.board)
+        if cell != FREE:
+            colour = self.tint(COLOURS["red" if cell == OWN else "yellow"])
+            canvas.circle(side / 2, side / 2, side * 0.42, colour)
+            canvas.circle(side / 2, side / 2, side * 0.30, blend(colour, theme.tile, 0.18))
+
+    def prompt(self, state: LineState) -> str:
+        return self.fill_prompt(example=self.answer.format(3))
 
 
 # Search ---------------------------------------------------------------------------------------------------------------

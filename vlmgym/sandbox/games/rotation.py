@@ -77,6 +77,7 @@ class Rotation(ChoiceTask[RotationState]):
     Config = RotationConfig
     State = RotationState
     prompt_template = PROMPT_V1
+    no_text_observation = "its figures are not described"
     perception_form = "what the figures look like"
 
     def generate(self, rng: np.random.Generator) -> RotationState:
@@ -147,10 +148,6 @@ class Rotation(ChoiceTask[RotationState]):
 
     def describe(self, state: RotationState) -> str:
         return NOT_DESCRIBED
-
-    @property
-    def no_text_observation(self) -> str:
-        return "its figures are not described"
 
     def prompt(self, state: RotationState) -> str:
         solid = self.config.solid

@@ -184,10 +184,8 @@ class Sokoban(BoardGame[SokobanState, int]):
     def _symbol(self, room: Room, cell: int) -> str:
         if not room.floor >> cell & 1:
             return WALL
-        ground = TARGET if room.targets >> cell & 1 else FLOOR
-        if cell == room.player:
-            return WITH_PLAYER[ground]
-        return WITH_BOX[ground] if room.boxes >> cell & 1 else ground
+        is_target, is_box = room.targets >> cell & 1, room.boxes >> cell & 1
+        return (FLOOR, TARGET, BOX, STORED, PLAYER, ON_TARGET)[is_target + 2 * is_box + 4 * (cell == room.player)]
 
 
 def _room(board: Board) -> Room:

@@ -211,10 +211,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def prompt(self, state: SwapState) -> str:
         c = self.config
-        return self.fill_prompt(
-            colours=", ".join(COLOUR_NAMES[: c.colours]),
-            shapes=", ".join(SHAPE_NAMES[: c.shapes]),
-        )
+        return self.fill_prompt(colours=", ".join(COLOUR_NAMES[: c.colours]), shapes=", ".join(SHAPE_NAMES[: c.shapes]))
 
     def explain(self, state: SwapState, action: Pair) -> str:
         """State the steps of a search for the chosen swap, then which runs it makes."""

@@ -101,6 +101,7 @@ class Tracking(ChoiceTask[TrackingState]):
     Config = TrackingConfig
     State = TrackingState
     prompt_template = PROMPT_V1
+    no_text_observation = "its text description does not say which ball is which"
     perception_form = (
         "number of balls in the left and in the right half of each image, comma-separated, one line per image"
     )
@@ -157,10 +158,6 @@ class Tracking(ChoiceTask[TrackingState]):
         """Number of balls in the left and in the right half of each image, one line per image."""
         lefts = [sum(x < 500 for x, _ in frame) for frame in state.path]
         return "\n".join(f"{left}, {self.config.choices - left}" for left in lefts)
-
-    @property
-    def no_text_observation(self) -> str:
-        return "its text description does not say which ball is which"
 
     def prompt(self, state: TrackingState) -> str:
         return self.fill_prompt(question=FOLLOW if state.kind == "follow" else COUNT)

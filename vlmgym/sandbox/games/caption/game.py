@@ -179,6 +179,7 @@ class Caption(DataTask[CaptionState, str]):
     State = CaptionState
     answer = Line("your caption", _guesses, longest=1000, noun="caption")
     prompt_template = PROMPT_V1
+    no_text_observation = "its descriptions are the answers"
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
         "keywords": ("keywords", "tags", "label"),
@@ -265,10 +266,6 @@ class Caption(DataTask[CaptionState, str]):
     @property
     def image_source(self) -> str:
         return super().image_source or "photographs of scikit-image; the documentation of skimage.data states licences"
-
-    @property
-    def no_text_observation(self) -> str:
-        return "its descriptions are the answers"
 
     def perceive(self, state: CaptionState, text: str) -> Perception:
         """Score a description like a caption, but allow several lines; `exact` is 1 if it earns the full reward."""
