@@ -112,19 +112,13 @@ def run_folder(path: Path) -> Iterator[Path]:
 
 
 def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
-    """Extract the records of a run, which are at the top of an archive or in one folder."""
-    members: dict[str, zipfile.ZipInfo] = {}
+    """Extract the records of a run, wherever they are in an archive."""
     for member in archive.infolist():
-        place = PurePosixPath(member.filename)
-        if place.is_absolute() or ".." in place.parts:
-            raise UsageError(f"{path} has a file outside its folder: {short_repr(member.filename)}")
-        if place.name in FILES and len(place.parts) <= 2 and not member.is_dir():
-            if place.name in members:
-                raise UsageError(f"{path} has more than one {place.name}: zip the folder of one run")
-            members[place.name] = member
-    if RUN not in members:
-        raise UsageError(f"{path} has no {RUN}: zip the folder of a run")
-    for name, member in members.items():
+        name = PurePosixPath(member.filename).name
+        if name not in FILES:
+            continue
+        if (folder / name).exists():
+            raise UsageError(f"{path} has more than one {name}: zip the folder of one run")
         if member.file_size > FILES[name]:
             raise UsageError(f"{path}: {name} has more than {FILES[name]:,} bytes")
         with archive.open(member) as source, (folder / name).open("wb") as target:
@@ -132,3 +126,5 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
                 if len(line) > MAX_RECORD:
                     raise UsageError(f"{path}: {name} has a line of more than {MAX_RECORD:,} bytes")
                 target.write(line)
+    if not (folder / RUN).exists():
+        raise UsageError(f"{path} has no {RUN}: zip the folder of a run")

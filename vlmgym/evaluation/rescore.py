@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import tyro
 from rich.table import Table
@@ -20,20 +20,6 @@ from vlmgym.runs.store import open_run
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.reward import RewardConfig, weigh
 from vlmgym.terminal import make_console
-
-
-class _Totals(NamedTuple):
-    """Total rewards of an episode.
-
-    Attributes:
-        turns: Number of turns.
-        before: Total reward with the old settings.
-        after: Total reward with the new settings.
-    """
-
-    turns: int
-    before: float
-    after: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +41,7 @@ def rescore(config: RescoreConfig) -> Path:
     out = old.with_name(f"{old.name}-rescored") if config.output_dir is None else config.output_dir.absolute()
     if not run.episodes:
         raise UsageError(f"{old} has no episodes")
-    totals: dict[str, list[_Totals]] = {game: [] for game in run.config.game_ids}
+    totals: dict[str, list[tuple[float, float]]] = {game: [] for game in run.config.game_ids}
     tally = Tally(run.config)
     with new_folder(out) as part:
         folder = RunFolder(part)
@@ -66,8 +52,7 @@ def rescore(config: RescoreConfig) -> Path:
                 log.write(after.model_dump_json())
                 tally.add(after)
                 if before.score is not None:
-                    rewards = _Totals(len(before.turns), _total_reward(before), _total_reward(after))
-                    totals.setdefault(after.game.id, []).append(rewards)
+                    totals.setdefault(after.game.id, []).append((_total_reward(before), _total_reward(after)))
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write_summary(summary)
         replace_file(folder.run, json_bytes(run.config.model_copy(update={"reward": config.reward})))
@@ -100,17 +85,14 @@ def _changes(before: RewardConfig, after: RewardConfig) -> str:
     return f"reward: {', '.join(changed) or 'unchanged'}; scores do not change"
 
 
-def _table(totals: Mapping[str, Sequence[_Totals]]) -> Table:
-    table = Table("game", "mean reward of results")
-    for column in ("before", "after", "change"):
-        table.add_column(column, justify="right")
+def _table(totals: Mapping[str, Sequence[tuple[float, float]]]) -> Table:
+    table = Table(title="mean reward of episodes with a result", title_justify="left")
+    for column in ("game", "episodes", "before", "after", "change"):
+        table.add_column(column, justify="left" if column == "game" else "right")
     for game, episodes in totals.items():
-        turns = sum(episode.turns for episode in episodes)
-        before, after = (math.fsum(getattr(episode, name) for episode in episodes) for name in ("before", "after"))
-        for name, unit, count in ((game, "turn", turns), ("", "episode", len(episodes))):
-            row = [name, f"per {unit}, over {count:,}"]
-            if count:
-                old, new = before / count, after / count
-                row += [f"{old:,.4g}", f"{new:,.4g}", f"{new - old:+,.4g}"]
-            table.add_row(*row)
+        row = [game, f"{len(episodes):,}"]
+        if episodes:
+            before, after = (math.fsum(rewards) / len(episodes) for rewards in zip(*episodes))
+            row += [f"{before:,.4g}", f"{after:,.4g}", f"{after - before:+,.4g}"]
+        table.add_row(*row)
     return table

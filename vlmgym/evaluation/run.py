@@ -46,9 +46,6 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import Backend, ProcessPool, WorkerPool, check_num_workers, num_workers_for, open_pool
 
-MAX_CURRICULUM_EPISODES = 1_000_000
-"""Maximum number of episodes in a curriculum run; every episode is assigned to a game before the run starts."""
-
 
 def evaluate(
     games: Game[Any, Any] | str | Sequence[Game[Any, Any] | str] | Curriculum,
@@ -211,10 +208,6 @@ def _run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | N
 def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> CurriculumRecord:
     if (file := curriculum.to_data()) is None:
         raise UsageError("the curriculum of a run must be read from a file")
-    if config.episodes > MAX_CURRICULUM_EPISODES:
-        raise UsageError(
-            f"a curriculum has at most {MAX_CURRICULUM_EPISODES:,} episodes per run, got {config.episodes:,}"
-        )
     entries = (curriculum.entries[curriculum.entry_at(config.seed, index)] for index in range(config.episodes))
     episodes = Counter(entry.stages[0].game.id for entry in entries)
     return CurriculumRecord(file=file, episodes=episodes)
@@ -279,14 +272,6 @@ def _play(
     session = Session()
     episodes = earlier.run.episodes if earlier is not None else ()
     finished = sum(episode.score is not None for episode in episodes)
-    if (
-        isinstance(games, Curriculum)
-        and games.by_success
-        and games.max_concurrency < min(config.concurrency, config.episodes)
-    ):
-        console.print(
-            f"concurrency is limited to {games.max_concurrency} by max_concurrency of the curriculum", soft_wrap=True
-        )
     names = dict.fromkeys(game.id for game in all_games(games))
     remaining = total_episodes(games, config) - finished
     progress = LiveProgress(console, list(names), remaining, config.max_turns, policy)

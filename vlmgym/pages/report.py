@@ -17,7 +17,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -37,7 +37,6 @@ from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.runs.files import write_file
 from vlmgym.runs.record import RunRecord, RunSummary, Summary
 from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
-from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.registry import game_class
 from vlmgym.statistics import difference_name
 from vlmgym.terminal import make_console
@@ -49,8 +48,6 @@ AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
 SCRIPTS = ["texts", "overview", "curves", "list", "pane", "viewer", "main"]
 """Scripts in `assets`, in concatenation order."""
-OBSERVATIONS = {"image": "images", "text": "text descriptions, no images", "both": "images and text descriptions"}
-"""Descriptions of the values of `PromptConfig.observation`."""
 SINGLE_CURVES = 40
 """Maximum number of single-episode curves per game and run."""
 
@@ -261,9 +258,8 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
             *_games(config),
             ("episodes", _episodes(config)),
             ("turns", f"at most {config.max_turns:,} per episode"),
-            ("observation", OBSERVATIONS[config.prompts.observation]),
-            ("history", _history(config)),
-            ("reward", _settings(config.reward.model_dump(exclude_none=True))),
+            ("prompts", _settings(asdict(config.prompts))),
+            ("reward", _settings(config.reward.model_dump())),
             *((f"option: {name}", _words(value)) for name, value in set_options.items()),
             ("started", config.started),
             ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
@@ -325,7 +321,7 @@ def _words(value: object) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_words(value)}" for name, value in config.items())
+    return ", ".join(f"{name}={_words(value)}" for name, value in config.items() if value is not None)
 
 
 def _games(config: RunRecord) -> list[tuple[str, str]]:
@@ -337,21 +333,3 @@ def _games(config: RunRecord) -> list[tuple[str, str]]:
 def _episodes(config: RunRecord) -> str:
     of = "of each game" if config.curriculum is None else "of the curriculum"
     return f"{config.episodes:,} episodes {of}, seeds {config.seed} to {config.seed + config.episodes - 1}"
-
-
-def _history(config: RunRecord) -> str:
-    games: dict[str, list[str]] = {}
-    for game in config.games:
-        games.setdefault(_history_of(config.prompts.of(game.history)), []).append(game.id)
-    if len(games) == 1:
-        return next(iter(games))
-    return "; ".join(f"{', '.join(ids)}: {words}" for words, ids in games.items())
-
-
-def _history_of(prompts: PromptConfig) -> str:
-    where = "conversation" if prompts.chat else "prompt"
-    if prompts.history == 0:
-        return f"no earlier turns in the {where}"
-    turns = "all" if prompts.history is None else f"{prompts.history:,}"
-    shown = "images" if prompts.has_images or prompts.chat else "descriptions"
-    return f"{turns} earlier turns in the {where}, at most {prompts.image_turns} of them with {shown}"

@@ -282,17 +282,6 @@ class EpisodeRecord(_Record):
         if (self.score is None) != (self.status in ("stopped", "error")):
             verb = "must" if self.score is None else "cannot"
             raise ValueError(f"an episode whose status is {self.status!r} {verb} have a score")
-        if len(self.turns) > self.max_turns:
-            raise ValueError(f"there are {len(self.turns)} turns, but max_turns is {self.max_turns}")
-        if self.status == "turn limit" and len(self.turns) < self.max_turns:
-            raise ValueError(f"status is 'turn limit' after {len(self.turns)} of {self.max_turns} turns")
-        for number, turn in enumerate(self.turns, 1):
-            if turn.turn != number:
-                raise ValueError(f"turns must be numbered from 1 in order, but turn {number} is numbered {turn.turn}")
-            if turn.outcome is Outcome.UNPARSABLE and turn.action is not None:
-                raise ValueError(f"turn {number}: an unparsable response cannot have an action")
-            if turn.outcome is Outcome.PLAYED and turn.feedback:
-                raise ValueError(f"turn {number}: an action that was played cannot have feedback")
         rewards = [turn.reward.game for turn in self.turns]
         rounding = 1e-9 * math.fsum(map(abs, rewards))
         if self.score is not None and abs(self.score - math.fsum(rewards)) > rounding:
