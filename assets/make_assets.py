@@ -71,8 +71,8 @@ def oracle_play(side: int) -> Iterator[list[Panel]]:
 
 def trained_play(side: int) -> Iterator[list[Panel]]:
     """Yield frames of random play next to a model of `benchmarks.miniature`, both playing the first held-out game."""
-    policies, trained = (json.loads((RESULTS / f"2048-{name}.json").read_text()) for name in ("policies", "0-g1-grpo"))
-    actions = {"random": policies["random"]["actions"], "tiny model": trained["true"]["actions"]}
+    baselines, trained = (json.loads((RESULTS / f"2048-{name}.json").read_text()) for name in ("baselines", "0-grpo"))
+    actions = {"random": baselines["random"]["actions"], "tiny model": trained["GRPO"]["games"]["actions"]}
     game = make_game("2048", size=side)
     episodes: dict[str, Episode[Any, Any]] = {name: Episode(game, FIRST_VALIDATION_SEED) for name in actions}
     for turn in range(max(map(len, actions.values())) + 1):

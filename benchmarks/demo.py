@@ -116,10 +116,7 @@ def write_page(folder: Path, results: Mapping[int, Results], steps: int) -> Path
             states, greedy = result["states"], result["greedy"]
             shares = [f"{states['perception']:.1%}", f"{states['format']:.1%}"]
             rows.append([arm, str(seed), shown(states), shown(greedy), *shares])
-        pairs = zip(arms[GRPO]["states"]["successes"], arms[MORE]["states"]["successes"])
-        differences = [float(gain) - float(control) for gain, control in pairs]
-        low, high = confidence_interval(differences, unit_interval=False) or (np.nan, np.nan)
-        gains.append([str(seed), f"{np.mean(differences):+.1%} ({low:+.1%} to {high:+.1%})"])
+        gains.append([str(seed), paired(*(arms[arm]["states"]["successes"] for arm in (GRPO, MORE)))])
     draw(folder / "demo.png", results)
     text = PAGE.format(
         MORE=MORE,
@@ -135,6 +132,13 @@ def write_page(folder: Path, results: Mapping[int, Results], steps: int) -> Path
     page = folder / "demo.md"
     page.write_text(wrapped(text), encoding="utf-8")
     return page
+
+
+def paired(treated: Sequence[bool], control: Sequence[bool]) -> str:
+    """Format the mean difference of two arms in the same states, with its 95% interval."""
+    differences = np.subtract(treated, control, dtype=float)
+    low, high = confidence_interval([*map(float, differences)], unit_interval=False) or (np.nan, np.nan)
+    return f"{np.mean(differences):+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def shown(result: Mapping[str, Any]) -> str:

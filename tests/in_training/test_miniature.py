@@ -1,40 +1,31 @@
-"""Runs, whole games, demonstrations and results page of benchmarks.miniature."""
+"""Options and page of benchmarks.miniature, and what its demonstrations rely on."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.miniature.cells import Cell
-from benchmarks.miniature.games import G1, GAMES, run_args
-from benchmarks.miniature.page import write_page
-from benchmarks.miniature.play import play_games
-from tests.in_training.runs import QUICK, SMALL
-from tests.in_training.tiny import make_actor
+from benchmarks.demo import GRPO, MORE, PERMUTED, PPO, START
+from benchmarks.miniature import GAMES, arm_args, base_args, summarise, write_page
 from vlmgym import make_game
-from vlmgym.errors import UsageError
-from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state
-from vlmgym.sandbox.core.episode import Episode
+from vlmgym.evaluation import evaluate
+from vlmgym.rollout.states import StateConfig, sample_state
 from vlmgym.training.config import read_config
-from vlmgym.training.engine.actor import Actor
 from vlmgym.training.tiny_vlm import train_tokenizer
-
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "docs" / "learning" / "whole_games"
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_options_of_every_run_are_valid(game: str) -> None:
-    for run in GAMES[game].runs:
-        config = read_config(run_args(game, 3, run))
-        (played,) = config.make_curriculum().games
-        assert played.name == game
-        assert (config.steps == 0) == (config.sft.steps > 0)
+def test_arms_train_the_same_game_as_the_base_model(game: str) -> None:
+    base = read_config(base_args(game))
+    assert (base.steps, base.sft.steps) == (0, GAMES[game].base_steps)
+    for arm in (GRPO, PPO, PERMUTED):
+        config = read_config(arm_args(game, 3, arm))
+        assert config.make_curriculum().games == base.make_curriculum().games
+        assert (config.sft.steps, config.sft.accuracy, config.steps) == (0, base.sft.accuracy, 80)
 
 
 def test_cells_of_a_board_are_single_tokens() -> None:
@@ -60,95 +51,28 @@ def test_rule_mover_plays_rule_actions() -> None:
     assert first == third
 
 
-def test_results_measured_with_other_options_are_not_reused(tmp_path: Path) -> None:
-    cell = Cell("2048", 0, "SFT only")
-    shutil.copy(RESULTS / f"{cell.name}.json", tmp_path)
-    cell.measure(tmp_path / "runs", tmp_path, 200)
-    with pytest.raises(UsageError, match="other options"):
-        cell.measure(tmp_path / "runs", tmp_path, 100)
-    other = Cell("2048", 1, "SFT only")
-    shutil.copy(RESULTS / f"{cell.name}.json", tmp_path / f"{other.name}.json")
-    with pytest.raises(UsageError, match="other options"):
-        other.measure(tmp_path / "runs", tmp_path, 200)
-
-
-def test_last_running_game_gets_shuffled_images_of_an_ended_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    actor, config = make_actor(model), read_config([*QUICK, *SMALL, "--model", str(model)])
-    (game,) = config.make_curriculum().games
-    first, second = (game.draw(Episode(game, FIRST_VALIDATION_SEED + seed).state) for seed in (0, 1))
-    shown: list[Any] = []
-    encode = actor.encoder.encode
-
-    def recording(text: str, images: Any) -> Any:
-        shown.append(images)
-        return encode(text, images)
-
-    ended = type(game).ended
-    start = Episode(game, FIRST_VALIDATION_SEED + 1).state
-    legal = game.answer.format(game.best_action(start))
-    running: list[int] = []
-
-    def ended_early(self: Any, state: Any) -> str | None:
-        moved = state.variation_seed == start.variation_seed and state.board != start.board
-        return "over" if moved else ended(self, state)
-
-    def generate(self: Actor, prompts: Any, *_: Any) -> list[list[int]]:
-        running.append(len(prompts))
-        return [self.encoder.tokens(text) for text in ("nonsense", f"<answer>{legal}</answer>")[: len(prompts)]]
-
-    monkeypatch.setattr(actor.encoder, "encode", recording)
-    monkeypatch.setattr(Actor, "generate", generate)
-    monkeypatch.setattr(type(game), "ended", ended_early)
-    play_games(actor, config, 3, 2, "shuffled")
-    assert running == [2, 1, 1]
-    assert all(
-        np.array_equal(one, other) for one, other in zip(shown, [[second], [first], [second], [second]], strict=True)
-    )
-
-
-def test_whole_games_show_the_images_of_a_control(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    actor, config = make_actor(model), read_config([*QUICK, *SMALL, "--model", str(model)])
-    (game,) = config.make_curriculum().games
-    shown: list[Any] = []
-    encode = actor.encoder.encode
-
-    def recording(text: str, images: Any) -> Any:
-        shown.extend(images)
-        return encode(text, images)
-
-    monkeypatch.setattr(actor.encoder, "encode", recording)
-    monkeypatch.setattr(Actor, "generate", lambda self, prompts, *_: [self.encoder.tokens("nonsense") for _ in prompts])
-    found = {images: play_games(actor, config, 2, 2, images) for images in ("true", "blank", "shuffled")}
-    first, second = (game.draw(Episode(game, FIRST_VALIDATION_SEED + seed).state) for seed in (0, 1))
-    grey = np.full_like(first, 128)
-    expected = 2 * [first, second] + 4 * [grey] + 2 * [second, first]
-    assert all(np.array_equal(one, other) for one, other in zip(shown, expected, strict=True))
-    assert found["true"] == {
-        "score": [0, 0], "turns": [2, 2], "played": [0, 0], "actions": [None, None], "perception": 0, "format": 0,
-        "illegal": 0, "unparsable": 1,
-    }  # fmt: skip
-
-
-def test_page_reports_results_and_what_is_missing(tmp_path: Path) -> None:
+def test_page_has_results_gains_and_what_is_missing(tmp_path: Path) -> None:
     results = tmp_path / "whole_games"
     results.mkdir()
-    games = {
-        "score": [900.0, 950.0],
-        "turns": [100, 100],
-        "played": [99, 100],
-        "actions": [0, None],
-        "perception": 0.9,
-        "format": 1.0,
+    (game,) = read_config(base_args("swap")).make_curriculum().games
+    played = {
+        policy: summarise(evaluate(game, policy, 3, max_turns=5, seed=0, workers=0)) for policy in ("random", "oracle")
     }
-    games |= {"illegal": 0.05, "unparsable": 0.01}
-    (results / "2048-policies.json").write_text(json.dumps({"random": {**games, "score": [600.0, 700.0]}}))
-    curve = [{"step": step, "perception": 0.5, "reward": 0.1} for step in (1, 2)]
-    cell = Cell("2048", 0, G1)
-    (results / f"{cell.name}.json").write_text(
-        json.dumps({"minutes": 2.0, "true": games, "blank": games, "shuffled": games, "curve": curve})
-    )
+    (results / "swap-baselines.json").write_text(json.dumps(played))
+
+    def arm(successes: list[bool], games: dict[str, Any]) -> dict[str, Any]:
+        share = float(np.mean(successes))
+        states = {"successes": successes, "success": share, "success_ci": [0.0, 1.0], "perception": 0.99}
+        return {"states": states, "greedy": states, "games": games}
+
+    arms = {
+        START: arm([False, False, True, False], played["random"]),
+        MORE: arm([False, True, False, False], played["random"]),
+        GRPO: arm([True, True, True, False], played["oracle"]),
+    }
+    (results / "swap-1-grpo.json").write_text(json.dumps(arms))
     page = write_page(results).read_text(encoding="utf-8")
-    assert "| G1, GRPO | 0 | 925 (607 to 1243) | 6.0% | 90.0% | 100.0% | 2.0 |" in page
-    assert "| random |  | 650 (15 to 1285) |" in page
-    assert "| 2048 on 4x4 | G1, GRPO | 1, 2 |" in page
-    assert "PPO | 1" not in page
+    assert "| GRPO | 1 | 75.0% (0.0% to 100.0%) | 75.0% | 99.0% | 5.0" in page
+    assert "| Swap on 5x5 | 1 | +50.0% (" in page
+    assert "| Swap on 5x5 | GRPO | 0 |" in page.split("## Not run")[1]
+    assert (tmp_path / "whole_games.png").stat().st_size > 1000
