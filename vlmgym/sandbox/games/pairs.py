@@ -194,8 +194,7 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     @property
     def _turns(self) -> int:
-        turns: int = self.config.patience * self.config.rows * self.config.columns
-        return turns
+        return int(self.config.patience * self.config.rows * self.config.columns)
 
     def _kind(self, state: PairsState, cell: Cell) -> int:
         return state.cards[cell[0]][cell[1]]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Literal
 
@@ -308,16 +309,13 @@ class Lot:
     @cached_property
     def _options(self) -> list[list[list[tuple[Move, int, int]]]]:
         """Moves by vehicle and offset, each with the new offset and the cell that the vehicle enters, as a bit mask."""
-        options = []
+        options: list[list[list[tuple[Move, int, int]]]] = []
         for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
-            directions = (3, 1) if vehicle.horizontal else (0, 2)
-            steps = [list(zip(directions, (offset - 1, offset + 1))) for offset in range(len(masks))]
-            options.append(
-                [
-                    [((number, d), to, masks[to] & ~masks[offset]) for d, to in neighbours if 0 <= to < len(masks)]
-                    for offset, neighbours in enumerate(steps)
-                ]
-            )
+            options.append([[] for _ in masks])
+            for offset, direction in product(range(len(masks)), (3, 1) if vehicle.horizontal else (0, 2)):
+                to = offset + (1 if direction in (1, 2) else -1)
+                if 0 <= to < len(masks):
+                    options[-1][offset].append(((number, direction), to, masks[to] & ~masks[offset]))
         return options
 
     def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:

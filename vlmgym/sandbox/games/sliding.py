@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Step
-from vlmgym.sandbox.core.search import Planner
+from vlmgym.sandbox.core.search import Plan, Planner
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 
@@ -165,14 +165,7 @@ class Sliding(BoardGame[SlidingState, int]):
 
     @cached_property
     def _planner(self) -> Planner[Tiles, int]:
-        return Planner(self._plan)
-
-    def _plan(self, tiles: Tiles) -> list[tuple[Tiles, int]]:
-        plan = []
-        for action in Search(tiles, self.config.rows, self.config.columns).solve() or ():
-            plan.append((tiles, action))
-            tiles = _slid(tiles, dict(self._moves[tiles.index(0)])[action])
-        return plan
+        return Planner(lambda tiles: solve(tiles, self.config.rows, self.config.columns))
 
 
 def _slid(tiles: Tiles, source: int) -> Tiles:
@@ -187,7 +180,7 @@ def _slid(tiles: Tiles, source: int) -> Tiles:
 #
 # Solver for sliding-tile puzzles: iterative-deepening A* with Manhattan distance and linear conflicts.
 #
-# `Search` returns the first shortest solution in the order of moves, so a search from a later board of this solution
+# `solve` returns the first shortest solution in the order of moves, so a search from a later board of this solution
 # returns the rest of it. Cells are numbered row by row.
 
 Tiles = tuple[int, ...]
@@ -229,41 +222,28 @@ def _distance(cell: int, tile: int, columns: int) -> int:
     return abs(cell // columns - (tile - 1) // columns) + abs(cell % columns - (tile - 1) % columns)
 
 
-class Search:
-    """A search for a shortest solution to one board."""
+def solve(start: Tiles, rows: int, columns: int) -> Plan[Tiles, int] | None:
+    """Return a shortest solution, or None if the search exceeds `MOST_NODES`."""
+    moves, goals = gap_moves(rows, columns), _lines(goal_of(rows, columns), columns)
+    tiles, nodes = list(start), 0
+    path: list[tuple[Tiles, int]] = []
 
-    def __init__(self, tiles: Tiles, rows: int, columns: int) -> None:
-        self._rows, self._columns = rows, columns
-        self._moves = gap_moves(rows, columns)
-        goal = goal_of(rows, columns)
-        self._goal_rows = [goal[row * columns : (row + 1) * columns] for row in range(rows)]
-        self._goal_columns = [goal[column::columns] for column in range(columns)]
-        self._tiles = list(tiles)
-        self.nodes = 0
+    def conflicts() -> int:
+        return sum(map(_line_cost, _lines(tuple(tiles), columns), goals))
 
-    def solve(self) -> list[int] | None:
-        """Return a shortest solution as actions, or None if the search exceeds `MOST_NODES`."""
-        manhattan = distance(tuple(self._tiles), self._columns)
-        bound = manhattan + self._conflicts()
-        gap = self._tiles.index(0)
-        while self.nodes <= MOST_NODES:
-            path: list[int] = []
-            missing = self._extend(gap, manhattan, bound, -1, path)
-            if missing == 0:
-                return path
-            bound += missing
-        return None
+    def extend(gap: int, manhattan: int, left: int, last: int) -> int:
+        """Search `left` moves ahead; if solved, add them to `path`, last first, and return 0.
 
-    def _extend(self, gap: int, manhattan: int, left: int, last: int, path: list[int]) -> int:
-        """Search `left` moves ahead; if solved, fill `path` and return 0, else return how much the bound must grow."""
-        self.nodes += 1
+        Otherwise, return how much the bound must grow.
+        """
+        nonlocal nodes
+        nodes += 1
         if manhattan == 0:
             return 0
         over = 1 << 30
-        if self.nodes > MOST_NODES:
+        if nodes > MOST_NODES:
             return over
-        tiles, columns = self._tiles, self._columns
-        for action, source in self._moves[gap]:
+        for action, source in moves[gap]:
             if action ^ 2 == last:
                 continue
             tile = tiles[source]
@@ -271,23 +251,24 @@ class Search:
             lacking = after - left + 1
             if lacking <= 0:
                 tiles[gap], tiles[source] = tile, 0
-                lacking = max(0, after + self._conflicts() - left + 1)
-                if lacking == 0:
-                    path.append(action)
-                    lacking = self._extend(source, after, left - 1, action, path)
-                    if lacking == 0:
-                        return 0
-                    path.pop()
+                lacking = max(0, after + conflicts() - left + 1) or extend(source, after, left - 1, action)
                 tiles[gap], tiles[source] = 0, tile
+                if lacking == 0:
+                    path.append((tuple(tiles), action))
+                    return 0
             over = min(over, lacking)
         return over
 
-    def _conflicts(self) -> int:
-        tiles, columns = self._tiles, self._columns
-        rows = (
-            _line_cost(tuple(tiles[row * columns : (row + 1) * columns]), goal)
-            for row, goal in enumerate(self._goal_rows)
-        )
-        return sum(rows) + sum(
-            _line_cost(tuple(tiles[column::columns]), goal) for column, goal in enumerate(self._goal_columns)
-        )
+    manhattan = distance(start, columns)
+    bound = manhattan + conflicts()
+    while nodes <= MOST_NODES:
+        if (missing := extend(start.index(0), manhattan, bound, -1)) == 0:
+            return path[::-1]
+        bound += missing
+    return None
+
+
+def _lines(tiles: Tiles, columns: int) -> list[Tiles]:
+    """Return all rows, then all columns."""
+    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+    return [*rows, *(tiles[column::columns] for column in range(columns))]

@@ -54,10 +54,7 @@ class PlaceSpace(spaces.Space[str]):
     def __init__(self, seed: Any = None) -> None:
         super().__init__(dtype=str, seed=seed)
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False, because elements are strings."""
-        return False
+    is_np_flattenable = False  # elements are strings
 
     def sample(self, mask: None = None, probability: None = None) -> str:
         """Sample a city of the gazetteer uniformly; return it in the form of `format_place`."""
