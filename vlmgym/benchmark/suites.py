@@ -228,29 +228,6 @@ def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
     )
 
 
-def find_baselines(run: RunRecord) -> tuple[str, Suite] | None:
-    """Return the name of a suite whose baselines apply to a run, and the suite reduced to the games of the run.
-
-    Baselines apply to games with the same configuration and turn limit. Without a suite of its own, a run gets the
-    suite with the most such games. Returns None if there are none.
-    """
-    if run.curriculum is not None:
-        return None
-    candidates = []
-    for name in suite_names() if run.suite is None else [run.suite]:
-        suite = read_suite(name)
-        if suite.max_turns != run.max_turns:
-            continue
-        games = {
-            game.id: suite.games[game.id]
-            for game in run.games
-            if game.id in suite.games and game == GameRecord.of(make_game(game.id, suite.perception, suite.reasoning))
-        }
-        if games:
-            candidates.append((name, suite.model_copy(update={"games": games})))
-    return max(candidates, key=lambda candidate: len(candidate[1].games), default=None)
-
-
 def mean_with_error(values: Sequence[Estimate]) -> Estimate:
     """Return the mean of independent means, and its standard error, which is None if any mean's error is unknown."""
     mean = math.fsum(value for value, _ in values) / len(values)

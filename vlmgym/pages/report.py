@@ -26,7 +26,7 @@ import tyro
 from rich.console import Console
 
 from vlmgym import __version__
-from vlmgym.benchmark.suites import find_baselines, normalised, summarise
+from vlmgym.benchmark.suites import summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
@@ -35,7 +35,7 @@ from vlmgym.evaluation.tables import PageTable, bias_note, game_rows, run_title,
 from vlmgym.pages.document import asset, document, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.runs.files import write_file
-from vlmgym.runs.record import RunRecord, RunSummary, Summary
+from vlmgym.runs.record import RunRecord, RunSummary, SuiteSummary
 from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.registry import game_class
 from vlmgym.statistics import difference_name
@@ -96,7 +96,7 @@ def write_report(
         workers=workers,
         images=images,
         tables=[] if config.suite is None or suite is None else [suite_table(config.suite, suite)],
-        skills=skills_of(config, summary.games),
+        skills=skills_of(config, suite) if suite is not None and suite.skills else None,
         console=console,
     )
 
@@ -110,33 +110,17 @@ class LabelledRun:
     summary: RunSummary
 
 
-@dataclass(frozen=True)
-class Skills:
-    """Profile of a run.
-
-    Attributes:
-        scores: Name, normalised score, standard error (None if unknown) and game ids of each skill.
-        note: Text below the chart.
-    """
-
-    scores: Sequence[tuple[str, float, float | None, list[str]]]
-    note: str
-
-
-def skills_of(config: RunRecord, games: Mapping[str, Summary]) -> Skills | None:
-    """Make a run's profile from the summaries of its games; return None if no suite has baselines for them."""
-    if (baselines := find_baselines(config)) is None:
-        return None
-    name, suite = baselines
+def skills_of(config: RunRecord, suite: SuiteSummary) -> dict[str, Any]:
+    """Return the profile of a run of a suite: name, score, standard error and games of each skill, and a note."""
     scores = [
         (skill, *value, [game for game in suite.games if skill in game_class(game).skills])
-        for skill, value in normalised(suite, games).skills.items()
+        for skill, value in suite.skills.items()
     ]
     note = (
         "Means over the games that mainly test a skill, with 95% intervals: 0 is the random policy's score, 1 the "
-        f"oracle's, both measured in {name} with at most {suite.max_turns} turns per episode."
+        f"oracle's, both measured in {config.suite} with at most {config.max_turns} turns per episode."
     )
-    return Skills(scores, note) if scores else None
+    return {"scores": scores, "note": note}
 
 
 def write_page(
@@ -147,7 +131,7 @@ def write_page(
     workers: ProcessPool,
     images: int | None = IMAGES,
     tables: Sequence[PageTable] = (),
-    skills: Skills | None = None,
+    skills: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> None:
     """Write the page of one or two runs.
@@ -198,7 +182,7 @@ def _page_data(
     episodes: Sequence[tuple[_Job, EpisodePage]],
     images: int | None,
     tables: Sequence[PageTable],
-    skills: Skills | None,
+    skills: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     planned = [game for run in runs for game in run.run.config.game_ids]
     games = list(dict.fromkeys([*planned, *(job.source.game for job, _ in episodes)]))
