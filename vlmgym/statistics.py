@@ -122,8 +122,7 @@ def _bootstrap(
 
     if len(differences) < 2:
         return None, None
-    same = bool((differences == differences[0]).all())
-    methods: list[Literal["BCa", "percentile"]] = ["percentile"] if same else ["BCa", "percentile"]
+    methods: tuple[Literal["BCa", "percentile"], ...] = ("BCa", "percentile")
     for method in methods:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where BCa is undefined, the interval is NaN

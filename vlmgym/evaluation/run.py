@@ -162,15 +162,17 @@ def evaluate_run(
     record = _run_record(config, games, policy, suite)
     resumed = config.resume is not None
     with folder.reserved() if resumed else folder.new_run(record, replace=not standalone), ExitStack() as pools:
-        earlier = _resume(folder, record, console) if resumed else None
+        earlier, before = None, folder.read_summary()
+        if resumed:
+            earlier, record = _resume(folder, record, console)
         episodes = total_episodes(games, config)
         players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
-        session = _play(folder, games, policy, config, earlier, players, console, standalone=standalone)
+        session = _play(folder, games, policy, config, record, earlier, players, console, standalone=standalone)
         workers = players
         if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
             workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
         run = open_run(folder)
-        summary = _summarise(run, session, None if earlier is None else earlier.summary)
+        summary = _summarise(run, session, before)
         folder.write_summary(summary)
         yield Evaluation(run, summary, session, workers)
 
@@ -213,32 +215,11 @@ def _curriculum_record(curriculum: Curriculum, config: EvalConfig) -> Curriculum
     return CurriculumRecord(file=file, episodes=episodes)
 
 
-@dataclass(frozen=True)
-class _EarlierSessions:
-    """A run to resume.
+def _resume(folder: RunFolder, config: RunRecord, console: Console) -> tuple[StoredRun, RunRecord]:
+    """Read the run to resume, and return it with its new `run.json`; a torn last line is dropped from the records.
 
-    Attributes:
-        run: The run as saved by its earlier sessions.
-        summary: `summary.json` of the run; None if missing, for example after a killed session.
-        config: New contents of `run.json`.
-    """
-
-    run: StoredRun
-    summary: RunSummary | None
-    config: RunRecord
-
-    def reopen(self) -> None:
-        """Mark the run as unfinished: remove the old summary, and write the new `run.json`."""
-        folder = self.run.folder
-        with writing(folder.folder):
-            folder.summary.unlink(missing_ok=True)
-        replace_file(folder.run, json_bytes(self.config))
-
-
-def _resume(folder: RunFolder, config: RunRecord, console: Console) -> _EarlierSessions:
-    """Read the run to resume; raise `UsageError` if options that affect episodes differ from `config`.
-
-    Changes no files, except that a torn last line is dropped from the records.
+    Raises:
+        UsageError: Options that affect episodes differ from `config`.
     """
     run = open_run(folder)
     if different := differences(run.config, config):
@@ -248,8 +229,7 @@ def _resume(folder: RunFolder, config: RunRecord, console: Console) -> _EarlierS
         console.print(f"dropped the incomplete last line of {folder.episodes}", soft_wrap=True)
     if changed := version_changes(run.config):
         console.print(f"{changed}; the record of each episode states the versions it was played with")
-    config = config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
-    return _EarlierSessions(run, folder.read_summary(), config)
+    return run, config.model_copy(update={"started": run.config.started, "versions": run.config.versions})
 
 
 def _play(
@@ -257,7 +237,8 @@ def _play(
     games: Games,
     policy: Policy,
     config: EvalConfig,
-    earlier: _EarlierSessions | None,
+    record: RunRecord,
+    earlier: StoredRun | None,
     workers: WorkerPool,
     console: Console,
     *,
@@ -265,12 +246,12 @@ def _play(
 ) -> Session:
     """Play the episodes of a run that have no result, and return the session.
 
-    Records are written as episodes end, and not kept in memory. When a run is resumed, the old `summary.json` is
-    removed and `run.json` replaced only after the first episode ends. Without `standalone`, error messages do not
+    Episodes are written as they end, and not kept in memory. When a run is resumed, the old `summary.json` is removed
+    and `run.json` replaced by `record` only after the first episode ends. Without `standalone`, error messages do not
     explain how to resume.
     """
     session = Session()
-    episodes = earlier.run.episodes if earlier is not None else ()
+    episodes = earlier.episodes if earlier is not None else ()
     finished = sum(episode.score is not None for episode in episodes)
     names = dict.fromkeys(game.id for game in all_games(games))
     remaining = total_episodes(games, config) - finished
@@ -286,7 +267,9 @@ def _play(
         def on_episode(episode: EpisodeRecord) -> None:
             nonlocal finished
             if earlier is not None and not log.written:
-                earlier.reopen()
+                with writing(folder.summary):
+                    folder.summary.unlink(missing_ok=True)
+                replace_file(folder.run, json_bytes(record))
             log.write(episode.model_dump_json())
             finished += episode.score is not None
             if episode.status == "error":
