@@ -93,7 +93,7 @@ def test_episodes_without_a_result_are_not_paired(runs, tmp_path):
     (run / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     found = compared(runs[0], run, tmp_path / "out", labels=("a", "b"))
     assert found.games["2048-v0"].pairs == 4
-    assert found.games["2048-v0"].left_out["without a result in b"] == 1
+    assert found.games["2048-v0"].left_out == {"only in a": 2, "only in b": 2}
     assert found.notes == ("swap-v0 is left out: no seed has a result in both runs",)
 
 

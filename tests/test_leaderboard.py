@@ -119,7 +119,8 @@ def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp
     config = json.loads((changed / "run.json").read_text())
     (changed / "run.json").write_text(json.dumps({**config, "policy": policy}))
     edit_records(changed, lambda _, record: record.update(policy=policy))
-    main(["leaderboard", str(changed), str(runs / "oracle"), "--output", str(page), "--workers", "0", "--reports"])
+    main(["report", str(changed), "--workers", "0"])
+    main(["leaderboard", str(changed), str(runs / "oracle"), "--output", str(page), "--workers", "0"])
     browser = watched.page.context.browser
     assert browser is not None
     other = Watched(browser.new_page())

@@ -181,10 +181,8 @@ def test_a_zip_of_a_run_is_verified_and_ranked(suite, tmp_path, capsys):
         "small-1: 1.000 ± 0.000. Scoring verified: 6 episodes (15 turns) of nlvr2"
     )
     page = tmp_path / "page.html"
-    main(["leaderboard", str(tmp_path / "run.zip"), "--output", str(page), "--workers", "0", "--reports"])
+    main(["leaderboard", str(tmp_path / "run.zip"), "--output", str(page), "--workers", "0"])
     assert ">verified<" in page.read_text()
-    assert "seed 2026000" not in page.read_text()
-    assert (tmp_path / "page" / "0.html").exists()
 
 
 def in_run(**fields: Any) -> Callable[[Path], object]:

@@ -76,11 +76,6 @@ class LeaderboardEntry:
         options = {field.name: self.config.policy.options.get(field.name) for field in fields(SamplingOptions)}
         return ", ".join(f"{name} {value}" for name, value in options.items() if value not in (None, []))
 
-    @property
-    def cost_per_point(self) -> float | None:
-        """Cost per 0.01 of mean score; None if the cost is unknown or the score is not above random."""
-        return None if self.cost is None or self.mean[0] <= 0 else self.cost / (100 * self.mean[0])
-
 
 def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | None) -> LeaderboardEntry:
     """Make the entry of a complete run of a suite from the summary of each game."""

@@ -13,13 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
-from vlmgym.statistics import (
-    LEVEL,
-    PairedDifference,
-    Share,
-    paired_difference,
-    share,
-)
+from vlmgym.statistics import LEVEL, PairedDifference, Share, paired_difference, share
 
 
 class GameComparison(BaseModel):
@@ -27,7 +21,7 @@ class GameComparison(BaseModel):
 
     Attributes:
         pairs: Number of seeds with a result in both runs.
-        left_out: Number of seeds left out, by reason; a seed that lacks a result in both runs counts twice.
+        left_out: Number of seeds left out, by reason; a result may be only in one of the runs.
         wins: Pairs with a higher score in the first run.
         ties: Pairs with equal scores.
         losses: Pairs with a lower score in the first run.
@@ -113,23 +107,20 @@ def compare_games(
 ) -> dict[str, GameComparison]:
     """Compare every game with a result in both runs for the same seed and stage; keep no records in memory."""
     a, b = _read(first), _read(second)
-    same_reward = len({episode.reward for run in (a, b) for episode in run.values()}) == 1
+    same_reward = len({result.reward for run in (a, b) for result in run.values()}) == 1
     common = [key for key in a if key in b]
     moved = {key for key in common if a[key].stage != b[key].stage}
     comparisons = {}
     for game in dict.fromkeys(game for game, _ in a):
         pairs = [(a[key].metrics, b[key].metrics) for key in common if key[0] == game and key not in moved]
-        results = [(x, y) for x, y in pairs if x is not None and y is not None]
-        if results:
+        if pairs:
             left_out = {
                 f"only in {labels[0]}": sum(key[0] == game for key in a.keys() - b.keys()),
                 f"only in {labels[1]}": sum(key[0] == game for key in b.keys() - a.keys()),
                 "at different stages": sum(key[0] == game for key in moved),
-                f"without a result in {labels[0]}": sum(x is None for x, _ in pairs),
-                f"without a result in {labels[1]}": sum(y is None for _, y in pairs),
             }
             left_out = {reason: count for reason, count in left_out.items() if count}
-            comparisons[game] = _compare(results, left_out, same_reward)
+            comparisons[game] = _compare(pairs, left_out, same_reward)
     return comparisons
 
 
@@ -156,31 +147,31 @@ def _compare(
     )
 
 
-class _Metrics(NamedTuple):
-    """Metrics of an episode by name, or None if it has no result, and what must be equal in both runs."""
+class _Result(NamedTuple):
+    """Metrics of an episode by name, and what must be equal in both runs."""
 
     reward: RewardConfig
     stage: str | None
-    metrics: dict[str, float] | None
+    metrics: dict[str, float]
 
 
-def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Metrics]:
-    """Read the episodes of a run, by game and seed.
+def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Result]:
+    """Read the results of a run, by game and seed.
 
     Games without a `<perception>` in any response get no perception metrics.
     """
-    metrics = {}
+    results = {}
     stated: set[str] = set()
     for episode in episodes:
-        if any(states_perception(turn.response) for turn in episode.turns):
-            stated.add(episode.game.id)
-        values = None if episode.score is None else _metrics(episode, episode.score)
-        metrics[episode.key] = _Metrics(episode.reward, episode.stage, values)
-    for (game, _), result in metrics.items():
-        if result.metrics is not None and game not in stated:
+        if episode.score is not None:
+            if any(states_perception(turn.response) for turn in episode.turns):
+                stated.add(episode.game.id)
+            results[episode.key] = _Result(episode.reward, episode.stage, _metrics(episode, episode.score))
+    for (game, _), result in results.items():
+        if game not in stated:
             for name in PERCEPTION:
                 result.metrics.pop(name, None)
-    return metrics
+    return results
 
 
 def _metrics(episode: EpisodeRecord, score: float) -> dict[str, float]:

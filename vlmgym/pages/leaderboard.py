@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,13 @@ import tyro
 
 from vlmgym import __version__
 from vlmgym.benchmark.leaderboard import LeaderboardEntry, make_entry, ranked
-from vlmgym.benchmark.suites import Suite, read_suite, summarise
+from vlmgym.benchmark.suites import Suite, read_suite
 from vlmgym.benchmark.verify import run_folder, verify_results
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.pages.document import asset, document
-from vlmgym.pages.report import write_report
 from vlmgym.runs.files import check_own_file, write_own_file
 from vlmgym.runs.record import Estimate
 from vlmgym.runs.store import StoredRun, open_run
@@ -40,8 +39,6 @@ class LeaderboardConfig(SavedRunOptions):
     """Folders of runs of the same suite, or zips of them."""
     output: Path = Path("leaderboard.html")
     """The page."""
-    reports: bool = False
-    """Write a report of each run that has none, in a folder next to the page, so that the page links to episodes."""
     verify: bool = True
     """Replay the responses of every run, as vlmgym verify does, and show the result."""
 
@@ -60,28 +57,19 @@ def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
         if name is None or any(run.config.suite != name for run in runs):
             suites = (f"{path} is of {run.config.suite or 'no suite'}" for path, run in zip(config.run, runs))
             raise UsageError(f"all runs must be of the same suite: {', '.join(suites)}")
-        entries = ranked([_entry(run, number, config) for number, run in enumerate(runs)])
+        entries = ranked([_entry(run, config) for run in runs])
     page = leaderboard_page(name, read_suite(name), entries, config.output.parent)
     write_own_file(config.output, page.encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
     return entries
 
 
-def _entry(run: StoredRun, number: int, config: LeaderboardConfig) -> LeaderboardEntry:
-    """Verify a run, and write its report into the folder next to the page if it needs one."""
-    problems, games = None, {}
-    if config.verify:
-        result = verify_results(run, config.workers)
-        problems, games = len(result.problems), result.games
-    games = games or summarise_run(run)
-    entry = make_entry(run, games, problems)
-    if not config.reports or entry.report is not None:
-        return entry
-    path = config.output.with_suffix("") / f"{number}.html"
-    check_own_file(path)
-    with config.pool(len(run.episodes)) as workers:
-        write_report(run, summarise(run, games), workers, make_console(stderr=True), path=path)
-    return replace(entry, report=path)
+def _entry(run: StoredRun, config: LeaderboardConfig) -> LeaderboardEntry:
+    """Make the entry of a run, and verify the run if this is configured."""
+    if not config.verify:
+        return make_entry(run, summarise_run(run), None)
+    result = verify_results(run, config.workers)
+    return make_entry(run, result.games or summarise_run(run), len(result.problems))
 
 
 def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry], folder: Path) -> str:
@@ -111,7 +99,7 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
 
 
 def _columns(entries: Sequence[LeaderboardEntry]) -> list[str]:
-    measured = ["perception gap", "illegal", "unparsable", "tokens", "cost", "cost per point", "verification"]
+    measured = ["perception gap", "illegal", "unparsable", "tokens", "cost", "verification"]
     stated = ["policy", "sampling", "date"]
     return ["model", "prompt", "score", *_skills(entries), *measured, *stated]
 
@@ -133,7 +121,6 @@ def _cells(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> list
         _cell(entry.unparsable, f"{entry.unparsable:.1%}"),
         _number(entry.tokens, ",d"),
         _number(entry.cost, ",.2f"),
-        _number(entry.cost_per_point, ",.3g"),
         *(_cell(text, text) for text in (verified, entry.policy, entry.sampling, entry.config.started[:10])),
     ]
 

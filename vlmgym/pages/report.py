@@ -84,13 +84,11 @@ def write_report(
     workers: ProcessPool,
     console: Console,
     images: int | None = IMAGES,
-    *,
-    path: Path | None = None,
 ) -> None:
-    """Write the report of a run, by default into the run's folder; see `write_page`."""
+    """Write the report of a run into its folder; see `write_page`."""
     config, suite = run.config, summary.suite
     write_page(
-        path or run.folder.report,
+        run.folder.report,
         [LabelledRun(config.policy.label, run, summary)],
         title=run_title(config),
         workers=workers,
