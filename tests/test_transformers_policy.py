@@ -118,7 +118,7 @@ def test_missing_checkpoint(name: str, options: Any, model: str, message: str) -
         (TransformersOptions, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
         (TransformersOptions, {"dtype": "int8"}, "dtype must be one of auto, bfloat16, float16, float32, got 'int8'"),
         (VLLMOptions, {"max_model_len": 0}, "max_model_len must be an integer of at least 1, got 0"),
-        (VLLMOptions, {"engine_args": "[1]"}, "engine_args must be a JSON object, got [1]"),
+        (VLLMOptions, {"engine_args": "[1]"}, "engine_args must be a JSON object"),
         (VLLMOptions, {"engine_args": '{"model": "x"}'}, "engine_args cannot set model"),
         (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token"),
     ],
