@@ -80,8 +80,8 @@ async def _cancelled(images, prompts):
     ("function", "message"),
     [
         (lambda images, prompts: ["a"], "returned 1 responses to 3 prompts"),
-        (lambda images, prompts: ["a", "b", None], "response 2 must be a string or a Reply, got NoneType"),
-        (lambda images, prompts: "abc", "must return a list .* got str"),
+        (lambda images, prompts: ["a", "b", None], r"must return a list of strings or Replies, got \['a', 'b', None\]"),
+        (lambda images, prompts: "abc", "must return a list of strings or Replies, got 'abc'"),
         (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
         (lambda images, prompts: next(iter(())), "raised RuntimeError: StopIteration"),
         (lambda images, prompts: sys.exit(3), "raised RuntimeError: SystemExit: 3"),

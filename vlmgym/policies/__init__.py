@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from vlmgym.errors import UsageError, VlmgymError, did_you_mean
@@ -35,16 +35,13 @@ def make_policy(choice: PolicySpec, options: PolicyOptions | None = None) -> Pol
     """
     if isinstance(choice, Policy):
         return choice
-    if not isinstance(choice, str):
-        return _custom_policy(choice, None, options)
-    if choice in POLICIES:
+    if isinstance(choice, str) and choice in POLICIES:
         return _class(choice)(options)
-    _reject_unknown(choice)
-    return _custom_policy(load_object(choice), choice, options)
-
-
-def _custom_policy(source: Any, name: str | None, options: PolicyOptions | None) -> Policy:
-    """Make a policy from a user's function, subclass of `ModelPolicy` or instance of it."""
+    name: str | None = None
+    source: Any = choice
+    if isinstance(choice, str):
+        _reject_unknown(choice)
+        name, source = choice, load_object(choice)
     if isinstance(source, type) and issubclass(source, ModelPolicy):
         try:
             source = source()
@@ -78,8 +75,7 @@ def options_type(choice: PolicySpec) -> type[PolicyOptions]:
 
 
 def _class(name: str) -> type[Policy]:
-    module, _, attribute = POLICIES[name].partition(":")
-    policy: type[Policy] = getattr(import_module(module), attribute)
+    policy: type[Policy] = resolve_name(POLICIES[name])
     return policy
 
 

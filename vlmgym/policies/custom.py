@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlmgym.checks import check_timeout
-from vlmgym.errors import PolicyError, UsageError
+from vlmgym.errors import PolicyError, UsageError, short_repr
 from vlmgym.policies.base import PolicyOptions, Prompt, Reply, describe_error
 from vlmgym.policies.batching import BatchPolicy, DaemonThread
 from vlmgym.sandbox.core.game import ImageArray
@@ -67,21 +67,12 @@ class CustomPolicy(BatchPolicy):
         except Exception as error:
             raise PolicyError(f"{self.name} raised {describe_error(error)}") from error
         latency = time.perf_counter() - start
-        return [
-            reply if reply.latency is not None else replace(reply, latency=latency)
-            for reply in self._replies(returned, expected)
-        ]
-
-    def _replies(self, returned: Any, expected: int) -> list[Reply]:
-        if not isinstance(returned, list | tuple):
-            raise PolicyError(f"{self.name} must return a list of strings or Replies, got {type(returned).__name__}")
+        if not isinstance(returned, list | tuple) or not all(isinstance(each, str | Reply) for each in returned):
+            raise PolicyError(f"{self.name} must return a list of strings or Replies, got {short_repr(returned)}")
         if len(returned) != expected:
             raise PolicyError(f"{self.name} returned {len(returned)} responses to {expected} prompts")
-        for i, response in enumerate(returned):
-            if not isinstance(response, str | Reply):
-                got = type(response).__name__
-                raise PolicyError(f"{self.name}: response {i} must be a string or a Reply, got {got}")
-        return [response if isinstance(response, Reply) else Reply(response) for response in returned]
+        replies = [each if isinstance(each, Reply) else Reply(each) for each in returned]
+        return [each if each.latency is not None else replace(each, latency=latency) for each in replies]
 
 
 def load_object(spec: str) -> Any:
@@ -114,15 +105,11 @@ def _load_file(path: Path) -> Any:
     full_path = path.resolve()
     # A unique module name, so that a file named openai.py can import openai.
     spec = importlib.util.spec_from_file_location(str(full_path).replace(".", "_"), path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
+    assert spec is not None, "the file ends with .py"
+    assert spec.loader is not None
     if str(full_path.parent) not in sys.path:
         sys.path.append(str(full_path.parent))  # last, so that installed packages take precedence
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up the module that defines them
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
+    spec.loader.exec_module(module)
     return module

@@ -109,40 +109,46 @@ class LocalModel:
             PolicyError: Out of memory, or the model failed.
         """
         sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-        replies: dict[int, Reply | InfrastructureError] = {}
-        for i, request in enumerate(requests):
-            try:
-                self._special_tokens.check(request.prompt)
-            except InfrastructureError as error:
-                replies[i] = error
         try:
             with torch.inference_mode():
-                fitting = [i for i in range(len(requests)) if i not in replies]
-                batch = self._tokenize([requests[i] for i in fitting]) if fitting else None
-                lengths = {} if batch is None else dict(zip(fitting, batch["attention_mask"].sum(dim=1).tolist()))
-                fitting = [i for i, length in lengths.items() if length < self.context]
-                if fitting and len(fitting) < len(lengths):
-                    batch = self._tokenize([requests[i] for i in fitting])
-                rows: list[list[int]] = []
-                if fitting:
-                    config = self._config(min(max_tokens, self.context - min(lengths.values())))
-                    sampler = self._sampler(sampling, [requests[i].seed for i in fitting])
-                    rows = self._generate_tokens(batch, config, sampler)
-        except (RuntimeError, MemoryError) as error:
+                return self._generate(requests, max_tokens, sampling)
+        except (RuntimeError, MemoryError, ValueError, IndexError, TypeError) as error:
             out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
             if out_of_memory or "can't allocate memory" in str(error):  # torch's message on a CPU
                 raise PolicyError(f"out of memory with {len(requests)} prompts per batch: lower --batch-size") from None
             raise PolicyError(f"transformers failed: {error_text(error)}") from None
-        except (ValueError, IndexError, TypeError) as error:
-            raise PolicyError(f"transformers failed: {error_text(error)}") from None
-        for i, row in zip(fitting, rows, strict=True):
-            replies[i] = self._reply(row[: self.context - lengths[i]], lengths[i])
-        for i in lengths.keys() - replies.keys():
-            replies[i] = InfrastructureError(
-                f"the prompt has {lengths[i]:,} tokens, which leaves no room for a response in the context length "
-                f"{self.context:,}"
-            )
-        return [replies[i] for i in range(len(requests))]
+
+    def _generate(
+        self, requests: Sequence[GenerationRequest], max_tokens: int, sampling: dict[str, float | None]
+    ) -> list[Reply | InfrastructureError]:
+        errors: dict[int, InfrastructureError] = {}
+        for i, request in enumerate(requests):
+            try:
+                self._special_tokens.check(request.prompt)
+            except InfrastructureError as error:
+                errors[i] = error
+        if not errors:
+            batch = self._tokenize(requests)
+            lengths: list[int] = batch["attention_mask"].sum(dim=1).tolist()
+            for i, length in enumerate(lengths):
+                if length >= self.context:
+                    errors[i] = InfrastructureError(
+                        f"the prompt has {length:,} tokens, which leaves no room for a response in the context length "
+                        f"{self.context:,}"
+                    )
+        if errors:
+            others = [request for i, request in enumerate(requests) if i not in errors]
+            replies = iter(self._generate(others, max_tokens, sampling) if others else [])
+            return [errors[i] if i in errors else next(replies) for i in range(len(requests))]
+        sequences = self.model.generate(
+            **batch,
+            generation_config=self._config(min(max_tokens, self.context - min(lengths))),
+            logits_processor=LogitsProcessorList(self._sampler(sampling, [request.seed for request in requests])),
+            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
+            tokenizer=self.processor.tokenizer,
+        )
+        rows = sequences[:, batch["input_ids"].shape[1] :].tolist()
+        return [self._reply(row[: self.context - length], length) for row, length in zip(rows, lengths, strict=True)]
 
     def _tokenize(self, requests: Sequence[GenerationRequest]) -> Any:
         texts = []
@@ -188,17 +194,6 @@ class LocalModel:
         config.pad_token_id = self.processor.tokenizer.pad_token_id
         config.suppress_tokens = self._image_tokens or None
         return config
-
-    def _generate_tokens(self, batch: Any, config: Any, sampler: list[Any]) -> list[list[int]]:
-        sequences = self.model.generate(
-            **batch,
-            generation_config=config,
-            logits_processor=LogitsProcessorList(sampler),
-            stopping_criteria=StoppingCriteriaList([_Stopped(self._stopped)]),
-            tokenizer=self.processor.tokenizer,
-        )
-        rows: list[list[int]] = sequences[:, batch["input_ids"].shape[1] :].tolist()
-        return rows
 
     def _reply(self, row: list[int], prompt_tokens: int) -> Reply:
         end = next((i for i, token in enumerate(row) if token in self._eos), None)

@@ -45,8 +45,8 @@ class ReplayPolicy(ModelPolicy):
         run = open_run(self.options.record)
         self._games = run.config.games
         self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
-        self._replies: dict[tuple[str, int], list[Reply]] = {}  # by episode, most recently used last
-        self._running = 1
+        self._replies: dict[tuple[str, int], list[Reply]] = {}
+        """Replies of the running episodes."""
 
     def check(self, game: Game[Any, Any]) -> None:
         """Check that the record has this game and config."""
@@ -60,20 +60,15 @@ class ReplayPolicy(ModelPolicy):
             different = "; ".join(differences[0])
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")
 
-    def set_running_episodes(self, episodes: int) -> None:
-        """Set the number of running episodes; replies of up to twice as many episodes as at the peak stay in memory."""
-        self._running = max(self._running, episodes)
-
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
         """Return the recorded response of the turn."""
         key = prompt.game.id, prompt.seed
-        replies = self._replies.pop(key, None)
-        if replies is None:
+        if key not in self._replies:
             stored = self._episodes.get(key)
-            replies = [] if stored is None else [recorded_reply(turn) for turn in stored.read().turns]
-        self._replies[key] = replies
-        if len(self._replies) > 2 * self._running:
-            del self._replies[next(iter(self._replies))]  # the least recently used episode has most likely ended
+            self._replies[key] = [] if stored is None else [recorded_reply(turn) for turn in stored.read().turns]
+        replies = self._replies[key]
+        if prompt.turn >= len(replies) - 1:
+            del self._replies[key]
         if prompt.turn >= len(replies):
             raise InfrastructureError(
                 f"{self.options.record} has no turn {prompt.turn + 1} of {prompt.game.id} with seed {prompt.seed}"
