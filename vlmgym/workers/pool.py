@@ -7,15 +7,18 @@ import multiprocessing
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, WorkerError, short_repr
 from vlmgym.workers.process import ChannelClosed, WorkerProcess, read_result
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,9 +77,8 @@ def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
     return min(default if num_workers is None else num_workers, num_tasks)
 
 
-@runtime_checkable
-class WorkerPool(Protocol):
-    """Calls functions in worker processes; see `ProcessPool`.
+class WorkerPool(ABC):
+    """Calls functions in worker processes.
 
     Attributes:
         count: Number of processes.
@@ -84,20 +86,23 @@ class WorkerPool(Protocol):
 
     count: int
 
+    @abstractmethod
     async def start(self) -> None:
         """Wait until all processes are running."""
 
+    @abstractmethod
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a worker."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop the processes."""
 
-    def __enter__(self) -> WorkerPool: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> WorkerPool:
@@ -118,7 +123,7 @@ def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> Work
     return ProcessPool(num_workers_for(num_tasks, num_workers))
 
 
-class ProcessPool:
+class ProcessPool(WorkerPool):
     """Calls functions in worker processes, or in this process if there are none. Serves one event loop at a time.
 
     The event loop communicates with the processes directly. The threads of `ProcessPoolExecutor` would compete with
@@ -165,7 +170,7 @@ class ProcessPool:
         if not self._workers:
             await asyncio.sleep(0)  # lets an interrupt cancel the call
             return function(*args, **kwargs)
-        packed = self._workers[0].pack(function, args, kwargs)
+        packed = self._workers[0].process.pack(function, args, kwargs)
         for worker in self._workers:
             worker.listen()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -183,7 +188,7 @@ class ProcessPool:
             worker.shut_down()
         deadline = time.monotonic() + CLOSE_TIMEOUT
         for worker in self._workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+            worker.process.close(max(0.0, deadline - time.monotonic()))
 
     def _dispatch(self) -> None:
         """Send queued calls, first come, first served, to the least busy workers."""
@@ -194,20 +199,6 @@ class ProcessPool:
             packed, future = self._queue.popleft()
             if not future.done():  # else it was cancelled
                 worker.submit(packed, future)
-
-    def __reduce__(self) -> NoReturn:
-        """Prevent pickling and copying.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError("a pool of worker processes cannot be pickled or copied")
-
-    def __enter__(self) -> ProcessPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class PoolWorker:
@@ -224,27 +215,19 @@ class PoolWorker:
         self._unsent = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._death: WorkerError | None = None
-        self._process = WorkerProcess(_make_handler)
-        self._channel = self._process.channel
+        self.process = WorkerProcess(_make_handler)
+        self._channel = self.process.channel
 
     @property
     def pending(self) -> int:
         """Number of calls without a result."""
         return len(self._calls)
 
-    def pack(self, function: Callable[P, T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Pickle a call for `submit`.
-
-        Raises:
-            UsageError: The call cannot be pickled.
-        """
-        return self._process.pack(function, args, kwargs)
-
     def submit(self, packed: bytes, future: Future) -> None:
         """Send a call from a running event loop.
 
         Args:
-            packed: Result of `pack`.
+            packed: Result of `WorkerProcess.pack`.
             future: Receives the result, or `WorkerError` if the process dies.
         """
         if self._death is not None:
@@ -265,15 +248,11 @@ class PoolWorker:
             self._write()
 
     def shut_down(self) -> None:
-        """Cancel pending calls, and let the process exit after its current call."""
+        """Cancel pending calls, and let the process exit after its current call; `process.close` waits for it."""
         self._unregister()
         self._channel.close()
         for future in self._calls:
             cancel(future)
-
-    def join(self, timeout: float) -> None:
-        """Wait for the process after `shut_down`, and kill it after `timeout` seconds."""
-        self._process.close(timeout)
 
     def _write(self) -> None:
         assert self._loop is not None
@@ -296,7 +275,11 @@ class PoolWorker:
         for response in responses:
             future = self._calls.popleft()
             if not future.done():  # else it was cancelled
-                _settle(future, response)
+                result = read_result(response)
+                if result.error is None:
+                    future.set_result(result.value)
+                else:
+                    future.set_exception(result.error)
             self._on_result()
         return self._unregister() if not self._calls else None
 
@@ -325,17 +308,10 @@ def cancel(future: Future) -> None:
         future.cancel()
 
 
-def _settle(future: Future, response: bytes) -> None:
-    result = read_result(response)
-    if result.error is None:
-        future.set_result(result.value)
-    else:
-        future.set_exception(result.error)
-
-
 def _make_handler() -> Callable[..., Any]:
-    return _call
+    return call_function
 
 
-def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+def call_function(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Call a function."""
     return function(*args, **kwargs)

@@ -15,11 +15,10 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
-from vlmgym import __version__
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
+from vlmgym.workers.pool import WorkerPool, call_function
 from vlmgym.workers.process import UNPICKLABLE, Handler, Result, handle, read_result, unsendable
 
 P = ParamSpec("P")
@@ -30,15 +29,12 @@ RESTARTS = 3
 CONNECT_TIMEOUT = 10.0
 """Maximum seconds to wait until the cluster accepts a connection."""
 
-_next_cpu = count()
-
 
 def join_cluster() -> Any:
     """Connect to a cluster and return the module `ray`.
 
     Raises:
-        UsageError: Ray is not installed, no cluster responds, or a machine lacks vlmgym or has a
-            different version.
+        UsageError: Ray is not installed, or no cluster responds.
     """
     try:
         import ray
@@ -53,7 +49,6 @@ def join_cluster() -> Any:
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             where = f"at RAY_ADDRESS={address}" if address else "on this machine"
             raise UsageError(f"no Ray cluster responds {where}: {first_line(error)}") from None
-    _check_versions(ray)
     return ray
 
 
@@ -76,43 +71,8 @@ def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> in
     return min(cpus if num_workers is None else num_workers, num_tasks)
 
 
-def _check_versions(ray: Any) -> None:
-    def installed_version() -> str:  # pickled by value, because this module may be missing on the node
-        try:
-            from vlmgym import __version__
-        except ImportError:
-            return ""
-        return __version__
-
-    versions = {}
-    for node in _nodes_with_cpus(ray):
-        strategy = _on_node(ray, node["NodeID"])
-        name = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
-        versions[name] = ray.remote(installed_version).options(num_cpus=0, scheduling_strategy=strategy).remote()
-    for name, reference in versions.items():
-        version = ray.get(reference)
-        if version != __version__:
-            has = f"vlmgym {version}" if version else "no vlmgym"
-            raise UsageError(f"{name} of the Ray cluster has {has}: install vlmgym {__version__} there")
-
-
-def _nodes_with_cpus(ray: Any) -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-
-
-def _on_node(ray: Any, node_id: str) -> Any:
-    """Return a scheduling strategy for a node, or for any node if that one is gone."""
-    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=True)
-
-
-def _next_node(ray: Any) -> Any:
-    """Return a scheduling strategy for the next CPU, round-robin over the nodes."""
-    cpus = [(cpu, node["NodeID"]) for node in _nodes_with_cpus(ray) for cpu in range(int(node["Resources"]["CPU"]))]
-    return _on_node(ray, sorted(cpus)[next(_next_cpu) % len(cpus)][1])
-
-
 class RayWorker:
-    """A worker in an actor, on the next node of the cluster; used like a `WorkerProcess`.
+    """A worker in an actor of the cluster; used like a `WorkerProcess`.
 
     The actor reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine. It reserves
     one byte of memory, because Ray ignores the scheduling strategy of actors that reserve nothing.
@@ -123,7 +83,7 @@ class RayWorker:
         import ray
 
         self._ray = ray
-        options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": _next_node(ray)}
+        options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": "SPREAD"}
         self._actor = ray.remote(_Actor).options(**options).remote(make_handler, args)
         self._responses: deque[Any] = deque()
 
@@ -185,7 +145,7 @@ class _Actor:
         return [np.frombuffer(data, np.uint8) for data in (response, *(buffer.raw() for buffer in buffers))]
 
 
-class RayPool:
+class RayPool(WorkerPool):
     """Calls functions on a Ray cluster, as `ProcessPool` does in processes on this machine.
 
     The functions must be pure: calls on a lost machine are repeated on other machines.
@@ -203,7 +163,7 @@ class RayPool:
         """
         self._ray = join_cluster()
         self.count = cluster_workers_for(self._ray, num_tasks, num_workers)
-        task = self._ray.remote(_call)
+        task = self._ray.remote(call_function)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -248,13 +208,3 @@ class RayPool:
         if self._loop is not loop:
             self._loop, self._slots = loop, asyncio.Semaphore(self.count)
         return self._slots
-
-    def __enter__(self) -> RayPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _call(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    return function(*args, **kwargs)
