@@ -42,7 +42,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     monkeypatch.setattr("tyro.cli", stop)
-    monkeypatch.setattr("vlmgym.cli.eval._trained_options", lambda *_: ())
+    monkeypatch.setattr("vlmgym.cli.eval._trained_options", lambda *_: ({}, {}))
 
 
 def run_program(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:

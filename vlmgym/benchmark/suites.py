@@ -11,7 +11,6 @@ import hashlib
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import numpy as np
 
 from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, did_you_mean, short_repr
-from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.turn import GameSetup, LiveEpisode
@@ -102,10 +100,10 @@ class Suite(StrictModel):
         games = [make_game(game, self.perception, self.reasoning) for game in self.games]
         return [game for game in games if observation == "image" or game.no_text_observation is None]
 
-    def configure(self, config: EvalConfig) -> EvalConfig:
-        """Return a copy of a config with the options that the suite fixes."""
-        names = ("episodes", "max_turns", "seed", "perception", "reasoning")
-        return replace(config, **{name: getattr(self, name) for name in names})
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of an evaluation that the suite fixes."""
+        return {name: getattr(self, name) for name in ("episodes", "max_turns", "seed", "perception", "reasoning")}
 
     def differences(self, run: RunRecord) -> list[str]:
         """List how a run differs from the suite, without making the games of the run."""

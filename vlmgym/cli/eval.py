@@ -8,15 +8,15 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
+from tyro.conf import OmitArgPrefixes
 
 from vlmgym.benchmark.suites import read_suite, suite_summary
 from vlmgym.cli.games import list_fields
@@ -39,7 +39,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import make_console, reporting_errors
 
 ConfigT = TypeVar("ConfigT", bound=EvalConfig)
 
@@ -47,29 +47,6 @@ REASONS = 3
 """Number of error messages to print, most frequent first."""
 UNFINISHED = 1
 """Exit code if any episode ended with an error."""
-FIXED_BY_SUITE = frozenset(
-    f"--{name}"
-    for name in (
-        "episodes",
-        "max-turns",
-        "seed",
-        "perception",
-        "reasoning",
-        "config",
-        "size",
-        "all-rows",
-        "no-all-rows",
-    )
-)
-"""Options that cannot be combined with `--suite NAME`."""
-GROUPS = {
-    "prompt": ("observation", "chat", "history", "history_images"),
-    "output": ("output_dir", "resume", "videos", "report", "tensorboard", "wandb"),
-    "limit": ("concurrency", "workers", "backend", "budget"),
-}
-"""Groups of options in the help; all others are in the group `play`."""
-MODEL_FOLDERS = ("", "model")
-"""Folders that may contain the model, relative to a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,16 +71,24 @@ class EvalCommand(EvalConfig):
 
 def run_eval(args: Sequence[str], about: str) -> None:
     """Run `vlmgym eval` with the options of a command line; `about` describes it in the help."""
-    words = list(args)
-    _reject_settings_of_suite(words)
-    if checkpoint := _option_value("--as-trained", words):
-        words = [*_trained_options(words, Path(checkpoint)), *words]
-    config, options = _parse(EvalCommand, _policy_options(words), words, "vlmgym eval", about)
+    policy_type = _policy_options(args)
+    named_suite, checkpoint = _option_value("--suite", args), _option_value("--as-trained", args)
+    defaults: dict[str, Any] = {}
+    policy_defaults: dict[str, Any] = {}
+    if checkpoint is not None:
+        defaults, policy_defaults = _trained_options(Path(checkpoint), policy_type)
+    elif named_suite not in (None, "all"):
+        defaults = dict(read_suite(named_suite).options)
+    config, options = _parse(EvalCommand(**defaults), policy_type(**policy_defaults), args, "vlmgym eval", about)
     games, played = (*config.game, *chain.from_iterable(config.games)), None
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
         if config.suite != "all":
+            for name in (*defaults, "overrides", "size", "all_rows"):
+                if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
+                    option = "config" if name == "overrides" else name.replace("_", "-")
+                    raise UsageError(f"--{option} is fixed by the suite: remove it")
             run_evaluation((), config, options, suite=config.suite)
             return
         games = tuple(game_ids())
@@ -137,21 +122,32 @@ def evaluate_script(
         script_game = game_class(game)
         about = f"{EvalConfig.__doc__} The config fields of {script_game.name} for --config are "
         about += f"{list_fields(script_game.Config)}."
-        config, options = _parse(EvalConfig, _policy_options(args, custom_policy), args, Path(file).name, about)
+        args = sys.argv[1:] if args is None else args
+        config, options = _parse(EvalConfig(), _policy_options(args, custom_policy)(), args, Path(file).name, about)
         default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
         run_evaluation([game], config, options, default, custom_policy, preset)
 
 
-def _policy_options(args: Sequence[str] | None, custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
-    """Return the options type of the policy named on a command line."""
-    named = _option_value("--policy", args)
-    policy = named if named is not None else custom_policy or "random"
+def _policy_options(args: Sequence[str], custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
+    """Return the options type of the policy named on a command line; reject options of other policies."""
+    policy = _option_value("--policy", args) or custom_policy or "random"
     options = options_type(policy)
-    _reject_options_of_others(sys.argv[1:] if args is None else args, policy, options)
+    for word in args:
+        option = word.partition("=")[0].replace("_", "-")
+        owners = [name for name in (*POLICIES, "MODULE:FUNCTION") if option in _names(options_type(name))]
+        if owners and option not in (*_names(options), *_names(EvalConfig)):
+            chosen = policy if isinstance(policy, str) else "of this script"
+            also = f" (or {', '.join(owners[1:])})" if owners[1:] else ""
+            raise UsageError(f"{option} is not an option of the {chosen} policy: choose --policy {owners[0]}{also}")
     return options
 
 
-def _option_value(option: str, args: Sequence[str] | None) -> str | None:
+def _names(options: type[Any]) -> list[str]:
+    """List the command-line options of a type."""
+    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
+
+
+def _option_value(option: str, args: Sequence[str]) -> str | None:
     """Return the value of an option on a command line, before all options are known."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(option, f"--{option[2:].replace('-', '_')}", dest="value")  # tyro accepts both
@@ -162,60 +158,18 @@ def _option_value(option: str, args: Sequence[str] | None) -> str | None:
     return value
 
 
-def _reject_options_of_others(args: Sequence[str], policy: PolicySpec, options: type[PolicyOptions]) -> None:
-    """Reject options of other policies, and name the policies that have them."""
-    accepted = {"--help", *_names(options), *_names(EvalConfig)}
-    for word in args:
-        option = word.partition("=")[0].replace("_", "-")
-        if option in accepted or not option.startswith("--"):
-            continue
-        owners = [name for name in (*POLICIES, "MODULE:FUNCTION") if option in _names(options_type(name))]
-        if owners:
-            chosen = policy if isinstance(policy, str) else "of this script"
-            also = f" (or {', '.join(owners[1:])})" if owners[1:] else ""
-            raise UsageError(f"{option} is not an option of the {chosen} policy: choose --policy {owners[0]}{also}")
-
-
-def _reject_settings_of_suite(words: Sequence[str]) -> None:
-    """Reject options that a suite fixes, even if they are set to the suite's values or the defaults."""
-    options = [word.partition("=")[0].replace("_", "-") for word in words]
-    given = [option for option in options if option in FIXED_BY_SUITE]
-    if given and _option_value("--suite", words) not in (None, "all"):
-        raise UsageError(f"{given[0]} is fixed by the suite: remove it")
-
-
-def _names(options: type[Any]) -> list[str]:
-    """List the command-line options of a type."""
-    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
-
-
 def _parse(
-    config: type[ConfigT], options: type[PolicyOptions], args: Sequence[str] | None, prog: str, about: str
+    config: ConfigT, options: PolicyOptions, args: Sequence[str], prog: str, about: str
 ) -> tuple[ConfigT, PolicyOptions]:
-    """Parse the options of an evaluation and of its policy, in the groups of `GROUPS`."""
-    grouped = set(chain.from_iterable(GROUPS.values()))
-    others = [field.name for field in dataclasses.fields(config) if field.name not in grouped]
-    groups = {"play": others, **GROUPS}
-    parts = [(group, Annotated[_part(config, names), tyro.conf.OmitArgPrefixes]) for group, names in groups.items()]
-    parts.append(("policy", Annotated[options, tyro.conf.OmitArgPrefixes]))
-    parsed: Any = parse_options(dataclasses.make_dataclass("Options", parts), args, prog, about)
-    values = {name: getattr(getattr(parsed, group), name) for group, names in groups.items() for name in names}
-    return config(**values), parsed.policy
+    """Parse the options of an evaluation and of its policy, with the values of `config` and `options` as defaults."""
+    parts = [(name, Annotated[type(value), OmitArgPrefixes]) for name, value in (("play", config), ("policy", options))]
+    parts_type = dataclasses.make_dataclass("Options", parts)
+    parsed: Any = tyro.cli(parts_type, args=args, default=parts_type(config, options), prog=prog, description=about)
+    return parsed.play, parsed.policy
 
 
-def _part(config: type[ConfigT], names: Sequence[str]) -> type[ConfigT]:
-    """Make a subclass in which only these options can be set on the command line."""
-    hints = get_type_hints(config, include_extras=True)
-    fixed = [
-        (field.name, Annotated[hints[field.name], tyro.conf.Fixed, tyro.conf.Suppress], copy(field))
-        for field in dataclasses.fields(config)
-        if field.name not in names
-    ]
-    return dataclasses.make_dataclass(config.__name__, fixed, bases=(config,), frozen=True)
-
-
-def _trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
-    """Return the options of a checkpoint, which the options of the command line override.
+def _trained_options(checkpoint: Path, policy_type: type[PolicyOptions]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a checkpoint, which are defaults: those of the evaluation, and those of the policy.
 
     Sampling options are only included if the policy has them, and the model only if the policy loads checkpoints.
 
@@ -223,19 +177,17 @@ def _trained_options(args: Sequence[str], checkpoint: Path) -> list[str]:
         UsageError: The checkpoint has no valid `vlmgym.json`.
     """
     record = TrainedRecord.read(checkpoint)
-    options = [f"--max-turns={record.max_turns}", f"--seed={record.first_seed}"]
-    for name, value in dataclasses.asdict(record.prompts).items():
-        option = f"--{name.replace('_', '-')}"
-        if value is not None and value is not False:
-            options.append(option if value is True else f"{option}={value}")
-    accepted = {field.name for field in dataclasses.fields(options_type(_option_value("--policy", args) or "random"))}
+    options = {"max_turns": record.max_turns, "seed": record.first_seed, **dataclasses.asdict(record.prompts)}
+    accepted = {field.name for field in dataclasses.fields(policy_type)}
+    policy_options: dict[str, Any] = {}
     for name in ("temperature", "top_p", "max_tokens"):
         if name in accepted and getattr(record, name) is not None:
-            options.append(f"--{name.replace('_', '-')}={getattr(record, name)}")
+            policy_options[name] = getattr(record, name)
     if "dtype" in accepted:  # the policy loads a checkpoint
-        folders = (folder for name in MODEL_FOLDERS if ((folder := checkpoint / name) / "config.json").is_file())
-        options += [f"--model={folder}" for folder in folders]
-    return options
+        for folder in (checkpoint, checkpoint / "model"):
+            if (folder / "config.json").is_file():
+                policy_options["model"] = str(folder)
+    return options, policy_options
 
 
 def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
@@ -288,13 +240,17 @@ def run_evaluation(
     """
     if suite is not None:
         chosen = read_suite(suite)
-        config, played = chosen.configure(config), chosen.make_games(config.observation)
+        config, played = dataclasses.replace(config, **chosen.options), chosen.make_games(config.observation)
         if others := sorted(chosen.games.keys() - {game.id for game in played}):
             make_console(stderr=True).print(
                 f"left out because they have no text description: {', '.join(others)}", soft_wrap=True
             )
-    if played is None:
-        played = _played(game_names, config, preset, curriculum)
+    elif curriculum is not None:
+        if game_names:
+            raise UsageError("--curriculum already names the games: give either games or --curriculum")
+        played = Curriculum.read(curriculum, config.data_settings())
+    elif played is None:
+        played = [config.make_game(name, preset) for name in game_names]
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = all_games(played)
@@ -326,16 +282,6 @@ def run_evaluation(
     _print_paths(console, run, config, copies)
     _report_unfinished(folder, summary, done.session, progress_console)
     return summary
-
-
-def _played(
-    names: Sequence[str], config: EvalConfig, preset: Mapping[str, Any] | None, curriculum: Path | None
-) -> Games:
-    if curriculum is None:
-        return [config.make_game(name, preset) for name in names]
-    if names:
-        raise UsageError("--curriculum already names the games: give either games or --curriculum")
-    return Curriculum.read(curriculum, config.data_settings())
 
 
 def rows_of(played: Games) -> int:
