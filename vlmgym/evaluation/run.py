@@ -44,7 +44,8 @@ from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_nam
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
-from vlmgym.workers.pool import Backend, ProcessPool, WorkerPool, check_num_workers, num_workers_for, open_pool
+from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for, open_pool
+from vlmgym.workers.process import WorkerPool
 
 
 def evaluate(

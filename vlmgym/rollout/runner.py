@@ -21,7 +21,7 @@ from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_re
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
-from vlmgym.workers.pool import WorkerPool
+from vlmgym.workers.process import WorkerPool
 
 Games = Sequence[Game[Any, Any]] | Curriculum
 """The games of a run, or its curriculum."""

@@ -7,18 +7,14 @@ import multiprocessing
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError, WorkerError, short_repr
-from vlmgym.workers.process import ChannelClosed, WorkerProcess, read_result
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from vlmgym.workers.process import ChannelClosed, WorkerPool, WorkerProcess, call_function, read_result
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,34 +71,6 @@ def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
     """
     default = 0 if multiprocessing.current_process().daemon else available_cores()
     return min(default if num_workers is None else num_workers, num_tasks)
-
-
-class WorkerPool(ABC):
-    """Calls functions in worker processes.
-
-    Attributes:
-        count: Number of processes.
-    """
-
-    count: int
-
-    @abstractmethod
-    async def start(self) -> None:
-        """Wait until all processes are running."""
-
-    @abstractmethod
-    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in a worker."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop the processes."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> WorkerPool:
@@ -310,8 +278,3 @@ def cancel(future: Future) -> None:
 
 def _make_handler() -> Callable[..., Any]:
     return call_function
-
-
-def call_function(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    """Call a function."""
-    return function(*args, **kwargs)

@@ -18,12 +18,19 @@ import struct
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from vlmgym.errors import UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError)
 """Exceptions that pickle raises for unpicklable objects."""
@@ -309,6 +316,39 @@ def receive_value(worker: WorkerProcess) -> Any:
     except ChannelClosed as error:
         raise WorkerError(f"{worker.name} died ({worker.exit_status()})") from error
     return result.get()
+
+
+class WorkerPool(ABC):
+    """Calls functions in worker processes.
+
+    Attributes:
+        count: Number of processes.
+    """
+
+    count: int
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Wait until all processes are running."""
+
+    @abstractmethod
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a worker."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the processes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def call_function(function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Call a function."""
+    return function(*args, **kwargs)
 
 
 def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:

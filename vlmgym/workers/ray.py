@@ -18,8 +18,16 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
-from vlmgym.workers.pool import WorkerPool, call_function
-from vlmgym.workers.process import UNPICKLABLE, Handler, Result, handle, read_result, unsendable
+from vlmgym.workers.process import (
+    UNPICKLABLE,
+    Handler,
+    Result,
+    WorkerPool,
+    call_function,
+    handle,
+    read_result,
+    unsendable,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
