@@ -131,11 +131,9 @@ def best(run, game):
     return [episode.seed for episode in sorted(episodes, key=lambda episode: (-(episode.score or 0), episode.seed))]
 
 
-@pytest.mark.parametrize(
-    ("filters", "kept"), [({"top": 2}, 2), ({"top": 99}, 6), ({"top_fraction": 0.5}, 3), ({"top_fraction": 0.51}, 4)]
-)
-def test_best_episodes_of_each_game(played, exported, filters, kept):
-    rows = exported("sharegpt", outcome=ALL, **filters)
+@pytest.mark.parametrize(("fraction", "kept"), [(0.01, 1), (0.5, 3), (0.51, 4), (1.0, 6)])
+def test_best_episodes_of_each_game(played, exported, fraction, kept):
+    rows = exported("sharegpt", outcome=ALL, top_fraction=fraction)
     for game in ("2048-v0", "swap-v0"):
         assert {row["seed"] for row in rows if row["game"] == game} == set(best(played[0], game)[:kept])
 
@@ -150,12 +148,10 @@ def change(run, to, how):
     return to
 
 
-def test_unfinished_episodes_are_optional(played, exported, tmp_path):
+def test_unfinished_episodes_are_left_out(played, exported, tmp_path):
     run = change(played[0], tmp_path / "changed", lambda one: one.model_copy(update={"status": "error", "score": None}))
     first = read_run(played[0]).episodes[0].key
     assert first not in {(row["game"], row["seed"]) for row in exported("hf", run=run)}
-    rows = exported("hf", run=run, unfinished=True)
-    assert {row["score"] for row in rows if (row["game"], row["seed"]) == first} == {None}
 
 
 @pytest.mark.parametrize(("word", "format_"), [("<image>", "sharegpt"), ("<video>", "hf"), ("<audio>", "hf")])
@@ -174,13 +170,10 @@ def test_placeholders_in_responses_are_left_out(played, exported, tmp_path, caps
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"top": 0}, "top .* got 0"),
         ({"top_fraction": float("nan")}, "top_fraction .* got nan"),
-        ({"top": 1, "top_fraction": 0.5}, "top and top_fraction"),
-        ({"min_score": float("nan")}, "min_score .* got nan"),
-        ({"min_reward": float("inf")}, "min_reward .* got inf"),
-        ({"unfinished": True, "top": 3}, "unfinished episodes have no score"),
-        ({"outcome": ()}, "played, illegal, unparsable"),
+        ({"min_score": float("nan")}, "no episode"),
+        ({"min_reward": float("nan")}, "below min_reward: "),
+        ({"outcome": ()}, "no turn of .* passes the filters: "),
         ({"min_score": 1e9}, "no episode"),
         ({"min_reward": 1e9}, "below min_reward: "),
     ],
@@ -194,7 +187,7 @@ def test_invalid_filters(exported, tmp_path, filters, message: str):
 def test_command_line(played, tmp_path, capsys):
     out = tmp_path / "a, b"
     args = ["export", str(played[0]), "--format", "sharegpt", "--output-dir", str(out), "--workers", "0"]
-    main([*args, "--top", "1", "--outcome", "played", "illegal"])
+    main([*args, "--top-fraction", "0.1", "--outcome", "played", "illegal"])
     printed = capsys.readouterr().out
     assert "left out episodes: 10" in printed
     assert f"load    dataset_dir: {out}, dataset: a__b" in printed.replace("\n", "")

@@ -287,7 +287,7 @@ def test_runs_of_fewer_games_have_no_score_of_the_suite(tmp_path):
         ({"suite": None}, ["--dataset", "a/b"], "is not a run of a suite"),
         ({}, [], "eval-results needs a --dataset such as"),
         ({}, ["--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
-        ({}, ["--dataset", "a/b", "--top", "1"], "remove --top"),
+        ({}, ["--dataset", "a/b", "--top-fraction", "0.5"], "remove --top-fraction"),
         ({}, ["--format", "hf", "--source-url", "https://example.org"], "only eval-results"),
     ],
 )

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from vlmgym.benchmark.suites import read_suite, summarise
-from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.export import IMAGES, Format, Rows, TurnFilter, export_episode
@@ -25,7 +24,7 @@ from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.terminal import make_console
 
-FILTERS = ("outcome", "min_reward", "min_score", "top", "top_fraction", "unfinished")
+FILTERS = ("outcome", "min_reward", "min_score", "top_fraction")
 """Options that filter episodes and turns."""
 
 ROWS: dict[str, str] = {"sharegpt": "data.jsonl", "hf": "metadata.jsonl"}
@@ -52,33 +51,17 @@ class ExportConfig(SavedRunOptions):
     """Minimum recorded total reward of a turn; vlmgym rescore applies other reward settings."""
     min_score: float | None = None
     """Minimum score of an episode."""
-    top: int | None = None
-    """Number of episodes of each game to export, best first; ties go to lower seeds."""
-    top_fraction: float | None = None
+    top_fraction: float = 1.0
     """Fraction of the episodes of each game to export, best first; above 0 and at most 1, rounded up."""
     dataset: str | None = None
     """Benchmark dataset on the Hugging Face Hub to which the results belong (eval-results)."""
     source_url: str | None = None
     """Address at which the run is published (eval-results)."""
-    unfinished: bool = False
-    """Include episodes without a result (stopped or failed)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, number in (("min_reward", self.min_reward), ("min_score", self.min_score)):
-            if number is not None and not math.isfinite(number):
-                raise UsageError(f"{name} must be finite, got {number}")
-        if not self.outcome:
-            raise UsageError(f"outcome must be one or more of {', '.join(outcome.value for outcome in Outcome)}")
-        check_int("top", self.top, 1, optional=True)
-        if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
+        if not 0 < self.top_fraction <= 1:
             raise UsageError(f"top_fraction must be above 0 and at most 1, got {self.top_fraction:g}")
-        if self.top is not None and self.top_fraction is not None:
-            raise UsageError("top and top_fraction cannot be combined")
-        if self.unfinished and (self.min_score, self.top, self.top_fraction) != (None, None, None):
-            raise UsageError(
-                "unfinished episodes have no score: remove --unfinished, or --min-score, --top and --top-fraction"
-            )
         if self.format == "eval-results":
             if filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]:
                 raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
@@ -173,24 +156,18 @@ def _export_results(run: StoredRun, config: ExportConfig) -> None:
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
-    """Return the episodes that pass the filters, in order."""
-    if config.unfinished:
-        return list(episodes)
-    best: set[StoredEpisode] = set()
+    """Return the episodes with a result that pass the filters, in order."""
+    chosen: set[StoredEpisode] = set()
     for game in {episode.game for episode in episodes}:
         scored = [
             (episode.score, episode) for episode in episodes if episode.game == game and episode.score is not None
         ]
         scored.sort(key=lambda pair: (-pair[0], pair[1].seed))
-        count = len(scored)
-        if config.top is not None:
-            count = config.top
-        elif config.top_fraction is not None:
-            count = math.ceil(round(config.top_fraction * len(scored), 9))  # rounded, so that 0.1 of 30 is exactly 3
-        best.update(
+        count = math.ceil(round(config.top_fraction * len(scored), 9))  # rounded, so that 0.1 of 30 is exactly 3
+        chosen.update(
             episode for score, episode in scored[:count] if config.min_score is None or score >= config.min_score
         )
-    return [episode for episode in episodes if episode in best]
+    return [episode for episode in episodes if episode in chosen]
 
 
 def _dataset_name(out: Path) -> str:

@@ -52,7 +52,7 @@ class TurnFilter:
         """Return the reason to leave out a turn, or None to keep it."""
         if turn.outcome not in self.outcomes:
             return turn.outcome.value
-        if self.min_reward is not None and turn.reward.total < self.min_reward:
+        if self.min_reward is not None and not turn.reward.total >= self.min_reward:
             return "below min_reward"
         if any(
             placeholder in text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from rich.console import Console
@@ -21,14 +21,42 @@ from vlmgym.runs.run import RunFolder
 from vlmgym.sandbox.core.reward import Outcome
 
 
-class Logger(Protocol):
-    """Destination for logged metrics."""
+class TensorBoardLogger:
+    """Writes event files."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.summary import Writer
+
+        self._writer = Writer(str(folder))
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Write a scalar for each metric."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self, *, failed: bool) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class WandbLogger:
+    """Logs to a Weights & Biases run."""
+
+    def __init__(self, project: str, folder: RunFolder) -> None:
+        config = json.loads(folder.run.read_text(encoding="utf-8"))
+        self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Log the metrics of a step."""
+        self._run.log({"step": step, **numbers})
 
     def close(self, *, failed: bool) -> None:
-        """Flush and close."""
+        """Finish the run."""
+        self._run.finish(exit_code=int(failed))
+
+
+Logger: TypeAlias = TensorBoardLogger | WandbLogger
 
 
 class LiveLog:
@@ -88,41 +116,6 @@ def _numbers(tally: GameTally) -> dict[str, float]:
     numbers |= {f"status_{status}": count for status, count in tally.unfinished.items()}
     numbers |= {f"{kind}_tokens": count for kind, count in tally.tokens.items()}
     return numbers | ({"cost": math.fsum(tally.costs)} if tally.costs else {})
-
-
-class TensorBoardLogger:
-    """Writes event files."""
-
-    def __init__(self, folder: Path) -> None:
-        from tensorboard.summary import Writer
-
-        self._writer = Writer(str(folder))
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Write a scalar for each metric."""
-        for name, value in numbers.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self, *, failed: bool) -> None:
-        """Close the file."""
-        self._writer.close()
-
-
-class WandbLogger:
-    """Logs to a Weights & Biases run."""
-
-    def __init__(self, project: str, folder: RunFolder) -> None:
-        config = json.loads(folder.run.read_text(encoding="utf-8"))
-        self._run = begin_wandb(project, folder.folder, folder.folder / "wandb_id", config)
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Log the metrics of a step."""
-        self._run.log({"step": step, **numbers})
-
-    def close(self, *, failed: bool) -> None:
-        """Finish the run."""
-        self._run.finish(exit_code=int(failed))
 
 
 def open_live_log(
