@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -52,7 +52,7 @@ class ExportConfig(SavedRunOptions):
     min_score: float | None = None
     """Minimum score of an episode."""
     top_fraction: float = 1.0
-    """Fraction of the episodes of each game to export, best first; above 0 and at most 1, rounded up."""
+    """Fraction of the episodes of each game to export, best first; rounded up, and ties go to lower seeds."""
     dataset: str | None = None
     """Benchmark dataset on the Hugging Face Hub to which the results belong (eval-results)."""
     source_url: str | None = None
@@ -103,12 +103,24 @@ def export(config: ExportConfig) -> None:
             call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
         if not count:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
+        # LLaMA-Factory treats some characters as separators.
+        dataset = re.sub(r"[^\w.-]", "_", config.output_dir.name)
         if config.format == "sharegpt":
-            replace_file(folder / "dataset_info.json", json_bytes(_dataset_info(config.output_dir)))
+            columns = {"messages": "messages", "images": "images"}
+            info = {"file_name": path.name, "formatting": "sharegpt", "columns": columns, "tags": TAGS}
+            replace_file(folder / "dataset_info.json", json_bytes({dataset: info}))
         TrainedRecord.of_run(run.config).write(folder)
         images = sum(1 for _ in (folder / IMAGES).rglob("*.png"))
-        counts = {"rows": count, "images": images, "turns_left_out": left_out}
-        replace_file(folder / "export.json", json_bytes(_origin(run, config, counts)))
+        origin = {
+            "format": config.format,
+            "filters": {name: getattr(config, name) for name in FILTERS},
+            "rows": count,
+            "images": images,
+            "turns_left_out": left_out,
+            "drawn_with": versions(),
+            "run": run.config.model_dump(mode="json", exclude={"options"}),
+        }
+        replace_file(folder / "export.json", json_bytes(origin))
     out = config.output_dir.absolute()
     console.print(f"{count:,} turns of {len(chosen):,} episodes, {images:,} distinct images")
     if left := len(run.episodes) - len(chosen):
@@ -117,7 +129,7 @@ def export(config: ExportConfig) -> None:
         console.print(f"left out turns: {_counts(left_out)}")
     console.print(f"rows    {out / ROWS[config.format]}", soft_wrap=True)
     if config.format == "sharegpt":
-        how = f"dataset_dir: {out}, dataset: {_dataset_name(out)}"
+        how = f"dataset_dir: {out}, dataset: {dataset}"
     elif images:
         how = f"datasets.load_dataset('imagefolder', data_dir={str(out)!r})"
     else:
@@ -156,41 +168,17 @@ def _export_results(run: StoredRun, config: ExportConfig) -> None:
 
 
 def _choose(episodes: Sequence[StoredEpisode], config: ExportConfig) -> list[StoredEpisode]:
-    """Return the episodes with a result that pass the filters, in order."""
+    """Return the episodes with a score that pass the filters, in order."""
     chosen: set[StoredEpisode] = set()
     for game in {episode.game for episode in episodes}:
         scored = [
-            (episode.score, episode) for episode in episodes if episode.game == game and episode.score is not None
+            (-episode.score, episode) for episode in episodes if episode.game == game and episode.score is not None
         ]
-        scored.sort(key=lambda pair: (-pair[0], pair[1].seed))
+        scored.sort(key=lambda pair: (pair[0], pair[1].seed))
         count = math.ceil(round(config.top_fraction * len(scored), 9))  # rounded, so that 0.1 of 30 is exactly 3
-        chosen.update(
-            episode for score, episode in scored[:count] if config.min_score is None or score >= config.min_score
-        )
+        least = -math.inf if config.min_score is None else config.min_score
+        chosen.update(episode for score, episode in scored[:count] if -score >= least)
     return [episode for episode in episodes if episode in chosen]
-
-
-def _dataset_name(out: Path) -> str:
-    """Return the folder name with special characters replaced, because LLaMA-Factory treats some as separators."""
-    return re.sub(r"[^\w.-]", "_", out.name)
-
-
-def _dataset_info(out: Path) -> dict[str, Any]:
-    return {
-        _dataset_name(out): {
-            "file_name": ROWS["sharegpt"],
-            "formatting": "sharegpt",
-            "columns": {"messages": "messages", "images": "images"},
-            "tags": TAGS,
-        }
-    }
-
-
-def _origin(run: StoredRun, config: ExportConfig, counts: dict[str, Any]) -> dict[str, Any]:
-    """Describe the source and filters of the export; the run's `options` are left out."""
-    filters = {name: getattr(config, name) for name in FILTERS}
-    config_data = run.config.model_dump(mode="json", exclude={"options"})
-    return {"format": config.format, "filters": filters, **counts, "drawn_with": versions(), "run": config_data}
 
 
 def _counts(left_out: Counter[str]) -> str:
