@@ -39,9 +39,8 @@ def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
         (["--envs", "0"], "envs"),
         (["--workers", "-1"], "workers"),
         (["--seconds", "nan"], "seconds"),
-        (["--workers", "4", "--envs", "2"], "must be at least as large as one of workers"),
         (["--size", "100000"], "size"),
-        (["--workers", "0", "--envs", "10000000"], " of memory and "),
+        (["--workers", "0", "--envs", "1000000000"], "environments need"),
     ],
 )
 def test_invalid_options_are_rejected(options, fact, capsys):

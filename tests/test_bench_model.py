@@ -14,6 +14,7 @@ from vlmgym.cli.bench_model import BenchModelConfig, Speed, bench_model
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.policies.openai.client import StreamTiming
+from vlmgym.policies.openai.policy import OpenAIOptions
 
 DELAY, PAUSE = 0.1, 0.05
 """Seconds of delay before the first chunk, and of pause after each chunk."""
@@ -32,15 +33,18 @@ def streamed(*parts: Any, usage: bool = True) -> Answer:
     return Answer(200, body, {"Content-Type": "text/event-stream"}, delay=DELAY, pause=PAUSE)
 
 
-def config(url: str, **options: Any) -> BenchModelConfig:
-    given: dict[str, Any] = {"model": "tiny", "size": 64, "seconds": 0.8, "concurrency": (1, 4)}
-    return BenchModelConfig(base_url=url, **given | options)
+def server_options(url: str, model: str = "tiny", **options: Any) -> OpenAIOptions:
+    return OpenAIOptions(base_url=url, model=model, temperature=0.0, **options)
+
+
+def config(server: OpenAIOptions, **options: Any) -> BenchModelConfig:
+    return BenchModelConfig(server=server, **{"size": 64, "seconds": 0.8, "concurrency": (1, 4), **options})
 
 
 def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "speed.json"
     with ApiServer(lambda _: streamed("<answer>", "up</answer>")).running() as server:
-        speeds = bench_model(config(server.url, output=out, ignore_eos=True, extra_body='{"min_p": 0.1}'))
+        speeds = bench_model(config(server_options(server.url, extra_body='{"min_p": 0.1}'), output=out))
     for speed in speeds:
         assert DELAY <= speed.first_token.median < speed.latency.median
         assert speed.latency.median >= DELAY + PAUSE
@@ -52,7 +56,6 @@ def test_requests_are_measured_printed_and_saved(tmp_path: Path, capsys: pytest.
     urls = [image["url"] for request in server.requests for image in request.images]
     assert len(set(urls)) == len(urls), "an image was sent twice, which a server may remember"
     body = server.requests[0].body
-    assert body["ignore_eos"] is True
     assert body["min_p"] == 0.1
     assert body["temperature"] == 0
     assert body["stream_options"] == {"include_usage": True}
@@ -108,20 +111,20 @@ def test_failed_request_is_reported_in_one_sentence(
     [
         ({"concurrency": (0, 1)}, "concurrency"),
         ({"seconds": 0.0}, "seconds"),
-        ({"model": ""}, "--model"),
-        ({"output": Path("/no/such/folder/speed.json")}, "/no/such/folder"),
+        ({"server": OpenAIOptions()}, "--model"),
+        ({"output": Path(__file__)}, "was not written by vlmgym"),
     ],
 )
 def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        bench_model(config("http://127.0.0.1:9/v1", **options))
+        bench_model(config(**{"server": server_options("http://127.0.0.1:9/v1"), **options}))
     assert message in str(raised.value)
 
 
 @pytest.mark.slow
 def test_real_server(vllm_server: Server) -> None:
-    options: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "size": 96}
-    for speed in bench_model(config(vllm_server.base_url, model=vllm_server.model, **options)):
+    exact: dict[str, Any] = {"max_tokens": 12, "extra_body": '{"ignore_eos": true}'}
+    for speed in bench_model(config(server_options(vllm_server.base_url, vllm_server.model, **exact), size=96)):
         assert speed.completion_tokens == 12
         assert speed.prompt_tokens > 200
         assert speed.first_token.mean < speed.latency.mean
@@ -129,8 +132,7 @@ def test_real_server(vllm_server: Server) -> None:
 
 def test_one_prompt_is_sent_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
     with ApiServer(lambda _: streamed("one ", "two")).running() as server:
-        options: dict[str, Any] = {"base_url": server.url, "model": "tiny"}
-        (speed,) = bench_model(BenchModelConfig(**options, prompt="Count to two.", runs=3))
+        (speed,) = bench_model(config(server_options(server.url), prompt="Count to two.", runs=3))
     assert len(server.requests) == 1 + 3, "a warm-up and the runs"
     assert (speed.requests, speed.concurrency) == (3, 1)
     assert "\N{PLUS-MINUS SIGN}" in capsys.readouterr().out

@@ -20,7 +20,6 @@ from rich.table import Table
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.memory import check_memory, frame_bytes
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.pool import check_num_workers, num_workers_for
@@ -64,8 +63,9 @@ class BenchConfig(GameOptions):
 
     def layouts(self) -> list[Layout]:
         """List the layouts to try, with at most one worker per environment."""
-        workers = sorted(set(self.workers)) or _worker_numbers(num_workers_for(max(self.envs), None))
-        return [(count, envs) for count in workers for envs in sorted(set(self.envs)) if count <= envs]
+        cores = num_workers_for(max(self.envs), None)
+        workers = self.workers or [0, cores, *(1 << power for power in range(cores.bit_length()))]
+        return sorted({(min(count, envs), envs) for count in workers for envs in self.envs})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,7 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
     """Measure the rates of all layouts, in alternating rounds."""
     game = config.make_game(config.game)
     layouts = config.layouts()
-    if not layouts:
-        raise UsageError(f"one of envs {config.envs} must be at least as large as one of workers {config.workers}")
-    needed = sum(envs for _, envs in layouts) * frame_bytes(game)
-    check_memory(needed, "the frames of these layouts", "use fewer envs or a smaller size")
-    scripts = {
-        envs: legal_script(game, envs, max(MIN_STEPS, ACTIONS // envs)) for envs in {envs for _, envs in layouts}
-    }
+    scripts = {envs: legal_script(game, envs, max(MIN_STEPS, ACTIONS // envs)) for envs in set(config.envs)}
     runners = {(workers, envs): partial(make_vec, game, envs, workers, copy=False) for workers, envs in layouts}
     with opened(runners) as environments:
         trials = {layout: play(env, scripts[env.num_envs]) for layout, env in environments.items()}
@@ -126,10 +120,6 @@ def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
             "processes or environments"
         )
     return Recommendation(workers, envs, reason)
-
-
-def _worker_numbers(cores: int) -> list[int]:
-    return sorted({0, cores} | {1 << power for power in range(cores.bit_length()) if 1 << power <= cores})
 
 
 # Timing: candidates alternate for several rounds in one run -----------------------------------------------------------

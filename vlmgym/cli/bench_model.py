@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import tyro
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -50,27 +50,15 @@ Question = Callable[[], tuple[list[ImageArray], str]]
 class BenchModelConfig(GameOptions):
     """Options of `vlmgym bench-model`."""
 
-    base_url: str | None = None
-    """URL of the server up to /v1, such as http://localhost:8000/v1. None means OPENAI_BASE_URL, or else OpenAI."""
-    model: str = ""
-    """Model name on the server."""
-    api_key_env: str | None = None
-    """Environment variable with the API key.
-    None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
-    extra_body: str = "{}"
-    """Additional request fields, as a JSON object."""
-    timeout: float = 600.0
-    """Timeout of a request in seconds."""
+    server: Annotated[OpenAIOptions, tyro.conf.arg(name="")] = field(
+        default_factory=lambda: OpenAIOptions(temperature=0.0, max_tokens=128)
+    )
     game: str = "2048"
     """Game whose images and prompts are sent; no image is sent twice."""
     concurrency: tuple[int, ...] = (1, 8, 32)
     """Concurrency levels to measure."""
     seconds: float = 10.0
     """Seconds per measurement, after a warm-up."""
-    max_tokens: int = 128
-    """Maximum response length in tokens."""
-    ignore_eos: bool = False
-    """Generate exactly max_tokens tokens per response, for comparable results (vLLM and SGLang only)."""
     prompt: str | None = None
     """Instead of game images, send this text --runs times, one at a time, after a warm-up.
     A server that caches prompts reads it only once."""
@@ -85,22 +73,6 @@ class BenchModelConfig(GameOptions):
             raise UsageError(f"every number in concurrency must be at least 1, got {self.concurrency}")
         if not 0 < self.seconds < float("inf"):
             raise UsageError(f"seconds must be a number above 0, got {self.seconds}")
-
-    def server(self) -> OpenAIOptions:
-        """Return the server options: greedy decoding, and the highest concurrency level as the request limit."""
-        options = OpenAIOptions(
-            base_url=self.base_url,
-            model=self.model,
-            api_key_env=self.api_key_env,
-            extra_body=self.extra_body,
-            timeout=self.timeout,
-            temperature=0.0,
-            max_tokens=self.max_tokens,
-            max_requests=max(self.concurrency),
-        )
-        if not self.ignore_eos:
-            return options
-        return replace(options, extra_body=json.dumps({**options.extra_fields, "ignore_eos": True}))
 
     @property
     def levels(self) -> list[int]:
@@ -198,11 +170,9 @@ def bench_model(config: BenchModelConfig) -> list[Speed]:
 
     Failed requests are not retried, because retries would distort the results.
     """
-    policy = OpenAIPolicy(config.server())
+    policy = OpenAIPolicy(config.server)
     if config.output is not None:
         check_own_file(config.output)
-        if not config.output.absolute().parent.is_dir():
-            raise UsageError(f"cannot write {config.output}: the folder {config.output.parent} does not exist")
     source: dict[str, Any] = {"prompt": config.prompt, "runs": config.runs}
     questions: Iterator[Question] = itertools.repeat(lambda: ([], config.prompt or ""))
     if config.prompt is None:
@@ -215,13 +185,8 @@ def bench_model(config: BenchModelConfig) -> list[Speed]:
     ]
     _print(speeds, config)
     if config.output is not None:
-        options = config.server()
-        measurement = {
-            "measured": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "server": {"base_url": options.url, "model": options.model, "extra_body": options.extra_fields},
-            "max_tokens": config.max_tokens,
-            "ignore_eos": config.ignore_eos,
-        }
+        measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        measurement = {"measured": measured, "server": config.server.to_dict()}
         write_own_json(config.output, measurement | source | {"speeds": list(map(asdict, speeds))})
     return speeds
 
@@ -269,7 +234,7 @@ def _print(speeds: Sequence[Speed], config: BenchModelConfig) -> None:
     prompt = statistics.fmean(speed.prompt_tokens for speed in speeds)
     response = statistics.fmean(speed.completion_tokens for speed in speeds)
     shown = "one prompt" if config.prompt is not None else f"images of {config.game}"
-    title = f"{config.model}, {shown}: {prompt:,.0f} tokens in, {response:,.0f} out"
+    title = f"{config.server.model}, {shown}: {prompt:,.0f} tokens in, {response:,.0f} out"
     caption = "Medians (95th percentiles)."
     if config.prompt is not None:
         caption = f"Means ± standard deviations of {config.runs} runs, one at a time."

@@ -6,9 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 from rich.table import Table
@@ -58,32 +57,21 @@ def doctor(config: DoctorConfig) -> None:
 
 def missing(extra: str) -> list[str]:
     """Return the requirements of an extra that are missing, or installed in a version that does not meet them."""
-    if extra not in (metadata("vlmgym").get_all("Provides-Extra") or ()):
-        return [f"the extra {extra} itself: reinstall vlmgym"]
-    return [str(requirement) for requirement in _requirements(extra) if not _is_installed(requirement)]
-
-
-def _requirements(extra: str) -> Iterator[Requirement]:
-    """Yield the packages of an extra, and of the extras that it includes."""
-    for text in requires("vlmgym") or ():
-        requirement = Requirement(text)
-        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
-            continue
-        if requirement.marker.evaluate({"extra": ""}):  # required without the extra, too
-            continue
+    lacking = []
+    for requirement in map(Requirement, requires("vlmgym") or ()):
+        marker, requirement.marker = requirement.marker, None
+        if marker is None or not marker.evaluate({"extra": extra}) or marker.evaluate({"extra": ""}):
+            continue  # of another extra, or always required
         if requirement.name == "vlmgym":
-            for other in requirement.extras:
-                yield from _requirements(other)
-        else:
-            requirement.marker = None
-            yield requirement
-
-
-def _is_installed(requirement: Requirement) -> bool:
-    try:
-        return requirement.specifier.contains(version(requirement.name), prereleases=True)
-    except PackageNotFoundError:
-        return False
+            lacking += [package for other in requirement.extras for package in missing(other)]
+            continue
+        try:
+            satisfied = requirement.specifier.contains(version(requirement.name), prereleases=True)
+        except PackageNotFoundError:
+            satisfied = False
+        if not satisfied:
+            lacking.append(str(requirement))
+    return lacking
 
 
 def _gpus() -> str:

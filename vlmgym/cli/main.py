@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "bench-model": Command(
         "vlmgym.cli.bench_model",
-        "Measure a model server with game images or a prompt: time to first token, tokens and requests/s.",
+        "Measure a model server with game images or a prompt, without retries: first token, tokens and requests/s.",
     ),
     "report": Command("vlmgym.pages.report", "Write report.html of a saved run: scores, curves and an episode viewer."),
     "rescore": Command(
