@@ -238,7 +238,7 @@ def test_links_in_a_run_are_not_followed(runs: list[Path], played: Path, run: Co
     command = commands(runs, played) | {"verify": ["verify", played, "--workers", "0"]}
     done = run(*command[name])
     assert (done.code, done.err_lines) == (2, 1)
-    assert f"{file} is a link, but the files of a run must be ordinary ones in its folder" in done.err
+    assert f"{file} must be an ordinary file in the folder of the run, not a link or a pipe" in done.err
     assert contents(played.parent) == before
 
 

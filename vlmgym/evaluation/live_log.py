@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from rich.console import Console
 
 from vlmgym.errors import UsageError, importing, one_line
+from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.summary import GameTally
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import EpisodeRecord
@@ -56,9 +58,6 @@ class WandbLogger:
         self._run.finish(exit_code=int(failed))
 
 
-Logger: TypeAlias = TensorBoardLogger | WandbLogger
-
-
 class LiveLog:
     """Logs finished episodes with running statistics of their game.
 
@@ -66,13 +65,19 @@ class LiveLog:
     never ends the run.
     """
 
-    def __init__(self, loggers: Mapping[str, Logger], earlier: Iterable[EpisodeRecord], console: Console) -> None:
-        """Continue the steps and statistics of earlier sessions; `earlier` is consumed only if there is a logger."""
-        self._loggers, self._console = dict(loggers), console
-        self._games: dict[str, GameTally] = {}
-        for episode in earlier if loggers else ():
+    def __init__(
+        self, config: EvalConfig, folder: RunFolder, earlier: Iterable[EpisodeRecord], console: Console
+    ) -> None:
+        """Log as configured; `earlier` are the records of earlier sessions, consumed only if there is a logger."""
+        self._loggers: dict[str, TensorBoardLogger | WandbLogger] = {}
+        if config.tensorboard:
+            self._loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard")
+        if config.wandb is not None:
+            self._loggers["Weights & Biases"] = WandbLogger(config.wandb, folder)
+        self._games, self._console = defaultdict[str, GameTally](GameTally), console
+        for episode in earlier if self._loggers else ():
             if episode.score is not None:
-                self._add(episode)
+                self._games[episode.game.id].add(episode)
 
     def __enter__(self) -> LiveLog:
         return self
@@ -85,17 +90,13 @@ class LiveLog:
     def episode(self, episode: EpisodeRecord) -> None:
         """Log an episode."""
         if self._loggers:
-            tally = self._add(episode)
-            step = sum(len(game.scores) for game in self._games.values())
-            numbers = {f"{episode.game.id}/{name}": value for name, value in _numbers(tally).items()}
+            game = episode.game.id
+            self._games[game].add(episode)
+            step = sum(len(tally.scores) for tally in self._games.values())
+            numbers = {f"{game}/{name}": value for name, value in _numbers(self._games[game]).items()}
             self._try(lambda logger: logger.log(step, numbers))
 
-    def _add(self, episode: EpisodeRecord) -> GameTally:
-        tally = self._games.setdefault(episode.game.id, GameTally())
-        tally.add(episode)
-        return tally
-
-    def _try(self, action: Callable[[Logger], None]) -> None:
+    def _try(self, action: Callable[[TensorBoardLogger | WandbLogger], None]) -> None:
         """Call `action` with each logger; report and drop those that fail."""
         for name, logger in [*self._loggers.items()]:
             try:
@@ -116,18 +117,6 @@ def _numbers(tally: GameTally) -> dict[str, float]:
     numbers |= {f"status_{status}": count for status, count in tally.unfinished.items()}
     numbers |= {f"{kind}_tokens": count for kind, count in tally.tokens.items()}
     return numbers | ({"cost": math.fsum(tally.costs)} if tally.costs else {})
-
-
-def open_live_log(
-    tensorboard: bool, wandb: str | None, folder: RunFolder, earlier: Iterable[EpisodeRecord], console: Console
-) -> LiveLog:
-    """Open the live log of a run whose `run.json` exists; `earlier` are the records of its earlier sessions."""
-    loggers: dict[str, Logger] = {}
-    if tensorboard:
-        loggers["TensorBoard"] = TensorBoardLogger(folder.folder / "tensorboard")
-    if wandb is not None:
-        loggers["Weights & Biases"] = WandbLogger(wandb, folder)
-    return LiveLog(loggers, earlier, console)
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:

@@ -50,7 +50,7 @@ def rescore(config: RescoreConfig) -> Path:
                 before = stored.read()
                 after = rescored(before, config.reward)
                 log.write(after.model_dump_json())
-                tally.add(after)
+                tally[after.game.id].add(after)
                 if before.score is not None:
                     totals.setdefault(after.game.id, []).append((_total_reward(before), _total_reward(after)))
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})

@@ -16,7 +16,7 @@ from rich.console import Console
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
-from vlmgym.evaluation.live_log import open_live_log
+from vlmgym.evaluation.live_log import LiveLog
 from vlmgym.evaluation.progress import LiveProgress, call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.tables import difficulty, vlmgym_version
@@ -257,8 +257,7 @@ def _play(
     names = dict.fromkeys(game.id for game in all_games(games))
     remaining = total_episodes(games, config) - finished
     progress = LiveProgress(console, list(names), remaining, config.max_turns, policy)
-    records = (episode.read() for episode in episodes)
-    live_log = open_live_log(config.tensorboard, config.wandb, folder, records, console)
+    live_log = LiveLog(config, folder, (episode.read() for episode in episodes), console)
     with live_log, LineLog(folder.episodes) as log, progress:
 
         def on_turns(turns: Sequence[TurnRecord]) -> None:

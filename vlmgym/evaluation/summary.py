@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, StageSummary, Summary
@@ -12,26 +12,6 @@ from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval, mean_and_stderr
-
-
-class Tally:
-    """Running totals of a run. Records are not kept, so a run may be larger than memory."""
-
-    def __init__(self, config: RunRecord) -> None:
-        self._config = config
-        self._games = {game: GameTally() for game in config.game_ids}
-
-    def add(self, episode: EpisodeRecord) -> None:
-        """Add the latest record of an episode."""
-        self._games.setdefault(episode.game.id, GameTally()).add(episode)
-
-    def add_totals(self, game: str, totals: GameTally) -> None:
-        """Add the totals of other episodes of the game with this id."""
-        self._games.setdefault(game, GameTally()).add_totals(totals)
-
-    def summaries(self) -> dict[str, Summary]:
-        """Return the summary of each game, by id."""
-        return {game: tally.summary(self._config.episodes_of(game)) for game, tally in self._games.items()}
 
 
 def states_perception(response: str) -> bool:
@@ -55,13 +35,6 @@ class GameTally:
         self.perception_stated = False
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
-
-    @classmethod
-    def of(cls, episode: EpisodeRecord) -> GameTally:
-        """Return the totals of one episode."""
-        tally = cls()
-        tally.add(episode)
-        return tally
 
     def add(self, episode: EpisodeRecord) -> None:
         """Add the latest record of an episode."""
@@ -161,6 +134,18 @@ class GameTally:
         )
 
 
+class Tally(defaultdict[str, GameTally]):
+    """Running totals of the games of a run, by id. Records are not kept, so a run may be larger than memory."""
+
+    def __init__(self, config: RunRecord) -> None:
+        super().__init__(GameTally, {game: GameTally() for game in config.game_ids})
+        self._config = config
+
+    def summaries(self) -> dict[str, Summary]:
+        """Return the summary of each game, by id."""
+        return {game: tally.summary(self._config.episodes_of(game)) for game, tally in self.items()}
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
@@ -185,5 +170,5 @@ def summarise_run(run: StoredRun) -> dict[str, Summary]:
     """Return the summary of each game of a stored run, by id."""
     tally = Tally(run.config)
     for episode in run.read():
-        tally.add(episode)
+        tally[episode.game.id].add(episode)
     return tally.summaries()

@@ -75,7 +75,7 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
         result.turns += replayed.turns
         result.problems += replayed.problems
         if replayed.totals is not None:
-            tally.add_totals(run.episodes[result.episodes - 1].game, replayed.totals)
+            tally[run.episodes[result.episodes - 1].game].add_totals(replayed.totals)
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
@@ -91,7 +91,8 @@ def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
     totals = None
     try:
         episode = stored.read()
-        totals = GameTally.of(episode)
+        totals = GameTally()
+        totals.add(episode)
         differences = _differences(episode, run)
     except (UsageError, GameError) as error:
         text = str(error)

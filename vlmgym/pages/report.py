@@ -138,66 +138,47 @@ def write_page(
     run have images; None means all episodes.
     """
     path = path.absolute()
-    jobs, counts = list[_Job](), Counter[tuple[int, str]]()
+    calls, counts = list[tuple[StoredEpisode, bool]](), Counter[tuple[int, str]]()
     for i, run in enumerate(runs):
-        for number, source in enumerate(run.run.episodes):
-            counts[i, source.game] += 1
-            jobs.append(_Job(i, number, source, images is None or counts[i, source.game] <= images))
+        for episode in run.run.episodes:
+            counts[i, episode.game] += 1
+            calls.append((episode, images is None or counts[i, episode.game] <= images))
     pages: list[EpisodePage] = []
-    calls = [(job.source, job.with_images) for job in jobs]
     call_in_order(workers, make_episode, calls, pages.append, label="Writing report", console=console, ahead=AHEAD)
-    data = safe_json(_page_data(path, title, runs, list(zip(jobs, pages)), images, tables, skills))
+    data = safe_json(_page_data(path, title, runs, pages, images, tables, skills))
     blocks = [f'<script type="application/json" id="page">{data}</script>']
-    blocks += [
-        f'<script type="application/zlib" id="episode-{job.run}-{job.number}">{page.data}</script>'
-        for job, page in zip(jobs, pages)
-    ]
+    for number, page in enumerate(pages):
+        blocks.append(f'<script type="application/zlib" id="episode-{number}">{page.data}</script>')
     script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
     write_file(path, document(title, "report", {"data": "\n".join(blocks)}, script).encode())
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """An episode to add to the page.
-
-    Attributes:
-        run: Index of the run.
-        number: Index of the episode within the run.
-        source: The stored episode.
-        with_images: Whether the page shows its images.
-    """
-
-    run: int
-    number: int
-    source: StoredEpisode
-    with_images: bool
 
 
 def _page_data(
     path: Path,
     title: str,
     runs: Sequence[LabelledRun],
-    episodes: Sequence[tuple[_Job, EpisodePage]],
+    pages: Sequence[EpisodePage],
     images: int | None,
     tables: Sequence[PageTable],
     skills: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    episodes = [(i, episode) for i, run in enumerate(runs) for episode in run.run.episodes]
     planned = [game for run in runs for game in run.run.config.game_ids]
-    games = list(dict.fromkeys([*planned, *(job.source.game for job, _ in episodes)]))
+    games = list(dict.fromkeys([*planned, *(episode.game for _, episode in episodes)]))
     videos = [run.run.videos() for run in runs]
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
-    for job, page in episodes:
-        game, seed = job.source.key
+    for number, ((i, episode), page) in enumerate(zip(episodes, pages)):
+        game, seed = episode.key
         cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
-        video = videos[job.run].get(job.source.key)
-        cells[job.run] = {
-            "number": job.number,
+        video = videos[i].get(episode.key)
+        cells[i] = {
+            "number": number,
             "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
             **page.row,
         }
         if page.rewards is not None:
-            rewards.setdefault((game, job.run), []).append(page.rewards)
+            rewards.setdefault((game, i), []).append(page.rewards)
     return {
         "title": title,
         "madeBy": f"vlmgym {__version__}",

@@ -71,8 +71,8 @@ const OUTCOME_SIGNS = { played: "\u2713", illegal: "\u2715", unparsable: "?" };
 const page = JSON.parse(document.getElementById("page").textContent);
 const GAMES = page.games.map((game) => game.id);
 
-function loadEpisode(run, cell) {
-  const packed = atob(document.getElementById(`episode-${run}-${cell.number}`).textContent);
+function loadEpisode(cell) {
+  const packed = atob(document.getElementById(`episode-${cell.number}`).textContent);
   const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }

@@ -35,7 +35,7 @@ function makeViewer() {
     showAddress();
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
-      const episode = await loadEpisode(run, cell);
+      const episode = await loadEpisode(cell);
       if (row === chosen) episodes[run] = episode;
     }));
     if (row === chosen) go(index);
