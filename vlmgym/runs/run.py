@@ -68,12 +68,12 @@ class RunFolder:
             replace: Replace an earlier run in the folder.
 
         Raises:
-            UsageError: The folder has a run with episodes, or files that are not of a run.
+            UsageError: The folder has a run in which a turn was played, or files that are not of a run.
         """
         with self.reserved():
             if self.run.exists():
                 self.read_config()
-            if self._has_episodes() and not replace:
+            if self._has_turns() and not replace:
                 raise UsageError(f"{self.folder} already contains a run: --resume it, or choose another --output-dir")
             with writing(self.folder):
                 self.summary.unlink(missing_ok=True)
@@ -88,6 +88,13 @@ class RunFolder:
     def _has_episodes(self) -> bool:
         has_log = self.episodes.exists() and self.episodes.stat().st_size > 0
         return has_log or any(self.folder.glob(self.steps))
+
+    def _has_turns(self) -> bool:
+        """Return whether a turn was played; a run of which each episode failed at its start may be replaced."""
+        if not self.episodes.exists():
+            return self._has_episodes()
+        with writing(self.episodes), self.episodes.open("rb") as lines:
+            return any(b'"turns":[]' not in line for line in lines)
 
     def _discard(self) -> None:
         """Remove the files of a run without episodes; with other files in the folder, `run.json` stays to mark it."""
@@ -145,7 +152,7 @@ class ScriptFolder(RunFolder):
                 if os.path.lexists(path):
                     raise UsageError(f"{path} exists, but no run {self.folder} that wrote it: move it away")
         last = None
-        if self._has_episodes():
+        if self._has_turns():
             with self.reserved():
                 pass
             last = next(
