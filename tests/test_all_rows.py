@@ -71,7 +71,7 @@ def test_run_is_resumed_with_all_rows(
 
 def test_invalid_combinations(write: Callable[[int], str], capsys: pytest.CaptureFixture[str]) -> None:
     data = f"data={write(4)}"
-    assert "--all-rows needs data for vqa" in rejected(capsys, "vqa")
+    assert "which vqa does not have" in rejected(capsys, "vqa")
     assert "which 2048 does not have" in rejected(capsys, "2048")
     assert "remove --episodes" in rejected(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="--all-rows does not work with --curriculum"):

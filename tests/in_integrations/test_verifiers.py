@@ -19,8 +19,7 @@ from pydantic_config import cli
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
-from tests.api_server import Answer, ApiServer, Behaviour, Request, refusal, well_behaved
-from tests.needed import lacking
+from tests.api_server import ApiServer, Behaviour, refusal, well_behaved
 from vlmgym import Episode, make_dataset
 
 if sys.version_info >= (3, 11):
@@ -100,34 +99,6 @@ def test_a_chat_is_one_training_sample(tmp_path: Path) -> None:
     for episode in episodes:
         (branch,) = episode.traces[0].branches
         assert [message.role for message in branch.messages] == ["system", *["user", "assistant"] * SMALL["max_turns"]]
-    assert sorted(len(request.images) for request in server.requests) == [1, 1, 2, 2, 3, 3]
-
-
-def streamed(request: Request) -> Answer:
-    """Respond as `well_behaved` does, in chunks."""
-    assert request.body["stream"]
-    whole = json.loads(well_behaved(request).body)
-    text = whole["choices"][0]["message"]["content"]
-    deltas: list[dict[str, Any]] = [
-        {"delta": {"role": "assistant", "content": part}, "finish_reason": None} for part in (text[:5], text[5:])
-    ]
-    choices = [[{"index": 0, **each}] for each in (*deltas, {"delta": {}, "finish_reason": "stop"})]
-    chunks = [{**whole, "object": "chat.completion.chunk", "choices": each} for each in (*choices, [])]
-    events = [*map(json.dumps, chunks), "[DONE]"]
-    body = "".join(f"data: {event}\n\n" for event in events)
-    return Answer(200, body.encode(), {"Content-Type": "text/event-stream"})
-
-
-@pytest.mark.slow
-def test_the_streaming_harness_of_verifiers_plays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [os.environ["PATH"], str(Path(sys.executable).parent), str(ROOT / ".venv" / "bin")]  # one of these has uv
-    monkeypatch.setenv("PATH", os.pathsep.join(folders))
-    episodes, server = evaluate(tmp_path, streamed, {"harness": {"id": "null"}}, episodes=1)
-    for episode in episodes:
-        (trace,) = episode.traces
-        if not trace.ok:
-            lacking(f"the program of the harness null fails, maybe without a package index: {trace.errors}")
-        assert len(trace.info["rewards"]) == SMALL["max_turns"]
     assert sorted(len(request.images) for request in server.requests) == [1, 1, 2, 2, 3, 3]
 
 

@@ -290,10 +290,8 @@ def rows_of(played: Games) -> int:
         raise UsageError("--all-rows does not work with --curriculum")
     rows = {}
     for game in played:
-        if not isinstance(game, DataTask):
-            raise UsageError(f"--all-rows asks about every row of a dataset, which {game.name} does not have")
-        if game.config.data is None:
-            raise UsageError(f"--all-rows needs data for {game.name}: add --config data=...")
+        if not isinstance(game, DataTask) or game.config.data is None:
+            raise UsageError(f"--all-rows plays every row of --config data=..., which {game.name} does not have")
         rows[game.name] = len(game.source)
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name} has {count}" for name, count in rows.items())

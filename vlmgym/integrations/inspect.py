@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import vlmgym
-from vlmgym.errors import UsageError, importing
+from vlmgym.checks import check_int
+from vlmgym.errors import importing
 
 with importing("vlmgym.integrations.inspect", "inspect"):
     from anyio.to_thread import run_sync
@@ -70,9 +71,8 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
     Raises:
         UsageError: An argument is invalid.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
-        if type(value) is not int or value < least:
-            raise UsageError(f"{name} must be an integer of at least {least}, got {value!r}")
+    check_int("episodes", episodes, 1)
+    check_int("seed", seed, 0)
     played = [vlmgym.Episode(game, each, **settings) for each in range(seed, seed + episodes)]
     samples = [
         Sample(

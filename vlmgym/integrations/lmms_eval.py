@@ -30,17 +30,14 @@ generation_kwargs:
   temperature: 0
   do_sample: false
   until: []
-metric_list:
-{metrics}metadata:
+metric_list: {metrics}
+metadata:
   version: {version}
 """
-METRICS = {"score": True, "played": True, "illegal": False, "unparsable": False, "failed": False}
-"""Metrics by name; True if higher is better."""
-METRIC = """\
-  - metric: {name}
-    aggregation: mean
-    higher_is_better: {higher}
-"""
+METRICS = [
+    {"metric": name, "aggregation": "mean", "higher_is_better": name in ("score", "played")}
+    for name in ("score", "played", "illegal", "unparsable", "failed")
+]
 FUNCTIONS = """\
 from vlmgym.integrations.lmms_eval import doc_to_target, doc_to_text, doc_to_visual, process_results
 """
@@ -75,7 +72,7 @@ def write_tasks(folder: Path | str, rows: Sequence[Row], max_tokens: int = 1024)
         name = re.sub(r"\W", "_", game if ":" in game else name)  # Gymnasium may have several versions of one name
         data = folder / "data" / name
         DatasetDict(test=table).save_to_disk(data)
-        metrics = "".join(METRIC.format(name=name, higher=json.dumps(higher)) for name, higher in METRICS.items())
+        metrics = json.dumps(METRICS)  # JSON is YAML
         task = TASK.format(name=name, data=data, max_tokens=max_tokens, version=version, metrics=metrics)
         (folder / f"vlmgym_{name}.yaml").write_text(task, encoding="utf-8")
         names.append(f"vlmgym_{name}")

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 INSTALL = f"run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or run {pip_install('vllm')}"
-ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
-"""Environment variables that limit vLLM's messages to errors, on stderr; the user's values take precedence."""
-SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-"""vLLM forks by default, which is not safe in a multi-threaded process."""
+ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # forking, the default, is not safe in a multi-threaded process
+}
+"""Environment variables for vLLM; the user's values take precedence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ class VLLMPolicy(ModelPolicy):
         """Check the checkpoint and the installation; `open` loads the model."""
         super().__init__(options)
         self._model = resolve_checkpoint(self.options.model, self.name)
-        for name, value in (ENVIRONMENT | SPAWN).items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         try:
             import vllm  # noqa: F401 - fails early if vLLM is missing
