@@ -100,7 +100,7 @@ def test_episodes_without_a_result_are_not_paired(runs, tmp_path):
 @pytest.mark.parametrize(
     ("games", "options", "fact"),
     [
-        (("2048",), {"max_turns": 14}, "max_turns is 15 in oracle and 14 in random-legal"),
+        (("2048",), {"max_turns": 14}, "max_turns: 15 in oracle, 14 in random-legal"),
         (("2048",), {"overrides": (("rows=5",),)}, "rows: 4 in oracle, 5 in random-legal"),
         (("2048",), {"seed": 100}, "no results with the same game and seed"),
         (("shisensho",), {"size": 400}, "no game in common: 2048-v0, swap-v0 and shisensho-v0"),

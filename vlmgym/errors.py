@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -139,15 +138,7 @@ def importing(who: str, extra: str) -> Iterator[None]:
 
 def describe_validation_error(error: ValidationError) -> str:
     """Describe the first problem in a pydantic error as `field: message (got value)`."""
-    return describe_validation_errors(error)[0]
-
-
-def describe_validation_errors(error: ValidationError) -> list[str]:
-    """Describe every problem in a pydantic error."""
-    return [_describe(problem) for problem in error.errors(include_url=False)]
-
-
-def _describe(problem: Any) -> str:
+    problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]

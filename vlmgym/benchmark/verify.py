@@ -14,10 +14,10 @@ from typing import Annotated
 import tyro
 
 from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
-from vlmgym.errors import UsageError, VlmgymError, short_repr
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.tables import format_estimate
-from vlmgym.evaluation.verify import Verification, verify_run
+from vlmgym.evaluation.verify import Verification, summary_problems, verify_run
 from vlmgym.runs.record import RunRecord, changes, version_changes
 from vlmgym.runs.run import RUN
 from vlmgym.runs.store import StoredRun, open_run
@@ -75,10 +75,7 @@ def verify_results(run: StoredRun, num_workers: int | None = None) -> Verificati
         stated, derived = (
             None if suite is None else suite.model_dump(mode="json") for suite in (run.last_summary().suite, normalised)
         )
-        result.problems += [
-            f"{run.folder.summary}: {path} is {short_repr(before)}, but the episodes give {short_repr(after)}"
-            for path, before, after in changes(stated, derived, "suite")
-        ]
+        result.problems += summary_problems(run.folder, changes(stated, derived, "suite"))
     return result
 
 

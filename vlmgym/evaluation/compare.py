@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
@@ -66,21 +66,17 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
     Raises:
         UsageError: The runs differ in a way that rules out a comparison.
     """
-    curricula = [None if run.curriculum is None else run.curriculum.file for run in (first, second)]
-    if curricula[0] != curricula[1]:
-        raise UsageError(f"cannot compare the runs: {labels[0]} and {labels[1]} have different curricula")
     games = [{game.id: game.config for game in run.games} for run in (first, second)]
     common = [game for game in games[0] if game in games[1]]
     if not common:
         raise UsageError(f"the runs have no game in common: {' and '.join(map(', '.join, games))}")
-    for game in common:
-        if different := _differences(games[0][game], games[1][game], labels):
-            raise UsageError(f"cannot compare the runs: {game} has different configurations ({different})")
-    if first.max_turns != second.max_turns:
-        raise UsageError(
-            f"cannot compare the runs: max_turns is {first.max_turns} in {labels[0]} and {second.max_turns} in "
-            f"{labels[1]}"
-        )
+    settings = [
+        {"curriculum": run.curriculum and run.curriculum.file, "max_turns": run.max_turns}
+        | {game: configs[game] for game in common}
+        for run, configs in zip((first, second), games)
+    ]
+    if different := _differences(settings[0], settings[1], labels):
+        raise UsageError(f"cannot compare the runs: they differ in {different}")
     notes = []
     for label, configs in zip(labels, games):
         if alone := [game for game in configs if game not in common]:
@@ -199,4 +195,7 @@ PERCEPTION = ORDER[6:]
 
 
 def _differences(first: object, second: object, labels: tuple[str, str]) -> str:
-    return "; ".join(f"{name}: {a!r} in {labels[0]}, {b!r} in {labels[1]}" for name, a, b in changes(first, second))
+    return "; ".join(
+        f"{name}: {short_repr(a)} in {labels[0]}, {short_repr(b)} in {labels[1]}"
+        for name, a, b in changes(first, second)
+    )

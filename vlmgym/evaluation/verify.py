@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.turn import GameSetup, LiveEpisode, episode_record
 from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes, check_data
+from vlmgym.runs.run import RunFolder
 from vlmgym.runs.store import StoredEpisode, StoredRun
 from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
@@ -82,7 +83,12 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
         call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
     result.games = tally.summaries()
     if not result.problems:
-        result.problems += _summary_problems(run, result.games)
+        if (written := run.folder.read_summary()) is None:
+            result.problems.append(f"{run.folder.summary} is missing or cannot be read")
+        else:
+            derived = updated_summary(run, result.games)
+            differences = changes(written.model_dump(mode="json"), derived.model_dump(mode="json"))
+            result.problems += summary_problems(run.folder, differences)
     return result
 
 
@@ -195,14 +201,9 @@ def _curriculum_problems(run: StoredRun) -> Iterator[str]:
             yield f"episode {missing.index} of the curriculum, {missing.setup.game.id}, has no result"
 
 
-def _summary_problems(run: StoredRun, games: Mapping[str, Summary]) -> Iterator[str]:
-    """Compare `summary.json` with the summary of the episodes."""
-    written = run.folder.read_summary()
-    if written is None:
-        yield f"{run.folder.summary} is missing or cannot be read"
-        return
-    for change in changes(written.model_dump(mode="json"), updated_summary(run, games).model_dump(mode="json")):
-        yield f"{run.folder.summary}: {_in_words(change, 'the episodes give')}"
+def summary_problems(folder: RunFolder, differences: Iterable[Change]) -> Iterator[str]:
+    """Say how `summary.json` differs from the summary of the episodes."""
+    return (f"{folder.summary}: {_in_words(change, 'the episodes give')}" for change in differences)
 
 
 def _in_words(change: Change, source: str) -> str:

@@ -134,10 +134,6 @@ def _note(labels: tuple[str, str]) -> str:
 
 
 def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
-    for labels in (
-        (first.config.policy.label, second.config.policy.label),
-        (first.folder.folder.name, second.folder.folder.name),
-    ):
-        if labels[0] != labels[1]:
-            return labels
-    return "first", "second"
+    policies = first.config.policy.label, second.config.policy.label
+    folders = first.folder.folder.name, second.folder.folder.name
+    return next(labels for labels in (policies, folders, ("first", "second")) if labels[0] != labels[1])

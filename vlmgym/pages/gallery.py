@@ -15,7 +15,7 @@ from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.pages.document import data_url, document, marked
-from vlmgym.runs.files import check_own_file, write_own_file
+from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -66,7 +66,7 @@ def gallery(config: GalleryConfig) -> None:
         shown, left_out = _drawable(shown, config.size)
         if not shown:
             raise UsageError(f"no game can be drawn: {left_out[0][1]}")
-    write_own_file(config.output, render_page(shown, config.size, left_out).encode())
+    write_file(config.output, render_page(shown, config.size, left_out).encode())
     make_console().print(f"gallery {config.output}", soft_wrap=True)
 
 

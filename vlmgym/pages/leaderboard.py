@@ -22,7 +22,7 @@ from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.pages.document import asset, document
-from vlmgym.runs.files import check_own_file, write_own_file
+from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.runs.record import Estimate
 from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.terminal import make_console
@@ -59,7 +59,7 @@ def leaderboard(config: LeaderboardConfig) -> list[LeaderboardEntry]:
             raise UsageError(f"all runs must be of the same suite: {', '.join(suites)}")
         entries = ranked([_entry(run, config) for run in runs])
     page = leaderboard_page(name, read_suite(name), entries, config.output.parent)
-    write_own_file(config.output, page.encode())
+    write_file(config.output, page.encode())
     make_console().print(f"leaderboard {config.output}", soft_wrap=True)
     return entries
 

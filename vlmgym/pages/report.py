@@ -206,7 +206,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
     missing: Counter[str] = Counter()
     for summary in games.values():
         missing.update(summary.unfinished)
-    set_options = {name: value for name, value in config.options.items() if name != "policy" and value is not None}
+    options = {name: value for name, value in config.options.items() if name != "policy"}
     return {
         "label": run.label,
         "policy": config.policy.label,
@@ -217,13 +217,13 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
         ],
         "facts": [
             ("policy", config.policy.name),
-            *((f"policy: {name}", _words(value)) for name, value in config.policy.options.items() if value is not None),
+            ("policy options", _settings(config.policy.options) or "none"),
             *_games(config),
             ("episodes", _episodes(config)),
             ("turns", f"at most {config.max_turns:,} per episode"),
             ("prompts", _settings(asdict(config.prompts))),
             ("reward", _settings(config.reward.model_dump())),
-            *((f"option: {name}", _words(value)) for name, value in set_options.items()),
+            ("options", _settings(options)),
             ("started", config.started),
             ("versions", ", ".join(f"{name} {version}" for name, version in config.versions.items())),
         ],

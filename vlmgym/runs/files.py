@@ -207,12 +207,6 @@ def check_own_file(path: Path) -> None:
         raise UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another file")
 
 
-def write_own_file(path: Path, data: bytes) -> None:
-    """Write a file, creating its parent folders; replace an existing one only if vlmgym wrote it."""
-    check_own_file(path)
-    write_file(path, data)
-
-
 def json_bytes(data: object) -> bytes:
     """Format a pydantic model or JSON-serialisable data as indented JSON."""
     text = (
@@ -224,8 +218,9 @@ def json_bytes(data: object) -> bytes:
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
-    """Write a JSON object, with vlmgym's version added, using `write_own_file`; strings may have lone surrogates."""
-    write_own_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
+    """Write a JSON object, with vlmgym's version added, unless `check_own_file` rejects the path."""
+    check_own_file(path)
+    write_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
 
 
 def temporary(path: Path) -> Path:
