@@ -598,4 +598,4 @@ def test_compare_uses_episodes_at_equal_stages(path: Path, tmp_path: Path, capsy
     main([*COMMAND, "2048", "--size", "64", "--episodes", "2", "--output-dir", str(tmp_path / "alone")])
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path / "good"), str(tmp_path / "alone"), "--output-dir", str(tmp_path / "d")])
-    assert "they differ in curriculum: " in capsys.readouterr().err
+    assert "; curriculum: {'max_concurrency': 4" in capsys.readouterr().err

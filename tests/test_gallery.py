@@ -1,21 +1,15 @@
 """The gallery in a real browser, and its captions."""
 
-import io
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from benchmarks.posters import draw_levels, draw_poster
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.pages.gallery import CAPTIONS, VARIANTS, GalleryConfig, gallery, items_of, render_page
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
 from vlmgym.sandbox.games.swap import Swap
-from vlmgym.sandbox.games.tracking import Tracking
 from vlmgym.sandbox.registry import game_class, game_ids
 
 SIZE = 160
@@ -102,52 +96,3 @@ def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypa
     with pytest.raises(UsageError, match="no game can be drawn: swap: size"):
         gallery(GalleryConfig(output=tmp_path / "none.html", size=5000))
     assert not (tmp_path / "none.html").exists()
-
-
-SOLID = [(200, 24, 30), (14, 114, 236), (34, 138, 44), (236, 204, 14), (140, 24, 182), (10, 186, 206)]
-
-
-@pytest.fixture
-def solid(monkeypatch):
-    """Make the n-th image of tracking, which shows 2 to 6 images, a square of the n-th colour."""
-
-    def images(game, _state):
-        return [np.full((*shape[:2], 3), colour, np.uint8) for shape, colour in zip(game.image_shapes, SOLID)]
-
-    monkeypatch.setattr(Tracking, "images", images)
-    (item,) = items_of(["tracking"])
-    return item
-
-
-def squares(png):
-    """Return, for each colour of `SOLID`, where the pixels of an image have it."""
-    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int)
-    return [(np.abs(pixels - colour) < 20).all(-1) for colour in SOLID]
-
-
-def test_posters_of_levels_show_every_image(solid):
-    expected = [0] * len(SOLID)
-    for difficulty in DIFFICULTIES:
-        for level in LEVELS:
-            count = len(solid.at(SIZE, **{difficulty: level}).image_shapes)
-            for number in range(count):
-                expected[number] += (327 // math.ceil(math.sqrt(count)) - 5) ** 2
-    areas = [shown.sum() for shown in squares(draw_levels(solid))]
-    assert areas == pytest.approx(expected, rel=0.06)
-
-
-def test_posters_fill_the_width(solid):
-    shown = np.any(squares(draw_poster([solid] * 11, levels=(3,))), axis=0)
-    rows = [np.flatnonzero(row)[[0, -1]] for row in shown if row.any()]
-    assert np.abs(np.array(rows) - [30, shown.shape[1] - 31]).max() < 12  # corners are round
-    starts = [np.flatnonzero(np.diff(row.astype(int)) == 1).size for row in (shown[100], shown[-100])]
-    assert starts == [2 * 6, 2 * 5]
-
-
-@pytest.mark.slow
-def test_poster_has_a_row_per_level_and_a_theme():
-    poster, dark = (Image.open(io.BytesIO(draw_poster(items_of(["swap"]), theme=theme))) for theme in ("light", "dark"))
-    assert poster.size == dark.size
-    assert poster.height > len(LEVELS) * 200
-    assert max(poster.convert("RGB").getpixel((0, 0))) > 240
-    assert max(dark.convert("RGB").getpixel((0, 0))) < 40

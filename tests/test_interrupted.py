@@ -61,7 +61,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost() -> None:
             check_interrupts()
 
 
-def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
+def test_terminated_background_run_keeps_its_episodes(tmp_path: Path) -> None:
     options = ["eval", "2048", "--size", "64", "--max-turns", "60", "--policy", "random", "--workers", "1"]
     options += ["--concurrency", "4", "--videos", "0", "--no-report"]
     command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "5000", "--output-dir", "o"]
@@ -77,17 +77,6 @@ def test_terminated_background_run_is_resumed(tmp_path: Path) -> None:
     assert match is not None
     finished = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
     assert len(finished) == int(match[1]) >= 3
-    budget = ["--episodes", "5000", "--resume", "o"]
-    resumed = subprocess.Popen(
-        [sys.executable, "-m", "vlmgym", *options, *budget], cwd=tmp_path, stderr=subprocess.PIPE
-    )
-    size = log.stat().st_size
-    while time.monotonic() < until and log.stat().st_size == size:
-        time.sleep(0.02)
-    resumed.send_signal(signal.SIGINT)
-    resumed.communicate(timeout=60)
-    again = [episode.seed for episode in read_run(tmp_path / "o").episodes if episode.score is not None]
-    assert set(finished) < set(again)
 
 
 @pytest.fixture

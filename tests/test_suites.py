@@ -20,7 +20,6 @@ from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, rea
 from vlmgym.benchmark.verify import verify_results
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
-from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.registry import BUILT_IN, game_class
@@ -56,9 +55,11 @@ def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     assert run.config.suite == suite
     assert run.config.game_ids == ("nlvr2-v0", "swap-v0")
     assert (run.config.episodes, run.config.max_turns, run.config.seed) == (3, 4, 2_026_000)
-    shown = capsys.readouterr().out
-    assert "mean of all games" in shown
-    assert "1.000 ± 0.000" in shown
+    assert "mean of all games" in capsys.readouterr().out
+    summary = run.last_summary().suite
+    assert summary.score == summary.games["swap-v0"].normalised == (1.0, 0.0)
+    assert summary.games["swap-v0"].score_mean == summary.games["swap-v0"].oracle
+    assert set(summary.skills) == {*Swap.skills, *make_game("nlvr2").skills}
     assert verify_results(run, 0).problems == []
 
 
@@ -105,13 +106,6 @@ def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_a_suite_and_the_settings_of_a_checkpoint_are_rejected_together(suite, tmp_path, capsys):
-    TrainedRecord.of_run(open_run(play(suite, tmp_path / "played")).config).write(tmp_path)
-    with pytest.raises(SystemExit):
-        main(["eval", "--suite", suite, "--as-trained", str(tmp_path), "--output-dir", str(tmp_path / "run")])
-    assert "--suite names the games: leave out games, --curriculum and --as-trained" in capsys.readouterr().err
-
-
 def test_any_change_of_a_game_changes_its_hash():
     class OtherPrompt(Swap):
         prompt_template = Swap.prompt_template + " "
@@ -134,15 +128,6 @@ def test_any_change_of_a_game_changes_its_hash():
     hashes = [found(Swap), *map(found, (OtherPrompt, OtherReward, OtherImage)), found(Swap, rows=7)]
     assert len(set(hashes)) == 5
     assert found(Swap) == hashes[0]
-
-
-def test_summaries_have_normalised_scores_of_games_and_skills(suite, tmp_path):
-    found = open_run(play(suite, tmp_path / "run")).last_summary().suite
-    assert found.score == (1.0, 0.0)
-    assert found.games["swap-v0"].normalised == (1.0, 0.0)
-    assert found.games["swap-v0"].episodes == 3
-    assert found.games["swap-v0"].score_mean == found.games["swap-v0"].oracle
-    assert set(found.skills) == {*Swap.skills, *make_game("nlvr2").skills}
 
 
 def test_every_game_names_its_skills():
