@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PositiveInt, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 from tyro.conf import Fixed
 
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error
@@ -38,7 +39,7 @@ class DivergedError(TrainingError):
 class Options:
     """Base of all options; invalid values raise `UsageError`."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False, extra="forbid")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -46,6 +47,8 @@ class Options:
         try:
             return handler(data)
         except ValidationError as error:
+            if not isinstance(data, ArgsKwargs):  # a section of a file, which the caller names
+                raise
             raise UsageError(describe_validation_error(error)) from None
 
 

@@ -51,41 +51,32 @@ HEAD_SIZE = 32
 """Head size of tiny models: the minimum of vLLM's attention on the CPU."""
 MIN_IMAGE_TOKENS = 4
 """Minimum number of tokens per image of a tiny model; smaller images are enlarged."""
+Width = Annotated[int, Field(gt=0, multiple_of=HEAD_SIZE)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TinySize:
+@dataclass(frozen=True, kw_only=True)
+class TinySize(Options):
     """Size of a tiny model. The defaults give 0.3 million parameters."""
 
-    hidden: int = 64
+    hidden: Width = 64
     """Width of the language model, a multiple of 32."""
-    layers: int = 3
+    layers: PositiveInt = 3
     """Layers of the language model."""
-    vision_hidden: int = 32
+    vision_hidden: Width = 32
     """Width of the vision encoder, a multiple of 32."""
-    vision_layers: int = 2
+    vision_layers: PositiveInt = 2
     """Layers of the vision encoder."""
-    vocabulary: int = 1024
+    vocabulary: PositiveInt = 1024
     """Maximum vocabulary size; the texts of the games need about 700 tokens."""
-    words: int = 0
+    words: NonNegativeInt = 0
     """Number of frequent words that become single tokens, including any leading space and trailing punctuation.
     A frequent number is then one token instead of one per digit."""
     tied: bool = True
     """Tie input and output embeddings. An untrained model with tied embeddings repeats the last token."""
-    context: int = 4096
+    context: PositiveInt = 4096
     """Maximum number of tokens in prompt and response together."""
-    image_tokens: int = 256
+    image_tokens: Annotated[int, Field(ge=MIN_IMAGE_TOKENS)] = 256
     """Maximum number of tokens per image; larger images are shrunk. A token covers 28x28 pixels, 32x32 in Qwen3-VL."""
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "vision_hidden"):
-            if getattr(self, name) < HEAD_SIZE or getattr(self, name) % HEAD_SIZE:
-                raise UsageError(f"{name} must be a multiple of {HEAD_SIZE}, got {getattr(self, name)}")
-        for name in ("layers", "vision_layers", "context"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.image_tokens < MIN_IMAGE_TOKENS:
-            raise UsageError(f"image_tokens must be at least {MIN_IMAGE_TOKENS}, got {self.image_tokens}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +337,14 @@ def read_config(
         base = {name: value for name, value in run.items() if name not in PER_COMMAND}
     settings = _merged(base, given)
     stored, fields = tuple(map(tuple, settings.pop("overrides", ()))), settings.pop("config", {})
-    default = _make_config(settings, kind)
+    for name in PER_COMMAND:
+        if name in settings:
+            raise UsageError(f"{name} is not a setting, but the option --{name.replace('_', '-')}")
+    try:
+        default = TypeAdapter(kind).validate_python(settings)
+    except ValidationError as error:
+        sentence = describe_validation_error(error).replace("unexpected keyword argument", "unknown setting")
+        raise UsageError(sentence) from None
     config = tyro.cli(kind, args=args, default=default, prog="vlmgym train", config=(tyro.conf.SuppressFixed,))
     config_names = {word.partition("=")[0] for words in known.config for word in words}
     words = tuple(f"{name}={_word(value)}" for name, value in fields.items() if name not in config_names)
@@ -421,33 +419,6 @@ def _merged(below: Settings, above: Settings) -> Settings:
         both = isinstance(value, dict) and isinstance(below.get(name), dict)
         merged[name] = _merged(below[name], value) if both else value
     return merged
-
-
-def _make_config(settings: Settings, config: type[TrainConfig]) -> TrainConfig:
-    sections = {field.name: field.default_factory for field in dataclasses.fields(config)}
-    values: Settings = {}
-    for name, value in settings.items():
-        kind: Any = sections.get(name)
-        if name not in sections or name in PER_COMMAND:
-            raise UsageError(f"unknown setting {name}; the settings are {', '.join(sections)}")
-        values[name] = value if kind is dataclasses.MISSING else _make_section(kind, name, value)
-    return config(**values)
-
-
-def _make_section(kind: Any, section: str, values: Any) -> Any:
-    prefix = "" if section in FLAT else f"{section}."
-    if not isinstance(values, dict):
-        raise UsageError(f"{section} must be a table of settings, got {short_repr(values)}")
-    names = [*getattr(kind, "model_fields", ())] or [field.name for field in dataclasses.fields(kind)]
-    for name in values:
-        if name not in names:
-            raise UsageError(f"unknown setting {prefix}{name}; the settings of {section} are {', '.join(names)}")
-    try:
-        return TypeAdapter(kind).validate_python(values)
-    except ValidationError as error:
-        raise UsageError(prefix + describe_validation_error(error)) from None
-    except UsageError as error:
-        raise UsageError(f"{prefix}{error}") from None
 
 
 def _word(value: Any) -> str:
