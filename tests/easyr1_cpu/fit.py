@@ -20,8 +20,7 @@ import ray  # noqa: E402
 
 from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
-from vlmgym.training.easyr1.check import preflight  # noqa: E402
-from vlmgym.training.easyr1.config import read_config  # noqa: E402
+from vlmgym.training.easyr1.config import preflight, read_config  # noqa: E402
 from vlmgym.training.easyr1.trainer import build_trainer, start_ray  # noqa: E402
 
 PRETENDED = 8

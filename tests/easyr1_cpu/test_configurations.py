@@ -19,10 +19,10 @@ from verl.workers.config import ModelConfig
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
 from vlmgym.errors import UsageError
-from vlmgym.training.easyr1 import check, worker
+from vlmgym.training.easyr1 import config as check
+from vlmgym.training.easyr1 import worker
 from vlmgym.training.easyr1.batch import load_processors
-from vlmgym.training.easyr1.check import STREAM, check_checkpoint, preflight
-from vlmgym.training.easyr1.config import RunConfig, read_config, trained_record
+from vlmgym.training.easyr1.config import STREAM, RunConfig, check_checkpoint, preflight, read_config, trained_record
 from vlmgym.training.easyr1.episodes import PromptStream
 from vlmgym.training.easyr1.settings import Section
 from vlmgym.training.easyr1.trainer import fetch_model

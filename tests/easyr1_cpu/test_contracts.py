@@ -26,7 +26,8 @@ from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
 from vlmgym.errors import UsageError
-from vlmgym.training.easyr1 import check, worker
+from vlmgym.training.easyr1 import config as check
+from vlmgym.training.easyr1 import worker
 from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_processors
 from vlmgym.training.easyr1.config import read_config
 from vlmgym.training.easyr1.episodes import Request

@@ -10,7 +10,7 @@ from tests.easyr1_cpu.test_configurations import config_of
 from vlmgym.curriculum import Curriculum
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.errors import UsageError
-from vlmgym.training.easyr1.check import preflight
+from vlmgym.training.easyr1.config import preflight
 from vlmgym.training.easyr1.settings import Section
 
 

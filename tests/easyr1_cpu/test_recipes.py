@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT
 from tests.easyr1_cpu.test_configurations import write_cifar10
 from vlmgym.training.config import read_config as read_local_config
-from vlmgym.training.easyr1.check import preflight
-from vlmgym.training.easyr1.config import RunConfig, read_config
+from vlmgym.training.easyr1.config import RunConfig, preflight, read_config
 from vlmgym.training.easyr1.settings import Section
 
 GAMES = ("2048", "shisensho", "shisensho_cifar10", "swap", "mixed")
@@ -49,29 +47,6 @@ def test_check_without_a_gpu(qwen3: Path, tmp_path: Path, script: str) -> None:
     assert any("trainer.n_gpus_per_node=4, but this machine has 0: set GPUS" in problem for problem in problems)
     assert not [problem for problem in problems if "vlmgym." in problem and "rollout_workers" not in problem]
     assert not (tmp_path / "out").exists()
-
-
-WITHOUT_EASYR1 = """
-import sys
-sys.modules["verl"] = None  # so that it cannot be imported
-from vlmgym.terminal import reporting_errors
-from vlmgym.training.easyr1.__main__ import main
-with reporting_errors():
-    main(sys.argv[1:])
-"""
-
-
-def test_check_without_easyr1() -> None:
-    """All that needs no EasyR1 is checked and reported."""
-    args = [CONFIGS / "base.yaml", CONFIGS / "geospot.yaml", "worker.actor.model.model_path=no/where/at/all", "--check"]
-    command = [sys.executable, "-c", WITHOUT_EASYR1, *map(str, args)]
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 2
-    assert "schedule of the curriculum" in done.stdout
-    problems = [line for line in done.stderr.splitlines() if line.startswith("- ")]
-    for words in ("EasyR1 is not installed", "vllm not installed", "but this machine has 0", "no folder no/where"):
-        assert any(words in problem for problem in problems), (words, problems)
 
 
 @pytest.mark.parametrize("preset", ["1x24gb", "1x80gb"])

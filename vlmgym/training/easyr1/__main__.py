@@ -12,13 +12,9 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-from omegaconf import OmegaConf
-
 from vlmgym.errors import UsageError
 from vlmgym.terminal import reporting_errors
 from vlmgym.training.easyr1 import stand_in_for_vllm
-from vlmgym.training.easyr1.check import NOT_INSTALLED, preflight, preflight_without_easyr1
-from vlmgym.training.easyr1.settings import DEFAULTS, merge_settings
 
 
 def main(args: list[str]) -> None:
@@ -30,15 +26,16 @@ def main(args: list[str]) -> None:
         raise UsageError(f"unknown option {unknown[0]}: use --check, --help, or settings NAME=VALUE")
     settings = [arg for arg in args if arg != "--check"]
     if find_spec("verl") is None:
-        if settings == args:
-            raise UsageError(NOT_INSTALLED)
-        report(*preflight_without_easyr1(merge_settings(settings, OmegaConf.create(DEFAULTS))))
-        return
+        raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
     stand_in_for_vllm()  # lets --check run without vLLM, and report that it is missing
-    from vlmgym.training.easyr1.config import read_config
+    from vlmgym.training.easyr1.config import preflight, read_config
 
     config = read_config(settings)
-    report(*preflight(config))
+    problems, facts = preflight(config)
+    for fact in facts:
+        print(fact)
+    if problems:
+        raise UsageError("the configuration has problems:\n" + "\n".join(f"- {problem}" for problem in problems))
     if settings != args:
         print("no problems found")
         return
@@ -50,14 +47,6 @@ def main(args: list[str]) -> None:
     trainer = build_trainer(config, VlmgymWorker)
     trainer.init_workers()
     trainer.fit()
-
-
-def report(problems: list[str], facts: list[str]) -> None:
-    """Print facts; raise `UsageError` with all problems."""
-    for fact in facts:
-        print(fact)
-    if problems:
-        raise UsageError("the configuration has problems:\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 if __name__ == "__main__":

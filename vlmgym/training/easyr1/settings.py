@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from yaml import YAMLError
 
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.curriculum.file import with_data
-from vlmgym.errors import UsageError, describe_validation_error, first_line
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -25,14 +23,6 @@ HUB_SECONDS = 10.0
 """Timeout for requests to the Hub, in seconds."""
 BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 """Errors that transformers raises for missing or invalid model files."""
-
-DEFAULTS = {
-    "data": {"rollout_batch_size": 512},
-    "worker": {"actor": {"model": {"model_path": None}}},
-    "trainer": {"nnodes": 1, "n_gpus_per_node": 8, "max_steps": None},
-    "vlmgym": {},
-}
-"""EasyR1's defaults of the settings that can be checked without it."""
 
 
 class _Part(BaseModel):
@@ -97,35 +87,6 @@ class Section(_Part):
         for game in curriculum.games:
             self.play.check(game)
         return curriculum
-
-
-def merge_settings(args: Sequence[str], defaults: Any) -> Any:
-    """Merge YAML files, then settings such as `a.b=value`, into `defaults`; raise `UsageError` if one is invalid."""
-    merged = defaults
-    for name in (arg for arg in args if "=" not in arg):
-        merged = _merge(merged, _load(Path(name)), name)
-    for setting in (arg for arg in args if "=" in arg):
-        merged = _merge(merged, OmegaConf.from_dotlist([setting]), setting)
-    return merged
-
-
-def _load(path: Path) -> Any:
-    try:
-        return OmegaConf.load(path)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid YAML: {first_line(error)}") from None
-
-
-def _merge(below: Any, above: Any, source: str) -> Any:
-    try:
-        for name, other in (("games", "curriculum"), ("curriculum", "games")):
-            if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and vice versa
-                below.vlmgym.pop(other, None)
-        return OmegaConf.merge(below, above)
-    except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise UsageError(f"{source}: {first_line(error)}") from None
 
 
 def check_model(model: str | None) -> None:

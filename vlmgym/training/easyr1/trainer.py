@@ -49,8 +49,7 @@ from vlmgym.training.easyr1.batch import (
     turn_batch,
     without_failed,
 )
-from vlmgym.training.easyr1.check import GROUPED, check_cpus
-from vlmgym.training.easyr1.config import RunConfig, trained_record
+from vlmgym.training.easyr1.config import GROUPED, RunConfig, check_cpus, trained_record
 from vlmgym.training.easyr1.episodes import (
     EpisodeId,
     EpisodeResult,
