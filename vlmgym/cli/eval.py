@@ -30,6 +30,7 @@ from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import writing
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name
@@ -305,7 +306,7 @@ def _folder(
     chosen = config.resume or config.output_dir
     if default is not None and (chosen is None or (config.resume and chosen.resolve() == default.folder.resolve())):
         return default
-    return RunFolder(chosen or _free(_name(games, policy)))
+    return RunFolder(chosen or _new_folder(_name(games, policy)))
 
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
@@ -315,10 +316,20 @@ def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
     return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _free(name: str) -> Path:
-    """Return a path under `logs` where nothing is, numbered if the name is taken."""
-    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
-    return next(folder for folder in folders if not folder.exists())
+def _new_folder(name: str) -> Path:
+    """Create a folder under `logs`, numbered if the name is taken, and return its path."""
+    folders = (Path("logs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
+    with writing(Path("logs")):
+        return next(folder for folder in folders if _make(folder))
+
+
+def _make(folder: Path) -> bool:
+    """Create a folder and its parents; return False if something has its name."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _print_paths(console: Console, run: StoredRun, config: EvalConfig, copies: Sequence[Path]) -> None:
