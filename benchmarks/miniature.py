@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.demo import GRPO, MORE, PERMUTED, PPO, START, paired, read_validation, shown
+from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, paired, read_validation, shown
 from benchmarks.learning.parts import COLOURS
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
@@ -34,7 +34,7 @@ from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
-ARMS = (START, MORE, GRPO, PPO, PERMUTED)
+ARMS = (START, MORE, GRPO, PPO, PERMUTED, BLANK)
 SEEDS = (0, 1, 2)
 EPISODES = 100
 RL = ("--batch-size", "128", "--steps", "80", "--update.lr", "3e-4", "--update.schedule", "cosine")
@@ -115,6 +115,7 @@ with other states:
 | {MORE} | more demonstrations of the same player, for about as much time as GRPO |
 | {GRPO}, {PPO} | 80 steps of 128 single responses |
 | {PERMUTED} | the same, but rewards are permuted among the eight responses to a state |
+| {BLANK} | the same, but all images are grey, also in evaluation |
 
 *Right responses* are sampled at temperature 1 in {states} held-out states; a right response is legal and, in 2048,
 merges tiles. *Greedy* is the most likely response. Whole games are {episodes} games on held-out seeds, sampled at
@@ -125,6 +126,10 @@ the start.
 ![right responses and whole games by arm](whole_games.png)
 
 {tables}
+
+Grey images show how much can be had without seeing. One and the same swap is legal in about a third of Swap's states,
+which a blind model learns, too: greedy shares there say little. In Shisen-Sho, too few of eight responses are right for
+RL to learn from.
 
 Gains of GRPO over more SFT, paired by state and by game:
 
@@ -147,7 +152,7 @@ class Options:
     """Games to train on."""
     seeds: tuple[int, ...] = SEEDS
     """Training seeds."""
-    arms: tuple[str, ...] = (GRPO, PERMUTED, PPO)
+    arms: tuple[str, ...] = (GRPO, PERMUTED, BLANK, PPO)
     """Runs, of which GRPO's includes more SFT. Other runs than GRPO's only have seed 0."""
     jobs: int = 2
     """Games and seeds to run in parallel."""
@@ -160,7 +165,7 @@ class Options:
         for name, values, choices in (
             ("game", self.games, [*GAMES]),
             ("seed", self.seeds, [*SEEDS]),
-            ("run", self.arms, [GRPO, PERMUTED, PPO]),
+            ("run", self.arms, [GRPO, PERMUTED, BLANK, PPO]),
         ):
             for value in values:
                 if value not in choices:
@@ -186,6 +191,7 @@ def arm_args(name: str, seed: int, arm: str) -> tuple[str, ...]:
         GRPO: ("--sft.control-steps", str(GAMES[name].control_steps)),
         PPO: ("--algorithm", "ppo", *PPO_ARGS),
         PERMUTED: ("--control", "permuted"),
+        BLANK: ("--control", "blank"),
     }
     evaluation = ("--evaluation.states", "512", "--evaluation.episodes", str(EPISODES))
     return (*common_args(name), "--seed", str(seed), "--sft.steps", "0", *RL, *evaluation, *own[arm])
@@ -198,7 +204,7 @@ def file_stem(name: str, seed: int, arm: str) -> str:
 
 def trained_arms(name: str, seed: int) -> list[str]:
     """List the arms that are trained with a seed: the controls only with the first, PPO only in 2048."""
-    return [GRPO, *([PERMUTED, *([PPO] if name == "2048" else [])] if seed == 0 else [])]
+    return [GRPO, *([PERMUTED, BLANK, *([PPO] if name == "2048" else [])] if seed == 0 else [])]
 
 
 def run_arm(name: str, seed: int, arm: str, folder: Path) -> Results:
@@ -281,6 +287,7 @@ def write_page(results: Path) -> Path:
         GRPO=GRPO,
         PPO=PPO,
         PERMUTED=PERMUTED,
+        BLANK=BLANK,
         states=512,
         episodes=EPISODES,
         tables="\n\n".join(tables),
@@ -322,7 +329,11 @@ def draw(path: Path, stored: Mapping[str, Mapping[int, Results]]) -> None:
                         axes.plot([x, x], [*interval], color=colour, lw=1.4)
                     axes.plot(x, mean, "o", ms=5, color=colour)
             axes.set_xticks(
-                range(len(arms)), [arm.replace(", ", ",\n").replace("permuted ", "permuted\n") for arm in arms]
+                range(len(arms)),
+                [
+                    arm.replace(", ", ",\n").replace("permuted ", "permuted\n").replace("grey ", "grey\n")
+                    for arm in arms
+                ],
             )
             axes.tick_params(axis="x", labelsize=8)
             axes.set_xlim(-0.5, max(len(arms), 1) - 0.5)
