@@ -88,7 +88,7 @@ def test_command_has_the_options_of_the_scripts(run):
 def test_command_makes_a_folder_in_logs(tmp_path, run):
     assert run("eval", "2048", *SMALL, "--videos", "0", "--policy", "oracle").code == 0
     (folder,) = (tmp_path / "logs").iterdir()
-    assert re.fullmatch(r"2048-oracle-\d{8}-\d{6}", folder.name)
+    assert re.fullmatch(r"2048-oracle-\d{8}-\d{6}-\d{6}", folder.name)
     assert {episode.policy.name for episode in read_run(folder).episodes} == {"oracle"}
     summary = RunSummary.model_validate_json((folder / "summary.json").read_text())
     assert summary.games["2048-v0"].perception_exact_match == 1.0

@@ -30,7 +30,6 @@ from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
-from vlmgym.runs.files import writing
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name
@@ -306,30 +305,20 @@ def _folder(
     chosen = config.resume or config.output_dir
     if default is not None and (chosen is None or (config.resume and chosen.resolve() == default.folder.resolve())):
         return default
-    return RunFolder(chosen or _new_folder(_name(games, policy)))
+    return RunFolder(chosen or _free(_name(games, policy)))
 
 
 def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
-    """Name a run after its games, policy and time."""
+    """Name a run after its games, policy and time, with microseconds, because several runs may start together."""
     what = re.sub(r"[^\w.+-]", "_", "+".join(dict.fromkeys(game.name for game in games)))
     who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
-    return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S}"
+    return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S-%f}"
 
 
-def _new_folder(name: str) -> Path:
-    """Create a folder under `logs`, numbered if the name is taken, and return its path."""
-    folders = (Path("logs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
-    with writing(Path("logs")):
-        return next(folder for folder in folders if _make(folder))
-
-
-def _make(folder: Path) -> bool:
-    """Create a folder and its parents; return False if something has its name."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return False
-    return True
+def _free(name: str) -> Path:
+    """Return a path under `logs` where nothing is, numbered if the name is taken."""
+    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def _print_paths(console: Console, run: StoredRun, config: EvalConfig, copies: Sequence[Path]) -> None:
