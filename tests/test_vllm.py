@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.processes import no_process_left, processes, read_proc
-from tests.serving import ENVIRONMENT, ROOT, Server, serving_python, variables
+from tests.serving import ENVIRONMENT, ROOT, Server, run_python, serving_python, variables
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
 
@@ -118,6 +118,16 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
             assert record.end_reason.startswith(
                 f"vLLM rejected the prompt: This model's maximum context length is {limit}"
             )
+
+
+def test_vllm_plays_qwen2_5_vl(tmp_path: Path) -> None:
+    model, out = tmp_path / "model", tmp_path / "run"
+    run_python("-m", "vlmgym.training.tiny_vlm", "qwen2_5_vl", str(model), "--no-tied")
+    evaluation(
+        serving_vlmgym(), "2048", *VLLM, "--model", str(model), *SAME, "--max-turns", "2", "--output-dir", str(out)
+    )
+    for record in records(out).values():
+        check_turns(record.turns)
 
 
 @pytest.mark.parametrize("policy", [VLLM, ["--policy", "transformers"]], ids=["vllm", "transformers"])

@@ -73,7 +73,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
     [
         (["data.rollout_batch_size=100"], "worker.actor.global_batch_size=128 must divide"),
         (["worker.rollout.n=1"], "worker.rollout.n must be at least 2"),
-        (["trainer.n_gpus_per_node=3"], "=3 must divide worker.actor.global_batch_size"),
+        (["trainer.n_gpus_per_node=3"], "GPUs=3 must divide worker.actor.global_batch_size"),
         (
             ["worker.actor.micro_batch_size_per_device_for_update=7"],
             "update=7 must divide the minibatch of each GPU=256",
@@ -101,7 +101,9 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
         (["trainer.total_epochs=3"], "trainer.total_epochs has no effect"),
         (["worker.reward.num_cpus=2"], "worker.reward has no effect"),
         (["algorithm.online_filtering=true"], "algorithm.online_filtering has no effect"),
-        (["worker.actor.ulysses_size=8"], "worker.actor.ulysses_size=8 must divide GPUs=4"),
+        (["worker.actor.ulysses_size=2"], "worker.actor.ulysses_size must be 1, because"),
+        (["worker.actor.model.lora.rank=24"], "lora.rank must be one of 8, 16, 32, 64, 128, 256, 320, 512 for vLLM"),
+        (["worker.rollout.max_model_len=1024"], "max_model_len must be at least 3072"),
         (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "need vlmgym.validation.episodes above 0"),
         (["worker.rollout.temperature=0"], "worker.rollout.temperature must be above 0"),
     ],
@@ -167,6 +169,7 @@ def test_too_few_cpus_are_reported(cpus: int, nodes: int, enough: bool) -> None:
         ('{"model_type": ', "is not a valid JSON file"),
         ('{"model_type": "qwen9_vl"}', "`qwen9_vl` but Transformers does not recognize"),
         ('{"model_type": "qwen2"}', "Unrecognized configuration class"),
+        ('{"model_type": "qwen3_vl", "text_config": {"rope_parameters": {}}}', "was saved by transformers 5: convert"),
     ],
 )
 def test_invalid_models(qwen3: Path, tmp_path: Path, written: str | None, words: str) -> None:

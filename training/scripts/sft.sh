@@ -39,6 +39,10 @@ name=$(sed -n 's/^ "\(.*\)": {$/\1/p' "$data/dataset_info.json")
 FORCE_TORCHRUN=1 "$command" train "$root/training/sft/sft.yaml" "model_name_or_path=$model" "template=$template" \
     "dataset_dir=$data" "media_dir=$data" "dataset=$name" "output_dir=$out" \
     "deepspeed=$root/training/sft/zero3.json" "$@"
+if [ -e "$out/config.json" ]; then # the form that transformers 4 reads, which EasyR1 needs
+    [ -e "$root/.venv/.vlmgym-setup" ] || bash "$root/setup.sh"
+    "$root/.venv/bin/python" -m vlmgym.training.transformers4 "$out"
+fi
 if [ -d "$out" ] && [ -e "$data/vlmgym.json" ]; then
     cp -- "$data/vlmgym.json" "$out/" # for vlmgym eval --as-trained
 fi

@@ -192,7 +192,7 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "eos_token_id": tokenizer.token_to_id(END),
         "pad_token_id": tokenizer.token_to_id(PAD),
     }
-    return {
+    config = {
         "model_type": kind,
         "architectures": [f"{CLASSES[kind]}ForConditionalGeneration"],
         "dtype": "float32",
@@ -202,9 +202,9 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "video_token_id": tokenizer.token_to_id(VIDEO),
         "vision_start_token_id": tokenizer.token_to_id(VISION_START),
         "vision_end_token_id": tokenizer.token_to_id(VISION_END),
-        "text_config": text,
         "vision_config": _vision_config(kind, size),
     }
+    return {**config, "text_config": text} if qwen3 else {**text, **config}  # flat as on the Hub
 
 
 def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from vlmgym.training.easyr1.episodes import PromptStream
 from vlmgym.training.easyr1.settings import BROKEN, Section, check_model
 from vlmgym.training.records import make_trained_record
 from vlmgym.training.states import check_validation_size, start_rollouts
+from vlmgym.training.transformers4 import saved_by_transformers5
 
 GROUPED, OTHERS = ("grpo", "rloo", "grpo_passk"), ("gae", "reinforce_plus_plus")
 """Advantage estimators that need several responses per prompt, and those that do not."""
@@ -45,6 +46,8 @@ UNUSED = (
     *("worker.rollout.val_override_config", "trainer.val_generations_to_log"),
 )
 """EasyR1 settings that have no effect: the vlmgym section configures prompts, rewards and validation."""
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of LoRA adapters that vLLM 0.11 accepts (vllm/config/lora.py)."""
 STREAM, FILES = "dataloader.pt", ("model", "optim", "extra_state")
 """Files of a checkpoint: the state of `PromptStream`, and the files of each process (only `model` with
 trainer.save_model_only)."""
@@ -138,8 +141,12 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
     if not rollout.temperature > 0:
         yield f"worker.rollout.temperature must be above 0 to sample different responses, got {rollout.temperature}"
     for name, part in config.trained.items():
+        if part.ulysses_size != 1:
+            yield f"worker.{name}.ulysses_size must be 1, because EasyR1 cannot split images, got {part.ulysses_size}"
         if turns > 1 and part.loss_avg_mode != "token":
             yield f"worker.{name}.loss_avg_mode must be token: other averages count the padding rows of episodes"
+    if (rank := config.worker.actor.model.lora.rank) not in (0, *LORA_RANKS):
+        yield f"worker.actor.model.lora.rank must be one of {', '.join(map(str, LORA_RANKS))} for vLLM, got {rank}"
     if (trainer.val_only or trainer.val_freq > 0) and section.validation.episodes == 0:
         yield "trainer.val_only and trainer.val_freq need vlmgym.validation.episodes above 0"
     for name, limit in (("min_pixels", config.data.min_pixels), ("max_pixels", config.data.max_pixels)):
@@ -159,14 +166,13 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
         ("worker.rollout.tensor_parallel_size", rollout.tensor_parallel_size, "GPUs", gpus),
     ]
     for name, part in config.trained.items():
-        at, batch, ranks = f"worker.{name}", part.global_batch_size, max(1, gpus // max(1, part.ulysses_size))
-        share, update = batch * rollout.n // ranks, part.micro_batch_size_per_device_for_update
+        at, batch = f"worker.{name}", part.global_batch_size
+        share, update = batch * rollout.n // max(1, gpus), part.micro_batch_size_per_device_for_update
         forward = part.micro_batch_size_per_device_for_experience
         forward *= 1 if part.dynamic_batching or turns > 1 else gpus
         pairs += [
             (f"{at}.global_batch_size", batch, "data.rollout_batch_size", prompts),
-            (f"{at}.ulysses_size", part.ulysses_size, "GPUs", gpus),
-            ("GPUs / ulysses_size", ranks, f"{at}.global_batch_size * worker.rollout.n", batch * rollout.n),
+            ("GPUs", gpus, f"{at}.global_batch_size * worker.rollout.n", batch * rollout.n),
             (f"{at}.micro_batch_size_per_device_for_update", update, "the minibatch of each GPU", share),
             (f"{at}.micro_batch_size_per_device_for_experience x GPUs", forward, "all responses", prompts * rollout.n),
         ]
@@ -202,8 +208,11 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
         yield f"prompts have up to {longest:,} tokens, but data.max_prompt_length is {data.max_prompt_length:,}"
     if rollout.limit_images and most > rollout.limit_images:
         yield f"prompts have {most} images, but worker.rollout.limit_images is {rollout.limit_images}"
-    if rollout.max_num_batched_tokens < (needed := data.max_prompt_length + data.max_response_length):
-        yield f"worker.rollout.max_num_batched_tokens must be at least {needed}, the longest prompt and response"
+    needed = data.max_prompt_length + data.max_response_length
+    limits = {"max_num_batched_tokens": rollout.max_num_batched_tokens, "max_model_len": rollout.max_model_len}
+    for name, limit in limits.items():
+        if limit is not None and limit < needed:
+            yield f"worker.rollout.{name} must be at least {needed}, the longest prompt and response"
     games, option = [entry.stages[-1].game for entry in curriculum.entries], "vlmgym.validation.episodes"
     check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)
 
@@ -316,6 +325,9 @@ def check_disk(config: RunConfig, checkpoint: float) -> Iterator[str]:
         yield f"{need}, but {existing} has {free / GIB:.0f} GiB: lower trainer.save_limit, or choose another OUT"
 
 
+NEWER = "{} was saved by transformers 5: convert a copy for EasyR1 with python -m vlmgym.training.transformers4 FOLDER"
+
+
 def model_size(model: Any, critic: bool) -> tuple[int, int]:
     """Return the parameter counts of a model (for a critic, without its head) and of its vision tower.
 
@@ -325,6 +337,8 @@ def model_size(model: Any, critic: bool) -> tuple[int, int]:
     check_model(model.model_path)
     try:
         config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+        if saved_by_transformers5(config.to_dict()):
+            raise UsageError(NEWER.format(model.model_path))
         with torch.device("meta"):
             whole = AutoModelForImageTextToText.from_config(config)
         counted, vision = whole.model if critic else whole, whole.model.visual
