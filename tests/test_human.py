@@ -126,10 +126,10 @@ def test_final_state_is_shown_until_a_key(play: Any, lamps: Any, monkeypatch: py
     assert time.monotonic() - began > 0.5
 
 
-@pytest.mark.parametrize(("game", "options"), [("2048", {"chat": True}), ("pairs", {})])
+@pytest.mark.parametrize(("game", "options"), [("2048", {"chat": True}), ("2048", {"images": "blank"}), ("pairs", {})])
 def test_people_see_one_image(monkeypatch: pytest.MonkeyPatch, game: str, options: dict[str, Any]):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="remove --observation and --chat, and set --history-images 0"):
+    with pytest.raises(UsageError, match="remove --observation, --images and --chat, and set"):
         evaluate(game, "human", 1, max_turns=2, workers=0, **options)
 
 

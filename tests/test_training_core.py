@@ -24,6 +24,7 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_sta
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import blank
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
 from vlmgym.training.advantages import gae, grpo_advantages, normalise_groups
 from vlmgym.training.algorithm import Trajectory
@@ -42,7 +43,6 @@ from vlmgym.training.signal import describe_signal, group_metrics
 from vlmgym.training.states import (
     EpisodeRollout,
     MultiTurnConfig,
-    blank,
     check_validation_size,
     expert_response,
     start_rollouts,

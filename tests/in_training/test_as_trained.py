@@ -73,18 +73,19 @@ def test_curriculum_is_played_at_the_stage_reached(finished: Run, tmp_path: Path
     assert played.games == curriculum.games
 
 
-def test_checkpoints_without_the_file_or_with_grey_images_are_rejected(
+def test_checkpoint_trained_on_grey_images_is_shown_grey_images(finished: Run, tmp_path: Path) -> None:
+    run = evaluate(finished("blank") / "model", tmp_path / "out", "--policy", "random")
+    assert run.config.prompts.images == "blank"
+
+
+def test_checkpoints_without_a_valid_file_are_rejected(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    grey, broken = finished("blank") / "model", tmp_path / "broken"
-    shutil.copytree(grey, broken)
+    broken = tmp_path / "broken"
+    shutil.copytree(finished("blank") / "model", broken)
     data = read(broken / TRAINED)
     (broken / TRAINED).write_text(json.dumps({**data, "max_turns": 0}))
-    for checkpoint, words in (
-        (tmp_path, "cannot read"),
-        (broken, "max_turns"),
-        (grey, "trained on grey images"),
-    ):
+    for checkpoint, words in ((tmp_path, "cannot read"), (broken, "max_turns")):
         with pytest.raises(SystemExit) as raised:
             evaluate(checkpoint, tmp_path / "out", "--policy", "random")
         assert (raised.value.code, words in capsys.readouterr().err) == (2, True)

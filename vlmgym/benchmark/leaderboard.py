@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
 from vlmgym.errors import UsageError, short_repr
@@ -29,6 +30,7 @@ class LeaderboardEntry:
         perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
             that have a result in both runs; None unless this run shows only images and was repeated with text instead,
             and neither run has problems.
+        sight_gap: Normalised score with images minus that with grey images; None as for `perception_gap`.
         illegal: Fraction of turns with an illegal action.
         unparsable: Fraction of turns without a readable action.
         tokens: Completion tokens of all games; None if not counted.
@@ -44,6 +46,7 @@ class LeaderboardEntry:
     skills: Mapping[str, Estimate]
     scores: Mapping[tuple[str, int], float]
     perception_gap: Estimate | None
+    sight_gap: Estimate | None
     illegal: float
     unparsable: float
     tokens: int | None
@@ -63,12 +66,18 @@ class LeaderboardEntry:
         words = [prompts.observation, *(["chat"] if prompts.chat else [])]
         history = {"history": prompts.history, "history images": prompts.history_images}
         words += [f"{name} {value}" for name, value in history.items() if value is not None]
+        words += [f"images {prompts.images}"] if self.is_control else []
         return ", ".join([*words, *([f"{len(self.games)} games"] if self.has_fewer_games else [])])
 
     @property
     def has_fewer_games(self) -> bool:
         """True if some games of the suite were left out because they have no description."""
         return len(self.games) < len(read_suite(self.config.suite or "").games)
+
+    @property
+    def is_control(self) -> bool:
+        """True if the run is a control experiment with other images."""
+        return self.config.prompts.images != "true"
 
     @property
     def sampling(self) -> str:
@@ -97,6 +106,7 @@ def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | Non
         skills=suite.skills,
         scores={episode.key: episode.score for episode in run.episodes if episode.score is not None},
         perception_gap=None,
+        sight_gap=None,
         illegal=sum((summary.illegal_rate or 0.0) * summary.turns for summary in games.values()) / turns,
         unparsable=sum((summary.unparsable_rate or 0.0) * summary.turns for summary in games.values()) / turns,
         tokens=sum(tokens) if tokens else None,
@@ -107,35 +117,37 @@ def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | Non
 
 
 def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
-    """Sort entries, best first, and add the perception gap of runs that were repeated with text.
+    """Sort entries, best first, and add the gaps of runs that were repeated with text or with grey images.
 
-    Runs with all games come first, then runs with fewer games, then runs with problems.
+    Runs with all games come first, then runs with fewer games, then control experiments, then runs with problems.
     """
-    texts = {
-        _settings(entry): entry
-        for entry in entries
-        if entry.config.prompts.observation == "text" and not entry.problems
-    }
+    verified = {_settings(entry.config): entry for entry in entries if not entry.problems}
     ranked_entries = []
     for entry in entries:
-        if entry.config.prompts.observation == "image" and not entry.problems:
-            text = texts.get(_settings(entry))
-            entry = entry if text is None else replace(entry, perception_gap=perception_gap(text, entry))
+        prompts = entry.config.prompts
+        if prompts.observation == "image" and not entry.is_control and not entry.problems:
+            if (text := verified.get(_settings(entry.config, observation="text"))) is not None:
+                entry = replace(entry, perception_gap=gap(text, entry))
+            if (grey := verified.get(_settings(entry.config, images="blank"))) is not None:
+                entry = replace(entry, sight_gap=gap(entry, grey))
         ranked_entries.append(entry)
-    return sorted(ranked_entries, key=lambda entry: (bool(entry.problems), entry.has_fewer_games, -entry.mean[0]))
+    return sorted(
+        ranked_entries,
+        key=lambda entry: (bool(entry.problems), entry.is_control, entry.has_fewer_games, -entry.mean[0]),
+    )
 
 
-def perception_gap(text: LeaderboardEntry, image: LeaderboardEntry) -> Estimate | None:
-    """Estimate the normalised score with text minus that with images, over episodes with a result in both runs."""
+def gap(first: LeaderboardEntry, second: LeaderboardEntry) -> Estimate | None:
+    """Estimate the normalised score of one run minus that of another, over episodes with a result in both."""
     gaps = []
-    for game, baseline in read_suite(text.config.suite or "").games.items():
-        keys = [key for key in text.scores if key[0] == game and key in image.scores]
+    for game, baseline in read_suite(first.config.suite or "").games.items():
+        keys = [key for key in first.scores if key[0] == game and key in second.scores]
         if keys:
-            mean, error = mean_and_stderr([text.scores[key] - image.scores[key] for key in keys])
+            mean, error = mean_and_stderr([first.scores[key] - second.scores[key] for key in keys])
             gaps.append(baseline.normalise(baseline.random + mean, error))
     return mean_with_error(gaps) if gaps else None
 
 
-def _settings(entry: LeaderboardEntry) -> tuple[object, ...]:
-    """Return the settings that a run with images and its repetition with text must share."""
-    return entry.config.policy.model_dump_json(), replace(entry.config.prompts, observation="image")
+def _settings(config: RunRecord, **changes: Any) -> tuple[object, ...]:
+    """Return the policy and the prompts of a run, with `changes` of the prompts."""
+    return config.policy.model_dump_json(), replace(config.prompts, **changes)

@@ -25,7 +25,7 @@ from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
-from vlmgym.evaluation.tables import bias_note, suite_table, summary_table
+from vlmgym.evaluation.tables import bias_note, control_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
 from vlmgym.rollout.runner import Games, all_games, check_run
@@ -178,6 +178,8 @@ def _trained_options(checkpoint: Path, policy_type: type[PolicyOptions]) -> tupl
     """
     record = TrainedRecord.read(checkpoint)
     options = {"max_turns": record.max_turns, "seed": record.first_seed, **dataclasses.asdict(record.prompts)}
+    if record.blank:
+        options["images"] = "blank"
     accepted = {field.name for field in dataclasses.fields(policy_type)}
     policy_options: dict[str, Any] = {}
     for name in ("temperature", "top_p", "max_tokens"):
@@ -194,8 +196,8 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
     """Make the games of a checkpoint at the stages that training had reached.
 
     Raises:
-        UsageError: Another option changes the games, the model was trained on grey images, or there are more
-            episodes than questions held out for validation.
+        UsageError: Another option changes the games, or there are more episodes than questions held out for
+            validation.
     """
     data = parse_config_fields(chain.from_iterable(config.overrides))
     if [*data] == ["data"]:  # names the data of the record, so that it may be opened
@@ -204,8 +206,6 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
     if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
         options = "--size, --perception, --reasoning, --config"
         raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")
-    if record.blank:
-        raise UsageError("the checkpoint was trained on grey images, which an evaluation does not show")
     kept = record.validation_questions
     if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
         raise UsageError(f"{kept:,} questions were held out for validation: lower --episodes {config.episodes:,}")
@@ -270,7 +270,7 @@ def run_evaluation(
             folder.write_summary(summary)
         # Print scores first, since videos may take minutes.
         console.print(summary_table(run.config, summary))
-        if note := bias_note(summary.games):
+        for note in filter(None, (control_note(config), bias_note(summary.games))):
             console.print(note)
         if suite is not None and summary.suite is not None:
             console.print(suite_table(suite, summary.suite).rich())

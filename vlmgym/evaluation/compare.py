@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -90,12 +90,30 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
     for name, *values in prompts:
         before, after = ("each game's default" if value is None else value for value in values)
         notes.append(f"{name} is {before} in {labels[0]} and {after} in {labels[1]}")
-    observations = [{before, after} for name, before, after in prompts if name == "observation"]
-    if observations == [{"image", "text"}] and len(prompts) == 1 and first.policy == second.policy:
-        notes.append("the policy is the same, so the difference in score is the perception gap")
+    if first.policy == second.policy and len(prompts) == 1:
+        (name, *values) = prompts[0]
+        if name == "observation" and {*values} == {"image", "text"}:
+            notes.append("the policy is the same, so the difference in score is the perception gap")
+        elif name == "images" and "true" in values:
+            notes.append("the policy is the same, so the difference in score is the sight gap")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
     return notes
+
+
+def games_without_sight(first: RunRecord, second: RunRecord, games: Mapping[str, GameComparison]) -> list[str]:
+    """List the games whose score with the true images is not significantly above that with grey images.
+
+    Empty unless the runs differ only in the images, which are true in one and grey in the other.
+    """
+    prompts = (first.prompts, second.prompts)
+    images = tuple(prompt.images for prompt in prompts)
+    same = first.policy == second.policy and replace(prompts[0], images=images[1]) == prompts[1]
+    if not same or {*images} != {"true", "blank"}:
+        return []
+    sign = 1 if images[0] == "true" else -1
+    gaps = {game: comparison.metrics["score"] for game, comparison in games.items()}
+    return [game for game, gap in gaps.items() if gap.interval is None or min(sign * end for end in gap.interval) <= 0]
 
 
 def compare_games(

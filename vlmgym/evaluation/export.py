@@ -27,7 +27,7 @@ from vlmgym.runs.files import writing
 from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_states
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import Message, chat_messages
+from vlmgym.sandbox.core.prompt import CONTROLS, Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.drawing.encode import encode_png
 
@@ -84,6 +84,8 @@ def export_episode(
     if record.game not in games:
         raise UsageError(f"{stored.location} has a game that is not in run.json")
     game, prompts = record.game.game(), record.prompts
+    if prompts.images != "true":
+        raise UsageError(f"cannot export {stored.location}: the policy was shown {CONTROLS[prompts.images]}")
     images, count = _Images(game, folder), len(game.image_shapes)
     rows, before = Rows(), tuple[Message, ...]()
     with stored.named():

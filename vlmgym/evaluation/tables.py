@@ -10,6 +10,7 @@ from rich.table import Table
 
 from vlmgym.errors import truncate
 from vlmgym.runs.record import Estimate, RunRecord, RunSummary, StageSummary, SuiteSummary, Summary
+from vlmgym.sandbox.core.prompt import CONTROLS, PromptConfig
 
 MANY = 6
 """Maximum number of games that are listed in titles and have a column each in the terminal table."""
@@ -110,6 +111,11 @@ def bias_note(games: Mapping[str, Summary]) -> str:
         f"Means cover {results:,} of {results + missing:,} episodes. Episodes that end early are more likely to be "
         "included, which may bias the means."
     )
+
+
+def control_note(prompts: PromptConfig) -> str:
+    """Return a sentence about the images of a control experiment, or an empty string."""
+    return "" if prompts.images == "true" else f"Control experiment: the policy was shown {CONTROLS[prompts.images]}."
 
 
 def summary_rows(game: Summary) -> list[tuple[str, str]]:

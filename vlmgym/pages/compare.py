@@ -9,7 +9,15 @@ from typing import Annotated
 import tyro
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.compare import ORDER, RATES, Comparison, GameComparison, check_comparable, compare_games
+from vlmgym.evaluation.compare import (
+    ORDER,
+    RATES,
+    Comparison,
+    GameComparison,
+    check_comparable,
+    compare_games,
+    games_without_sight,
+)
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.tables import PageTable
@@ -56,6 +64,8 @@ def compare(config: CompareConfig) -> Comparison:
         raise UsageError(f"{labels[0]} and {labels[1]} have no results with the same game and seed")
     common = {*first.config.game_ids} & {*second.config.game_ids}
     notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
+    if blind := games_without_sight(first.config, second.config, games):
+        notes.insert(0, f"{', '.join(blind)}: the score shows no sight, because grey images do not lower it")
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output_folder(folder, numbers.name):
         replace_file(numbers, json_bytes(comparison))

@@ -99,7 +99,7 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
 
 
 def _columns(entries: Sequence[LeaderboardEntry]) -> list[str]:
-    measured = ["perception gap", "illegal", "unparsable", "tokens", "cost", "verification"]
+    measured = ["perception gap", "sight gap", "illegal", "unparsable", "tokens", "cost", "verification"]
     stated = ["policy", "sampling", "date"]
     return ["model", "prompt", "score", *_skills(entries), *measured, *stated]
 
@@ -117,6 +117,7 @@ def _cells(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> list
         _estimate(entry.mean, _bar(entry.mean)),
         *(_estimate(entry.skills.get(skill)) for skill in skills),
         _estimate(entry.perception_gap),
+        _estimate(entry.sight_gap),
         _cell(entry.illegal, f"{entry.illegal:.1%}"),
         _cell(entry.unparsable, f"{entry.unparsable:.1%}"),
         _number(entry.tokens, ",d"),

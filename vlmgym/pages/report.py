@@ -31,7 +31,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
-from vlmgym.evaluation.tables import PageTable, bias_note, game_rows, run_title, suite_table
+from vlmgym.evaluation.tables import PageTable, bias_note, control_note, game_rows, run_title, suite_table
 from vlmgym.pages.document import asset, document, safe_json
 from vlmgym.pages.episode import EpisodePage, make_episode
 from vlmgym.runs.files import write_file
@@ -230,6 +230,7 @@ def run_facts(run: LabelledRun) -> dict[str, Any]:
         "hasImages": config.prompts.has_images,
         "missing": missing,
         "bias": bias_note(games),
+        "control": control_note(config.prompts),
         "stop_reason": run.summary.stop_reason,
     }
 

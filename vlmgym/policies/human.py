@@ -46,8 +46,10 @@ class HumanPolicy(ModelPolicy):
         check_screen()
 
     def supports_prompts(self, prompts: PromptConfig) -> bool:
-        """Return False for chats, text descriptions and images of earlier turns, which the window cannot show."""
-        return prompts.observation == "image" and not prompts.chat and not prompts.history_images
+        """Return False for all but the image of the current turn, which is all that the window shows."""
+        return (
+            (prompts.observation, prompts.images) == ("image", "true") and not prompts.chat and not prompts.image_turns
+        )
 
     async def open(self) -> None:
         """Prepare the window."""

@@ -18,7 +18,7 @@ from vlmgym.rollout.turn import GameSetup, LiveEpisode
 from vlmgym.runs.record import GameRecord, allow_data
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.prompt import PastTurn, PromptConfig, chat_messages, turn_images
+from vlmgym.sandbox.core.prompt import PastTurn, PromptConfig, chat_messages
 from vlmgym.sandbox.core.reward import RewardConfig, Scored
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.registry import make_games
@@ -53,8 +53,8 @@ class Episode:
             game: Id or name, e.g. `2048`, or a game made by `vlmgym.make_game`, which keeps its own config.
             seed: Seed of the episode; None for a random one.
             settings: Fields of `EpisodeSettings` (`max_turns`, `observation`, `chat`, `history`,
-                `history_images`, `reward`), the levels `perception` and `reasoning`, 1 to 5, and config fields of the
-                game that override the levels, e.g. `size=320`.
+                `history_images`, `images`, `reward`), the levels `perception` and `reasoning`, 1 to 5, and config
+                fields of the game that override the levels, e.g. `size=320`.
 
         Raises:
             UsageError: An argument is invalid.
@@ -179,10 +179,9 @@ class Episode:
     def images(self) -> list[ImageArray]:
         """Images of the turn, uint8 RGB arrays: earlier turns first, then the current one.
 
-        After the end, they show the final state.
+        After the end, they show the final state. A control experiment (`images="blank"`, ...) shows others instead.
         """
-        live = self._live
-        return turn_images(self.game, live.episode.state, live.past, live.setup.prompts)
+        return self._live.images()
 
     def messages(self, images: ImageForm = "url") -> list[dict[str, Any]]:
         """Return the chat messages of the turn, by default one user message with the images, then the text.

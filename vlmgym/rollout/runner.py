@@ -117,8 +117,8 @@ def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
         settings.check(game)
         if isinstance(policy, ModelPolicy) and not policy.supports_prompts(settings.of(game.history)):
             raise UsageError(
-                f"{policy.name} shows only the image of the current turn: remove --observation and --chat, and set "
-                "--history-images 0"
+                f"{policy.name} shows only the image of the current turn: remove --observation, --images and --chat, "
+                "and set --history-images 0"
             )
     if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")

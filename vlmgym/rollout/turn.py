@@ -21,7 +21,7 @@ from vlmgym.runs.record import (
 )
 from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, turn_images, turn_messages
+from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
 from vlmgym.sandbox.core.reward import Scored
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
@@ -197,6 +197,18 @@ class LiveEpisode:
         self.past = tuple(self.setup.prompts.window((*self.past, latest)))
         self.observation = self._observe(self.setup.settings.max_turns)
 
+    def images(self) -> list[ImageArray]:
+        """Render the images of the turn, oldest first, or what the control experiment shows instead."""
+        game, prompts = self.setup.game, self.setup.prompts
+        states = prompts.shown_states([turn.state for turn in self.past], self.episode.state)
+        if prompts.images in ("stale", "shuffled"):
+            seed = self.episode.seed + (prompts.images == "shuffled")
+            states = [Episode(game, seed).state] * len(states)
+        images = [image for state in states for image in game.images(state)]
+        if prompts.images == "blank":
+            return [*map(blank, images)]
+        return images[::-1] if prompts.images == "swapped" else images
+
     def observation_after_limit(self) -> Observation:
         """Return the observation of one more turn, for an episode that the turn limit ended."""
         return self._observe(self.setup.settings.max_turns + 1)
@@ -215,8 +227,7 @@ class LiveEpisode:
             )
             if setup.transform is None:
                 return Observation([], messages)
-            images = turn_images(setup.game, episode.state, self.past, setup.prompts)
-            return Observation([*map(setup.transform, images)], messages)
+            return Observation([*map(setup.transform, self.images())], messages)
         except Exception:
             with episode.game_errors():
                 raise

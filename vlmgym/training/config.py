@@ -26,6 +26,7 @@ from vlmgym.policies.base import identity
 from vlmgym.rollout.states import StateConfig
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.config import parse_config_fields
+from vlmgym.sandbox.core.prompt import blank
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
@@ -34,7 +35,7 @@ from vlmgym.training.algorithm import Algorithm, Options, cosine_rate
 from vlmgym.training.grpo import Grpo
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
-from vlmgym.training.states import MultiTurnConfig, blank
+from vlmgym.training.states import MultiTurnConfig
 from vlmgym.workers.pool import available_cores
 
 if sys.version_info >= (3, 11):

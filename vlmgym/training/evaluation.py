@@ -19,12 +19,13 @@ from vlmgym.policies.batching import BatchPolicy
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.runs.record import RunSummary
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import blank
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.encoding import EncodedPrompt
 from vlmgym.training.records import score_summary
-from vlmgym.training.states import blank, check_validation_size
+from vlmgym.training.states import check_validation_size
 from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import ValidationResult, validate, validation_episodes
 

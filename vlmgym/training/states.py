@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.curriculum import Curriculum, Pick, Progress
@@ -17,8 +18,8 @@ from vlmgym.rollout.states import StateConfig, action_rewards, all_actions, samp
 from vlmgym.rollout.turn import GameSetup, LiveEpisode, Observation, Transform, episode_record
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
 from vlmgym.sandbox.core.episode import Snapshot
-from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.prompt import PromptConfig
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.prompt import ImageControl, PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
 
 START_ERRORS = (EpisodeError, GenerationError, UsageError)
@@ -36,6 +37,8 @@ class MultiTurnConfig(PromptConfig):
     """Maximum number of turns.
     1 trains on single responses to sampled states; a higher number trains on episodes that start at such states.
     If an episode is cut off by this limit, PPO bootstraps from the value of its final state; GRPO does not."""
+    images: Annotated[ImageControl, tyro.conf.Suppress] = "true"
+    """Images of a control experiment; the local trainer has `--control blank`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,11 +162,6 @@ def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[
     for pick, successes in groups.values():
         progress = curriculum.after(progress, pick, float(np.mean(successes)))
     return curriculum.at_step(progress, progress.steps + 1)
-
-
-def blank(image: ImageArray) -> ImageArray:
-    """Return a grey image of the same shape, for a control experiment without vision."""
-    return np.full_like(image, 128)
 
 
 Expert = Literal["oracle", "greedy", "rule"]

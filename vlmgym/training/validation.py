@@ -16,13 +16,14 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.policies.base import identity
 from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.rollout.turn import Transform
+from vlmgym.sandbox.core.prompt import blank
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor, roll_out
-from vlmgym.training.states import GATE_STREAM, EpisodeRollout, blank, start_rollouts
+from vlmgym.training.states import GATE_STREAM, EpisodeRollout, start_rollouts
 
 Images = Literal["true", "blank", "shuffled"]
 """Images shown to the model: the true ones, grey ones, or the images of another state."""

@@ -15,6 +15,7 @@ function showHead() {
     const missing = Object.entries(run.missing).map(([status, count]) => `${number(count)} ${status}`);
     const which = page.runs.length > 1 ? `${run.label}: ` : "";
     const notes = [];
+    if (run.control) notes.push(run.control);
     if (run.stop_reason) notes.push(`The run was stopped: ${run.stop_reason}.`);
     if (missing.length) notes.push(`Episodes without a result, not included in any score: ${missing.join(", ")}. ${run.bias}`);
     if (notes.length) head.append(element("p", { class: "banner" }, recorded(which + notes.join(" "))));

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
 
+import numpy as np
 from pydantic import ConfigDict, PositiveInt
 
 from vlmgym.checks import as_int, check_instance, check_int
@@ -16,6 +17,15 @@ from vlmgym.sandbox.core.reward import Outcome
 T = TypeVar("T")
 
 ObservationType = Literal["image", "text", "both"]
+ImageControl = Literal["true", "blank", "stale", "shuffled", "swapped"]
+
+CONTROLS: dict[ImageControl, str] = {
+    "blank": "grey images",
+    "stale": "the images of the initial state",
+    "shuffled": "the images of another seed",
+    "swapped": "its images in reverse order",
+}
+"""What a control experiment shows instead of the images of the turn."""
 
 LONGEST_PAST_RESPONSE = 2000
 """Maximum number of characters of a past response in a prompt without chat. Longer responses lose their start, because
@@ -42,10 +52,20 @@ class PromptConfig:
     """Number of past turns in each prompt. None means all with chat, else as many as the game needs, usually 0."""
     history_images: int | None = None
     """Number of past turns with images (with descriptions if there are no images). None means what the game needs."""
+    images: ImageControl = "true"
+    """Control experiment: blank shows grey images, stale those of the initial state, shuffled those of another seed,
+    and swapped shows several images in reverse order."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
             raise UsageError(f"observation must be image, text or both, got {short_repr(self.observation)}")
+        if self.images not in get_args(ImageControl):
+            expected = ", ".join(get_args(ImageControl)[:-1])
+            raise UsageError(f"images must be {expected} or swapped, got {short_repr(self.images)}")
+        if self.images != "true" and self.has_descriptions:
+            raise UsageError(
+                f"images {self.images} with observation {self.observation}: descriptions reveal the state, set only one"
+            )
         check_instance("chat", self.chat, bool)
         object.__setattr__(self, "history", as_int(self.history))
         object.__setattr__(self, "history_images", as_int(self.history_images))
@@ -65,7 +85,7 @@ class PromptConfig:
         images = self.history_images
         if images is None:
             images = needed if history is None else min(needed, history)
-        return PromptConfig(observation=self.observation, chat=self.chat, history=history, history_images=images)
+        return replace(self.prompts, history=history, history_images=images)
 
     @property
     def image_turns(self) -> int:
@@ -83,8 +103,10 @@ class PromptConfig:
         return self.observation != "image"
 
     def check(self, game: Game[Any, Any]) -> None:
-        """Raise `UsageError` if the game forbids this observation, or has fewer past turns than `history_images`."""
-        self.of(game.history)
+        """Raise `UsageError` if the game cannot be played with these settings."""
+        prompts = self.of(game.history)
+        if self.images == "swapped" and len(game.image_shapes) * (1 + prompts.image_turns) == 1:
+            raise UsageError(f"images swapped needs prompts with several images: {game.name} shows one")
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
 
@@ -243,7 +265,7 @@ def turn_messages(
     past: Sequence[PastTurn[StateT]],
     config: PromptConfig,
 ) -> tuple[Message, ...]:
-    """Build the messages of a turn; `turn` counts from 1. Their images come from `turn_images`, in order."""
+    """Build the messages of a turn; `turn` counts from 1. Their images are `LiveEpisode.images`, in order."""
     system = None
     if config.chat:
         system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)
@@ -252,13 +274,9 @@ def turn_messages(
     return config.messages(len(game.image_shapes), system, [(turn.prompt, turn.response) for turn in past], prompt)
 
 
-def turn_images(
-    game: Game[StateT, object], state: StateT, past: Sequence[PastTurn[StateT]], config: PromptConfig
-) -> list[ImageArray]:
-    """Render the images of a turn, oldest first."""
-    return [
-        image for shown in config.shown_states([turn.state for turn in past], state) for image in game.images(shown)
-    ]
+def blank(image: ImageArray) -> ImageArray:
+    """Return a grey image of the same shape, for control experiments without vision."""
+    return np.full_like(image, 128)
 
 
 def _numbers(index: int, per_state: int) -> str:
