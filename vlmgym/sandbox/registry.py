@@ -17,6 +17,7 @@ from vlmgym.sandbox.core.game import Game
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
+    "canary-v0": "vlmgym.sandbox.games.canary:Canary",
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks:FallingBlocks",
     "fourinarow-v0": "vlmgym.sandbox.games.line_duel:FourInARow",
