@@ -41,7 +41,7 @@ from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, reporting_errors
 
-ConfigT = TypeVar("ConfigT", bound=EvalConfig)
+ConfigT = TypeVar("ConfigT")
 
 REASONS = 3
 """Number of error messages to print, most frequent first."""
@@ -72,14 +72,16 @@ class EvalCommand(EvalConfig):
 def run_eval(args: Sequence[str], about: str) -> None:
     """Run `vlmgym eval` with the options of a command line; `about` describes it in the help."""
     policy_type = _policy_options(args)
-    named_suite, checkpoint = _option_value("--suite", args), _option_value("--as-trained", args)
+    named_suite, checkpoint = option_value("--suite", args), option_value("--as-trained", args)
     defaults: dict[str, Any] = {}
     policy_defaults: dict[str, Any] = {}
     if checkpoint is not None:
         defaults, policy_defaults = _trained_options(Path(checkpoint), policy_type)
     elif named_suite not in (None, "all"):
         defaults = dict(read_suite(named_suite).options)
-    config, options = _parse(EvalCommand(**defaults), policy_type(**policy_defaults), args, "vlmgym eval", about)
+    config, options = parse_with_policy(
+        EvalCommand(**defaults), policy_type(**policy_defaults), args, "vlmgym eval", about
+    )
     games, played = (*config.game, *chain.from_iterable(config.games)), None
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
@@ -123,14 +125,16 @@ def evaluate_script(
         about = f"{EvalConfig.__doc__} The config fields of {script_game.name} for --config are "
         about += f"{list_fields(script_game.Config)}."
         args = sys.argv[1:] if args is None else args
-        config, options = _parse(EvalConfig(), _policy_options(args, custom_policy)(), args, Path(file).name, about)
+        config, options = parse_with_policy(
+            EvalConfig(), _policy_options(args, custom_policy)(), args, Path(file).name, about
+        )
         default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
         run_evaluation([game], config, options, default, custom_policy, preset)
 
 
 def _policy_options(args: Sequence[str], custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
     """Return the options type of the policy named on a command line; reject options of other policies."""
-    policy = _option_value("--policy", args) or custom_policy or "random"
+    policy = option_value("--policy", args) or custom_policy or "random"
     options = options_type(policy)
     for word in args:
         option = word.partition("=")[0].replace("_", "-")
@@ -147,7 +151,7 @@ def _names(options: type[Any]) -> list[str]:
     return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(options)]
 
 
-def _option_value(option: str, args: Sequence[str]) -> str | None:
+def option_value(option: str, args: Sequence[str]) -> str | None:
     """Return the value of an option on a command line, before all options are known."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(option, f"--{option[2:].replace('-', '_')}", dest="value")  # tyro accepts both
@@ -158,10 +162,10 @@ def _option_value(option: str, args: Sequence[str]) -> str | None:
     return value
 
 
-def _parse(
+def parse_with_policy(
     config: ConfigT, options: PolicyOptions, args: Sequence[str], prog: str, about: str
 ) -> tuple[ConfigT, PolicyOptions]:
-    """Parse the options of an evaluation and of its policy, with the values of `config` and `options` as defaults."""
+    """Parse the options of a command and of its policy, with the values of `config` and `options` as defaults."""
     parts = [(name, Annotated[type(value), OmitArgPrefixes]) for name, value in (("play", config), ("policy", options))]
     parts_type = dataclasses.make_dataclass("Options", parts)
     parsed: Any = tyro.cli(parts_type, args=args, default=parts_type(config, options), prog=prog, description=about)

@@ -19,7 +19,7 @@ class Command(NamedTuple):
     """A subcommand, whose module is imported on demand.
 
     The command `a-b` is the function `a_b` of the module, and its options are the class `ABConfig`. The options of
-    `eval` and `train` depend on others; their functions `run_eval` and `run_train` parse the command line themselves.
+    `eval`, `check-vision` and `train` depend on others; their functions `run_A_B` parse the command line themselves.
 
     Attributes:
         module: Name of the module.
@@ -43,6 +43,10 @@ COMMANDS = {
     "bench-model": Command(
         "vlmgym.cli.bench_model",
         "Measure a model server with game images or a prompt, without retries: first token, tokens and requests/s.",
+    ),
+    "check-vision": Command(
+        "vlmgym.cli.check_vision",
+        "Ask a model for digits in images, to find out whether the right images reach it at the right turn.",
     ),
     "report": Command("vlmgym.pages.report", "Write report.html of a saved run: scores, curves and an episode viewer."),
     "rescore": Command(
@@ -101,8 +105,8 @@ def _run(name: str, *args: str) -> None:
         raise UsageError(f"unknown command {name!r}{meant}; the commands are {', '.join(COMMANDS)}")
     command = COMMANDS[name]
     module, function = import_module(command.module), name.replace("-", "_")
-    if name == "eval":
-        module.run_eval(args, command.summary)
+    if name in ("eval", "check-vision"):
+        getattr(module, f"run_{function}")(args, command.summary)
         return
     if name == "train":
         module.run_train(args)

@@ -204,6 +204,15 @@ class OpenAIClient:
         ended = time.perf_counter()
         return StreamTiming(sent, first or ended, ended, *counts)
 
+    async def log_probability(self, body: Mapping[str, Any]) -> float | None:
+        """Return the sum of the log-probabilities of a response's tokens; None if the server does not report them."""
+        try:
+            async with self._post(json.dumps({**body, "logprobs": True}).encode()) as response:
+                tokens = _parse(await _read(response))["choices"][0]["logprobs"]["content"]
+            return math.fsum(token["logprob"] for token in tokens) if tokens else None
+        except (Retryable, RequestRejected, IndexError, KeyError, TypeError):
+            return None
+
     @asynccontextmanager
     async def _post(self, data: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, and yield the response if its status is a success."""

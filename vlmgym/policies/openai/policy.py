@@ -114,7 +114,12 @@ class OpenAIOptions(SamplingOptions):
 
 def image_url(image: ImageArray) -> str:
     """Encode an image as the data URL of a PNG file."""
-    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode()}"
+    return data_url("png", encode_png(image))
+
+
+def data_url(kind: str, file: bytes) -> str:
+    """Encode an image file; `kind` is the subtype of its media type, such as `png`."""
+    return f"data:image/{kind};base64,{base64.b64encode(file).decode()}"
 
 
 class OpenAIPolicy(ModelPolicy):
@@ -169,6 +174,10 @@ class OpenAIPolicy(ModelPolicy):
     async def stream(self, images: list[str], text: str) -> StreamTiming:
         """Measure the timing of one streamed response to images and text, without retries."""
         return await self._client.stream(self._body(images, text))
+
+    async def log_probability(self, images: list[str], prompt: Prompt) -> float | None:
+        """Return the log-probability of one response; None if the server does not report it. Not retried."""
+        return await self._client.log_probability(self._body(images, prompt.conversation, prompt))
 
     def _body(
         self, images: list[str], conversation: str | Sequence[Message], prompt: Prompt | None = None

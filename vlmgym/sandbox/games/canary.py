@@ -25,7 +25,7 @@ PAGE: Colour = (236, 231, 222)
 INK: Colour = (38, 34, 30)
 
 PROMPT_V1 = """\
-{shown} {question} Answer with the digit.
+{question} Answer with the digit.
 {form}"""
 
 
@@ -160,14 +160,18 @@ class Canary(Game[CanaryState, int]):
         return ", ".join(map(str, state.digits[-1]))
 
     def prompt(self, state: CanaryState) -> str:
+        return self.fill_prompt(question=self.question)
+
+    @cached_property
+    def question(self) -> str:
+        """What the images show, and the question, which is the same in all states."""
         c = self.config
         shown = "The image shows a digit." if c.images == 1 else f"Each of the {c.images} images shows a digit."
         image = "the image" if c.images == 1 else f"image {c.asked} of {c.images}"
-        question = f"Which digit does {image} show?"
-        if c.back:
-            ago, first = ("one turn", "turn") if c.back == 1 else (f"{c.back} turns", f"{c.back} turns")
-            question = f"Which digit did {image} show {ago} ago? In the first {first}, answer with 0."
-        return self.fill_prompt(shown=shown, question=question)
+        if not c.back:
+            return f"{shown} Which digit does {image} show?"
+        ago, first = ("one turn", "turn") if c.back == 1 else (f"{c.back} turns", f"{c.back} turns")
+        return f"{shown} Which digit did {image} show {ago} ago? In the first {first}, answer with 0."
 
     def explain(self, state: CanaryState, action: int) -> str:
         c = self.config

@@ -1,0 +1,122 @@
+"""`vlmgym check-vision` against a server that reads digits, and against faults on the way to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api_server import ApiServer
+from tests.sighted import Model, Seen, answer_digit
+from vlmgym.cli.main import main
+from vlmgym.evaluation.vision import FAULTS, Finding, check_vision
+from vlmgym.policies import make_policy
+from vlmgym.policies.base import ModelPolicy
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
+
+
+def check(model: Model, seed: int = 0) -> tuple[list[Finding], int]:
+    with ApiServer(model).running() as server:
+        policy = OpenAIPolicy(OpenAIOptions(base_url=server.url, model="tiny", temperature=0.0, retries=0))
+        return check_vision(policy, seed), len(server.requests)
+
+
+def check_function(function: Any) -> list[Finding]:
+    policy = make_policy(function)
+    assert isinstance(policy, ModelPolicy)
+    return check_vision(policy)
+
+
+def faults(findings: list[Finding]) -> set[str]:
+    return {finding.fault for finding in findings if finding.verdict == "wrong"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_healthy_server_passes(seed: int) -> None:
+    findings, requests = check(Model(), seed)
+    assert {finding.verdict for finding in findings} == {"right"}, findings
+    assert requests <= 80
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - {"leak"}))
+def test_faults_are_named(fault: str, seed: int) -> None:
+    findings, _ = check(Model(fault), seed)
+    assert faults(findings) == {fault}, findings
+
+
+def test_answers_without_images_are_a_leak() -> None:
+    def look_up(images: Any, prompts: Any) -> list[str]:
+        states = [prompt.game.from_json(prompt.snapshot.state) for prompt in prompts]
+        return [f"<answer>{prompt.game.best_action(state)}</answer>" for prompt, state in zip(prompts, states)]
+
+    assert faults(check_function(look_up)) == {"leak"}
+
+
+def test_functions_that_read_their_images_pass() -> None:
+    def read(images: Any, prompts: Any) -> list[str]:
+        answers = []
+        for prompt in prompts:
+            messages = prompt.messages
+            shown = [[part["image"] for part in m["content"] if part["type"] == "image"] for m in messages]
+            texts = [part["text"] for m in messages for part in m["content"] if part["type"] == "text"]
+            answers.append(answer_digit(Seen(shown, texts, [m["role"] for m in messages])))
+        return [f"<answer>{answer}</answer>" for answer in answers]
+
+    assert {finding.verdict for finding in check_function(read)} == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict", "evidence"),
+    [
+        (Model(reads=False), "unclear", "the response is always the same"),
+        (Model(reads=False, logprobs=True), "unclear", "log-probabilities depend on the images"),
+        (Model("grey"), "unclear", "the response is always the same"),
+        (Model("grey", logprobs=True), "wrong", "log-probabilities are the same for different images"),
+        (Model("dropped"), "wrong", "images have no tokens"),
+    ],
+)
+def test_weak_models_are_told_apart_from_lost_images(model: Model, verdict: str, evidence: str) -> None:
+    (finding,), _ = check(model)
+    assert finding.verdict == verdict
+    assert evidence in finding.evidence
+
+
+def test_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(model: Model, *args: str) -> tuple[int, str]:
+        with ApiServer(model).running() as server:
+            try:
+                main(["check-vision", "--base-url", server.url, "--model", "tiny", *args])
+            except SystemExit as stop:
+                return int(stop.code or 0), capsys.readouterr().out
+        return 0, capsys.readouterr().out
+
+    code, text = run(Model())
+    assert code == 0
+    assert "8/8 one image at a time" in text
+    assert text.endswith("the right images reach the model\n")
+    code, text = run(Model("reversed"), "--seed", "3")
+    assert code == 1
+    assert FAULTS["reversed"].meaning in text
+    code, text = run(Model(reads=False))
+    assert code == 1
+    assert "unclear" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--policy", "oracle"), "sees no images"),
+        (("--policy", "human"), "does not support"),
+        (("--model", "m", "--base-url", "http://127.0.0.1:9/v1"), "cannot reach"),
+        (("--seed", "-1"), "seed"),
+    ],
+)
+def test_bad_arguments_end_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(SystemExit) as stop:
+        main(["check-vision", *args])
+    assert stop.value.code
+    assert message in capsys.readouterr().err

@@ -1,0 +1,400 @@
+"""Do the images reach the model? Questions about digits that only the right images of the right turn answer.
+
+Probes ask these questions in the game canary. If images are lost or mixed up on their way, other digits are seen, which
+are known for each fault, so that wrong answers name the fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from PIL import Image
+
+from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.policies.base import ModelPolicy, Prompt
+from vlmgym.policies.openai.policy import OpenAIPolicy, data_url
+from vlmgym.rollout.runner import run_all, run_async
+from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.turn import GameSetup, LiveEpisode
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.registry import make_game
+
+READ = 0.75
+"""Share of answers that the true digits, or those of a fault, must explain. Guesses reach it with a probability of
+0.004 in four questions, and of 0.00002 in eight."""
+SIZE, LARGE = 256, 1024
+"""Sides of images in pixels; small digits are in large images."""
+SMALL_DIGITS = (96, 48, 24, 12)
+"""Heights of small digits in pixels."""
+FORMS = ("Reply with <answer>digit</answer> and nothing else.", "The reply must be <answer>digit</answer>.")
+"""Ends of prompts. The second half of single images has another text, so that a cache repeats another response."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a question was about.
+
+    Attributes:
+        turns: Digits in the images of each turn of the conversation so far; the last is the current turn.
+        asked: Digits asked for by all requests of the probe so far; the last is the true answer.
+        first: Digit asked for by the first request with the same text.
+    """
+
+    turns: Sequence[Sequence[int]]
+    asked: Sequence[int]
+    first: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A way in which images get lost or mixed up.
+
+    Attributes:
+        meaning: What happens to the images.
+        digit: The digit that the asked image seems to have, for faults that show another one.
+    """
+
+    meaning: str
+    digit: Callable[[Question], int | None] = lambda question: None
+
+
+FAULTS = {
+    "dropped": Fault("images do not reach the model"),
+    "cached": Fault("a cache repeats responses to the same text, whatever the image", lambda question: question.first),
+    "late": Fault(
+        "requests get the image of the request before",
+        lambda question: question.asked[-2] if question.asked[1:] else None,
+    ),
+    "mixed": Fault("parallel requests get each other's images"),
+    "first only": Fault("only the first of several images arrives", lambda question: question.turns[-1][0]),
+    "last only": Fault("only the last of several images arrives", lambda question: question.turns[-1][-1]),
+    "reversed": Fault("the images of a prompt arrive in reverse order"),
+    "first kept": Fault("all turns of a conversation show its first image", lambda question: question.turns[0][0]),
+    "turn late": Fault(
+        "turns of a conversation show the image of the turn before", lambda question: question.turns[-2][0]
+    ),
+    "past lost": Fault(
+        "images of earlier turns are missing from conversations", lambda question: question.turns[-1][0]
+    ),
+    "downsized": Fault("large images lose detail before they reach the model"),
+    "jpeg": Fault("JPEG files are not read"),
+    "rejected": Fault("the server rejects some of the prompts"),
+    "leak": Fault("answers are right without any image: something else gives them away"),
+}
+"""Faults by name."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A few questions of the same kind.
+
+    Attributes:
+        name: What is tried.
+        config: Config fields of canary.
+        settings: Settings of the episodes.
+        episodes: Number of episodes.
+        concurrency: Number of concurrent requests.
+        faults: Faults that would show other digits.
+        skipped: Number of first turns of each episode that no fault affects, and that do not count.
+    """
+
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int = 4
+    concurrency: int = 4
+    faults: Sequence[str] = ()
+    skipped: int = 0
+
+
+SINGLE = Probe("one image at a time", episodes=8, concurrency=1, faults=("cached", "late"))
+WORDS = Probe("the digit in words instead of an image", settings={"observation": "text"})
+PARALLEL = Probe("parallel requests: four images, each twice", episodes=8, concurrency=8)
+PAIR = (
+    Probe("two images, asked for the first", {"images": 2}, episodes=6, faults=("last only",)),
+    Probe("two images, asked for the second", {"images": 2, "asked": 2}, episodes=6, faults=("first only",)),
+)
+CONVERSATION = Probe(
+    "conversation, asked for the current image",
+    {"turns": 3},
+    {"chat": True, "history_images": 3},
+    faults=("first kept", "turn late"),
+    skipped=1,
+)
+PAST = Probe(
+    "conversation, asked for the image before",
+    {"turns": 2, "back": 1},
+    {"chat": True, "history_images": 3},
+    faults=("past lost",),
+    skipped=1,
+)
+JPEG = Probe("a JPEG file")
+GREY = Probe("grey images", settings={"images": "blank"}, episodes=8)
+
+
+def small_digits(height: int, side: int) -> Probe:
+    """Probe digits of a height in images of a side, both in pixels."""
+    return Probe(f"digits of {height} pixels in images of {side}", {"size": side, "height": height / side})
+
+
+Verdict = Literal["right", "wrong", "unclear"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response to a question; `digit` is None if it has no answer, and `prompt_tokens` if tokens are not counted."""
+
+    question: Question
+    digit: int | None
+    text: str
+    prompt_tokens: int | None
+
+    @property
+    def right(self) -> bool:
+        """True if the answer is the digit in the image that was asked for."""
+        return self.digit == self.question.asked[-1]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of a probe.
+
+    Attributes:
+        probe: What was tried.
+        right: Number of right answers.
+        questions: Number of questions.
+        verdict: `right` if the images arrived, `wrong` if there is a fault, `unclear` if it may be the model.
+        fault: Name of the fault in `FAULTS`; empty without one.
+        evidence: What else shows it; empty if the answers do.
+    """
+
+    probe: str
+    right: int
+    questions: int
+    verdict: Verdict
+    fault: str = ""
+    evidence: str = ""
+
+    def wrong(self, fault: str, evidence: str = "") -> Finding:
+        """Return a copy that found a fault."""
+        return replace(self, verdict="wrong", fault=fault, evidence=evidence)
+
+
+def judge(probe: Probe, answers: Sequence[Answer]) -> Finding:
+    """Explain answers by the true digits, or else by the fault that explains most of them."""
+    right = sum(answer.right for answer in answers)
+    finding = Finding(probe.name, right, len(answers), "right" if right >= READ * len(answers) else "unclear")
+    shares = {}
+    for fault in probe.faults if finding.verdict == "unclear" else ():
+        digits = [(answer, FAULTS[fault].digit(answer.question)) for answer in answers]
+        telling = [answer.digit == digit for answer, digit in digits if digit not in (None, answer.question.asked[-1])]
+        shares[fault] = sum(telling) / max(1, len(telling))
+    best = max(shares, key=lambda fault: shares[fault], default="")
+    return finding.wrong(best) if shares.get(best, 0.0) >= READ else finding
+
+
+def check_vision(
+    policy: ModelPolicy, seed: int = 0, on_finding: Callable[[Finding], None] = lambda finding: None
+) -> list[Finding]:
+    """Ask the questions of all probes, or only of the first if single images are not read.
+
+    Args:
+        policy: The policy; its responses should be deterministic.
+        seed: Seed of the digits.
+        on_finding: Called with each finding as soon as it is known.
+
+    Raises:
+        PolicyError: The server cannot be reached, or rejects the key or the model.
+        UsageError: The policy does not support conversations.
+    """
+    if not policy.supports_prompts(EpisodeSettings(**CONVERSATION.settings).of(0)):
+        raise UsageError(f"the {policy.name} policy does not support conversations: choose another")
+    return run_async(_VisionCheck(policy, seed, on_finding).run())
+
+
+class _VisionCheck:
+    def __init__(self, policy: ModelPolicy, seed: int, on_finding: Callable[[Finding], None]) -> None:
+        self.policy, self.seed, self.on_finding = policy, seed, on_finding
+        self.concurrency: int | None = None
+        self.is_reversed = False
+
+    async def run(self) -> list[Finding]:
+        findings = list[Finding]()
+        await self.policy.begin_run()
+        try:
+            for step in (
+                self._single,
+                self._parallel,
+                self._pair,
+                self._conversation,
+                self._size,
+                self._file,
+                self._grey,
+            ):
+                results = await step()
+                findings += results
+                for finding in results:
+                    self.on_finding(finding)
+                if findings[0].verdict != "right":
+                    break  # without single images, the other probes show nothing
+        finally:
+            await self.policy.end_run()
+        return findings
+
+    async def _single(self) -> list[Finding]:
+        finding, answers = await self._probe(SINGLE)
+        if finding.verdict != "unclear":
+            return [finding]
+        in_words, words = await self._probe(WORDS)
+        if in_words.verdict != "right":
+            return [replace(finding, evidence="the model fails even if the prompt has the digit in words")]
+        tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens
+        if tokens is not None and without is not None and tokens < without:
+            return [finding.wrong("dropped", f"images have no tokens: {tokens} in a prompt, {without} without image")]
+        depends = await self._depends_on_images()
+        if depends or (depends is None and len({answer.text for answer in answers}) > 1):
+            shown = "log-probabilities" if depends else "responses"
+            return [replace(finding, evidence=f"{shown} depend on the images, but the model does not read them")]
+        if depends is False:
+            return [finding.wrong("dropped", "log-probabilities are the same for different images")]
+        return [
+            replace(finding, evidence="the response is always the same: no images, or a model that cannot read them")
+        ]
+
+    async def _depends_on_images(self) -> bool | None:
+        """Return whether log-probabilities vary more with the image than among repetitions; None if unknown."""
+        if not isinstance(self.policy, OpenAIPolicy):
+            return None
+        setup, values = self._setup(SINGLE), list[float]()
+        for seed in (first := self._seeds(setup.game, 3)[0], first, *self._seeds(setup.game, 3)[1:]):
+            live = LiveEpisode(setup, seed)
+            value = await self.policy.log_probability(live.observation.images, _prompt(live))
+            if value is None:
+                return None
+            values.append(value)
+        noise = abs(values[1] - values[0])
+        return max(abs(value - values[0]) for value in values[2:]) > 10 * noise + 1e-6
+
+    async def _parallel(self) -> list[Finding]:
+        finding, answers = await self._probe(PARALLEL)
+        digits = {answer.question.asked[-1] for answer in answers}
+        mistakes = [answer.digit in digits for answer in answers if not answer.right]
+        if finding.verdict == "unclear" and sum(mistakes) >= READ * len(mistakes):
+            self.concurrency = 1  # for the other probes
+            return [finding.wrong("mixed")]
+        return [finding]
+
+    async def _pair(self) -> list[Finding]:
+        findings = [(await self._probe(probe))[0] for probe in PAIR]
+        self.is_reversed = [finding.fault for finding in findings] == ["last only", "first only"]
+        return [finding.wrong("reversed") for finding in findings] if self.is_reversed else findings
+
+    async def _conversation(self) -> list[Finding]:
+        findings = [(await self._probe(probe))[0] for probe in (CONVERSATION, PAST)]
+        if not self.is_reversed:
+            return findings
+        return [finding if finding.verdict == "right" else finding.wrong("reversed") for finding in findings]
+
+    async def _size(self) -> list[Finding]:
+        """Ask for smaller and smaller digits in large images and, if they are not read, in small ones."""
+        readable: list[Finding] = []
+        for height in SMALL_DIGITS:
+            finding, _ = await self._probe(small_digits(height, LARGE))
+            if finding.verdict != "right":
+                cropped = small_digits(height, max(64, 4 * height))
+                if finding.fault or (await self._probe(cropped))[0].verdict != "right":
+                    evidence = finding.evidence or "smaller ones are not read in small images either"
+                    return [replace(*readable[-1:] or [finding], evidence=evidence)]
+                return [finding.wrong("downsized", f"the model reads {cropped.name}")]
+            readable.append(finding)
+        return readable[-1:]
+
+    async def _file(self) -> list[Finding]:
+        if not isinstance(self.policy, OpenAIPolicy):
+            return []
+        finding, _ = await self._probe(JPEG, jpeg_url)
+        return [finding if finding.verdict == "right" else finding.wrong("jpeg", finding.evidence)]
+
+    async def _grey(self) -> list[Finding]:
+        finding, _ = await self._probe(GREY)
+        if finding.fault:
+            return [finding]
+        return [finding.wrong("leak") if finding.verdict == "right" else replace(finding, verdict="right")]
+
+    async def _probe(
+        self, probe: Probe, transform: Callable[[ImageArray], Any] | None = None
+    ) -> tuple[Finding, list[Answer]]:
+        try:
+            answers = await self._ask(probe, transform)
+        except InfrastructureError as error:
+            return Finding(probe.name, 0, 0, "wrong", "rejected", str(error)), []
+        return judge(probe, answers), answers
+
+    def _setup(
+        self, probe: Probe, form: str = FORMS[0], transform: Callable[[ImageArray], Any] | None = None
+    ) -> GameSetup:
+        values = {"size": SIZE, "images": 1, "asked": 1, "back": 0, "turns": 1, **probe.config}
+        canary: Any = make_game("canary", 1, 1, **values)
+        game = make_game("canary", 1, 1, **values, prompt=f"{canary.question} {form}")
+        return GameSetup(game, EpisodeSettings(**probe.settings), transform or self.policy.transform)
+
+    def _seeds(self, game: Any, count: int) -> list[int]:
+        """Return seeds of episodes that start with different digits."""
+        seeds: dict[int, int] = {}
+        seed = self.seed
+        while len(seeds) < count:
+            seeds.setdefault(LiveEpisode(GameSetup(game), seed).episode.state.digits[-1][game.config.asked - 1], seed)
+            seed += 1
+        return [*seeds.values()]
+
+    async def _ask(self, probe: Probe, transform: Callable[[ImageArray], Any] | None = None) -> list[Answer]:
+        """Play the episodes of a probe; return the answers to questions that faults affect."""
+        setups = [self._setup(probe, form, transform) for form in FORMS]
+        slots, asked = asyncio.Semaphore(self.concurrency or probe.concurrency), list[int]()
+        firsts: dict[GameSetup, int] = {}
+
+        async def play(number: int, seed: int) -> list[Answer]:
+            setup = setups[2 * number // probe.episodes] if probe is SINGLE else setups[0]
+            live, turns, answers = LiveEpisode(setup, seed), list[Sequence[int]](), list[Answer]()
+            canary: Any = setup.game
+            while not live.done:
+                state = live.episode.state
+                turns.append(state.digits[-1])
+                digit = canary.asked_digit(state)
+                async with slots:
+                    reply = await self.policy.reply(live.observation.images, _prompt(live))
+                turn = live.respond(reply)
+                if digit is not None and len(turns) > probe.skipped:
+                    asked.append(digit)
+                    question = Question([*turns], [*asked], firsts.setdefault(setup, digit))
+                    action = turn.action if isinstance(turn.action, int) else None
+                    answers.append(Answer(question, action, reply.text, reply.prompt_tokens))
+            return answers
+
+        game = setups[0].game
+        seeds = self._seeds(game, 4) * 2 if probe is PARALLEL else self._seeds(game, probe.episodes)
+        return [answer for answers in await run_all(map(play, range(probe.episodes), seeds)) for answer in answers]
+
+
+def _prompt(live: LiveEpisode) -> Prompt:
+    observation, episode = live.observation, live.episode
+    return Prompt(
+        observation.prompt,
+        live.setup.game,
+        episode.seed,
+        episode.turn,
+        episode.snapshot(),
+        observation.images,
+        observation.messages,
+    )
+
+
+def jpeg_url(image: ImageArray) -> str:
+    """Encode an image as the data URL of a JPEG file."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=95)
+    return data_url("jpeg", file.getvalue())
