@@ -1,36 +1,34 @@
-"""A server that reads the digits of canary in the images that it gets, and faults on the way to it."""
+"""A model that reads the digits of canary, behind a path that may be faulty."""
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import cv2
 import numpy as np
-from PIL import Image
 
+from benchmarks.faulty_path import FaultyPath, images_of, messages_of
 from tests.api_server import Answer, Request, as_json, completion, refusal
 from vlmgym import make_game
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.games.canary import DIGITS, CanaryState
 
-Pixels = np.ndarray[Any, Any]
 SIDE = 32
-"""Side of a digit as it is compared, in pixels."""
+"""Side of a digit when it is compared, in pixels."""
 
 
 @cache
-def templates() -> list[Pixels]:
-    game = make_game("canary", 1, 1, size=256, images=1, height=0.5)
+def templates() -> list[np.ndarray[Any, Any]]:
+    game = make_game("canary", 1, 1, size=256, frames=1, height=0.5)
     return [glyph(game.images(CanaryState(((digit,),)))[0]) for digit in range(DIGITS)]
 
 
-def glyph(image: Pixels) -> Pixels:
+def glyph(image: ImageArray) -> np.ndarray[Any, Any]:
     """Cut out the dark part of an image, as float32 (SIDE, SIDE) in 0 to 1; empty if there is none."""
     grey = image.mean(2)
     rows, columns = np.where(grey < 130)
@@ -40,62 +38,33 @@ def glyph(image: Pixels) -> Pixels:
     return np.asarray(cv2.resize(part, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
 
 
-def read_digit(image: Pixels) -> int | None:
-    seen = glyph(image)
-    if not seen.size:
+def read_digit(image: ImageArray) -> int | None:
+    """Return the most similar digit; None if there is none."""
+    shown = glyph(image)
+    if not shown.size:
         return None
-    distances = [float(np.abs(seen - template).mean()) for template in templates()]
+    distances = [float(np.abs(shown - template).mean()) for template in templates()]
     return int(np.argmin(distances)) if min(distances) < 0.25 else None
 
 
-@dataclass
-class Seen:
-    """A request as it arrives at the model: the images, decoded, and the text of each message."""
-
-    images: list[list[Pixels]]
-    texts: list[str]
-    roles: list[str]
-
-    @classmethod
-    def of(cls, body: dict[str, Any]) -> Seen:
-        seen = cls([], [], [])
-        for message in body["messages"]:
-            content: Any = message["content"]
-            parts: Any = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
-            files = [base64.b64decode(url.partition("base64,")[2]) for url in urls]
-            seen.images.append([np.asarray(Image.open(io.BytesIO(file)).convert("RGB")) for file in files])
-            seen.texts.append("\n".join(part["text"] for part in parts if part["type"] == "text"))
-            seen.roles.append(message["role"])
-        return seen
-
-    @property
-    def all_images(self) -> list[Pixels]:
-        return [image for images in self.images for image in images]
-
-    def with_images(self, images: list[Pixels]) -> Seen:
-        """Fill the places of the images in order."""
-        rest = iter(images)
-        return replace(self, images=[[next(rest) for _ in shown] for shown in self.images])
-
-
-def answer_digit(seen: Seen, read: Callable[[Pixels], int | None] = read_digit) -> int:
-    """Answer the question of a request from its images, or from words; 0 if nothing can be read."""
-    text = "\n".join(seen.texts)
+def answer_digit(
+    turns: Sequence[Sequence[ImageArray]], text: str, read: Callable[[ImageArray], int | None] = read_digit
+) -> int:
+    """Answer the question of a text from the images of each turn, or from words; 0 if nothing can be read."""
     if written := re.search(r"this text shows the current state:\n(\d)", text):
         return int(written[1])
-    turns = [images for images, role in zip(seen.images, seen.roles) if role == "user"]
     back = int("one turn ago" in text)
     if len(turns) <= back:
         return 0
     shown = turns[-1 - back] or turns[-1]  # the current image if the earlier one is missing
     number = re.search(r"image (\d) of", text)
-    return (read(shown[int(number[1]) - 1 if number else -1]) if shown else None) or 0
+    index = min(int(number[1]), len(shown)) - 1 if number else -1
+    return (read(shown[index]) if shown else None) or 0
 
 
 @dataclass
 class Model:
-    """Behaviour of a server whose model reads digits, behind a fault.
+    """Behaviour of a server.
 
     Attributes:
         fault: Name of the fault; empty for none.
@@ -106,59 +75,27 @@ class Model:
     fault: str = ""
     reads: bool = True
     logprobs: bool = False
-    responses: dict[str, int] = field(default_factory=dict)
-    before: list[Pixels] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.path = FaultyPath(self.fault)
 
     def __call__(self, request: Request) -> Answer:
-        if self.fault == "rejected" and len(request.images) > 1:
+        if self.path.is_rejected(request.body):
             return refusal(400, "at most 1 image may be provided in one prompt")
-        seen = self.distort(Seen.of(request.body), request)
-        digit = answer_digit(seen, read_digit if self.reads else lambda image: 7)
-        if self.fault == "cached":
-            digit = self.responses.setdefault(json.dumps(seen.texts), digit)
+        body = self.path.change(request.body, request.at_once)
+        images, messages = images_of(body), messages_of(body)
+        rest = iter(images)
+        turns = [
+            [next(rest) for part in parts if part["type"] == "image_url"] for role, parts in messages if role == "user"
+        ]
+        text = "\n".join(part["text"] for _, parts in messages for part in parts if part["type"] == "text")
+        digit = answer_digit(turns, text, read_digit if self.reads else lambda image: 7)
+        if (key := self.path.cache_key(request.body)) is not None:
+            digit = self.path.responses.setdefault(key, digit)
         answer = json.loads(completion(f"<answer>{digit}</answer>").body)
-        tokens = sum(map(len, seen.texts)) // 4 + sum(image.size for image in seen.all_images) // 3 // 1024
+        tokens = len(text) // 4 + sum(image.size for image in images) // 3 // 1024
         answer["usage"] = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
         if self.logprobs and request.body.get("logprobs"):
-            value = -1.0 - sum(float(image.mean()) for image in seen.all_images) / 1e4
+            value = -1.0 - sum(float(image.mean()) for image in images) / 1e4
             answer["choices"][0]["logprobs"] = {"content": [{"token": "x", "logprob": value}]}
-        return as_json(answer, delay=0.005)
-
-    def distort(self, seen: Seen, request: Request) -> Seen:
-        """Lose or mix up images on their way."""
-        images, conversation = seen.all_images, len(seen.images) > 1
-        match self.fault:
-            case "dropped":
-                return replace(seen, images=[[] for _ in seen.images])
-            case "grey":
-                return seen.with_images([np.full_like(image, 128) for image in images])
-            case "jpeg" if any("image/jpeg" in url["url"] for url in request.images):
-                return seen.with_images([np.full_like(image, 128) for image in images])
-            case "late":
-                before, self.before = self.before or images, images
-                return seen.with_images((before * len(images))[: len(images)])
-            case "mixed" if request.at_once > 1:
-                before, self.before = self.before or images, images
-                return seen.with_images((before * len(images))[: len(images)])
-            case "reversed":
-                return seen.with_images(images[::-1])
-            case "first only" if not conversation:
-                return seen.with_images(images[:1] * len(images))
-            case "last only" if not conversation:
-                return seen.with_images(images[-1:] * len(images))
-            case "first kept" if conversation:
-                return seen.with_images(images[:1] * len(images))
-            case "turn late" if conversation:
-                return seen.with_images([images[0], *images[:-1]])
-            case "past lost" if conversation:
-                last = max(index for index, shown in enumerate(seen.images) if shown)
-                return replace(seen, images=[shown if i == last else [] for i, shown in enumerate(seen.images)])
-            case "downsized":
-                return seen.with_images([shrunk(image, 256) for image in images])
-        return seen
-
-
-def shrunk(image: Pixels, side: int) -> Pixels:
-    if image.shape[0] <= side:
-        return image
-    return np.asarray(cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA))
+        return as_json(answer, delay=0.002)

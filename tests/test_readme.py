@@ -15,6 +15,7 @@ import pytest
 from tests.api_server import Answer, ApiServer, Request, completion, well_behaved
 from tests.commands import in_process
 from tests.doc_pages import blocks
+from tests.sighted import Model
 from tests.test_bench_model import streamed
 from vlmgym.cli.main import main
 
@@ -70,6 +71,8 @@ SHORT = {
 
 def model(request: Request) -> Answer:
     """Respond as a model would, streamed if requested."""
+    if "Which digit" in request.texts[0]:
+        return Model()(request)
     if request.body.get("stream"):
         return streamed("<answer>", "up</answer>")
     return well_behaved(request) if "2048" in request.texts[0] else completion("<answer>(1, 1)</answer>")

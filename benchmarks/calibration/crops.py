@@ -13,6 +13,7 @@ from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.drawing.degrade import resize
+from vlmgym.sandbox.games.canary import Canary
 from vlmgym.sandbox.games.rotation import Rotation
 from vlmgym.sandbox.games.tracking import RADIUS, Tracking
 
@@ -99,13 +100,16 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the numbers in the images of a random initial state of rotation or tracking."""
+    """Crop the numbers in the images of a random initial state of canary, rotation or tracking."""
     state = game.start(rng)
     c, image = game.config, game.images(state)[-1]
     numbers: dict[str, tuple[float, float]] = {}
     if isinstance(game, Rotation):
         radius = c.size / 24
         numbers = {str(number): game.label_at(number) for number in range(1, c.choices + 1)}
+    elif isinstance(game, Canary):
+        radius = c.size * c.height * 0.7
+        numbers = {str(state.digits[-1][-1]): (c.size / 2, c.size / 2)}
     elif isinstance(game, Tracking):
         unit = c.size / 1000
         radius = RADIUS * unit

@@ -30,6 +30,8 @@ SIZE, LARGE = 256, 1024
 """Sides of images in pixels; small digits are in large images."""
 SMALL_DIGITS = (96, 48, 24, 12)
 """Heights of small digits in pixels."""
+CHAT: Mapping[str, Any] = {"chat": True, "history_images": 3}
+"""Settings of all episodes: conversations with all their images."""
 FORMS = ("Reply with <answer>digit</answer> and nothing else.", "The reply must be <answer>digit</answer>.")
 """Ends of prompts. The second half of single images has another text, so that a cache repeats another response."""
 
@@ -115,20 +117,18 @@ SINGLE = Probe("one image at a time", episodes=8, concurrency=1, faults=("cached
 WORDS = Probe("the digit in words instead of an image", settings={"observation": "text"})
 PARALLEL = Probe("parallel requests: four images, each twice", episodes=8, concurrency=8)
 PAIR = (
-    Probe("two images, asked for the first", {"images": 2}, episodes=6, faults=("last only",)),
-    Probe("two images, asked for the second", {"images": 2, "asked": 2}, episodes=6, faults=("first only",)),
+    Probe("two images, asked for the first", {"frames": 2}, episodes=6, faults=("last only",)),
+    Probe("two images, asked for the second", {"frames": 2, "asked": 2}, episodes=6, faults=("first only",)),
 )
 CONVERSATION = Probe(
     "conversation, asked for the current image",
     {"turns": 3},
-    {"chat": True, "history_images": 3},
     faults=("first kept", "turn late"),
     skipped=1,
 )
 PAST = Probe(
     "conversation, asked for the image before",
     {"turns": 2, "back": 1},
-    {"chat": True, "history_images": 3},
     faults=("past lost",),
     skipped=1,
 )
@@ -211,7 +211,7 @@ def check_vision(
         PolicyError: The server cannot be reached, or rejects the key or the model.
         UsageError: The policy does not support conversations.
     """
-    if not policy.supports_prompts(EpisodeSettings(**CONVERSATION.settings).of(0)):
+    if not policy.supports_prompts(EpisodeSettings(**CHAT).of(0)):
         raise UsageError(f"the {policy.name} policy does not support conversations: choose another")
     return run_async(_VisionCheck(policy, seed, on_finding).run())
 
@@ -337,10 +337,10 @@ class _VisionCheck:
     def _setup(
         self, probe: Probe, form: str = FORMS[0], transform: Callable[[ImageArray], Any] | None = None
     ) -> GameSetup:
-        values = {"size": SIZE, "images": 1, "asked": 1, "back": 0, "turns": 1, **probe.config}
+        values = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 1, **probe.config}
         canary: Any = make_game("canary", 1, 1, **values)
         game = make_game("canary", 1, 1, **values, prompt=f"{canary.question} {form}")
-        return GameSetup(game, EpisodeSettings(**probe.settings), transform or self.policy.transform)
+        return GameSetup(game, EpisodeSettings(**CHAT, **probe.settings), transform or self.policy.transform)
 
     def _seeds(self, game: Any, count: int) -> list[int]:
         """Return seeds of episodes that start with different digits."""

@@ -32,7 +32,7 @@ PROMPT_V1 = """\
 class CanaryConfig(DegradedConfig):
     """Configuration of canary."""
 
-    images: int = config_field("reasoning", [1, 1, 1, 2, 2], "Images per turn, each with a digit.", ge=1, le=5)
+    frames: int = config_field("reasoning", [1, 1, 1, 2, 2], "Images per turn, each with a digit.", ge=1, le=5)
     asked: int = config_field(
         "reasoning", [1, 1, 1, 1, 2], "Number of the image of a turn that is asked for, from 1.", ge=1, le=5
     )
@@ -49,10 +49,10 @@ class CanaryConfig(DegradedConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        if self.asked > self.images:
-            raise ValueError(f"asked must be at most images, got {self.asked} and {self.images}")
-        if (needed := self.images * (self.back + 2)) > DIGITS:
-            raise ValueError(f"images x (back + 2) must be at most {DIGITS}, so that digits differ, got {needed}")
+        if self.asked > self.frames:
+            raise ValueError(f"asked must be at most frames, got {self.asked} and {self.frames}")
+        if (needed := self.frames * (self.back + 2)) > DIGITS:
+            raise ValueError(f"frames x (back + 2) must be at most {DIGITS}, so that digits differ, got {needed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Canary(Game[CanaryState, int]):
         digits. It shows whether the right images arrive, in the right order, at the right turn.
 
     Observation:
-        `images` RGB images with a digit each. Prompts repeat the images of the last `back` turns.
+        `frames` RGB images with a digit each. Prompts repeat the images of the last `back` turns.
 
     Action:
         `Discrete(10)`: the digit. In the first `back` turns, no image is old enough, and the answer is 0.
@@ -99,7 +99,7 @@ class Canary(Game[CanaryState, int]):
 
     @cached_property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        return ((self.config.size, self.config.size, 3),) * int(self.config.images)
+        return ((self.config.size, self.config.size, 3),) * int(self.config.frames)
 
     def start(self, rng: np.random.Generator) -> CanaryState:
         return CanaryState((self._new_digits((), rng),))
@@ -123,7 +123,7 @@ class Canary(Game[CanaryState, int]):
     def _new_digits(self, earlier: tuple[tuple[int, ...], ...], rng: np.random.Generator) -> tuple[int, ...]:
         """Draw digits that differ from each other and from those of the last turns."""
         fresh = sorted({*range(DIGITS)} - {digit for digits in earlier for digit in digits})
-        return tuple(rng.choice(fresh, self.config.images, replace=False).tolist())
+        return tuple(rng.choice(fresh, self.config.frames, replace=False).tolist())
 
     def asked_digit(self, state: CanaryState) -> int | None:
         """Return the digit that the question asks for; None in the first `back` turns."""
@@ -166,8 +166,8 @@ class Canary(Game[CanaryState, int]):
     def question(self) -> str:
         """What the images show, and the question, which is the same in all states."""
         c = self.config
-        shown = "The image shows a digit." if c.images == 1 else f"Each of the {c.images} images shows a digit."
-        image = "the image" if c.images == 1 else f"image {c.asked} of {c.images}"
+        shown = "The image shows a digit." if c.frames == 1 else f"Each of the {c.frames} images shows a digit."
+        image = "the image" if c.frames == 1 else f"image {c.asked} of {c.frames}"
         if not c.back:
             return f"{shown} Which digit does {image} show?"
         ago, first = ("one turn", "turn") if c.back == 1 else (f"{c.back} turns", f"{c.back} turns")
@@ -177,12 +177,12 @@ class Canary(Game[CanaryState, int]):
         c = self.config
         if self.asked_digit(state) is None:
             return "No image is old enough."
-        image = "The image" if c.images == 1 else f"Image {c.asked}"
+        image = "The image" if c.frames == 1 else f"Image {c.asked}"
         return f"{image} shows {action}." if not c.back else f"{image} of {c.back} turns ago showed {action}."
 
     def check_state(self, state: CanaryState) -> None:
         turns, digits = min(state.turn, self.config.back) + 1, [*chain.from_iterable(state.digits)]
-        if [len(shown) for shown in state.digits] != [self.config.images] * turns:
-            raise StateError(f"there must be {self.config.images} digits for each of {turns} turns")
+        if [len(shown) for shown in state.digits] != [self.config.frames] * turns:
+            raise StateError(f"there must be {self.config.frames} digits for each of {turns} turns")
         if len({*digits}) < len(digits) or not {*digits} <= {*range(DIGITS)}:
             raise StateError(f"the digits must be different and 0 to {DIGITS - 1}")

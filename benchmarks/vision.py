@@ -1,0 +1,335 @@
+"""Train a tiny model to read canary, serve it with vLLM, and let check-vision name faults; writes docs/sight.md.
+
+    .venv-train/bin/python -m benchmarks.vision               # about an hour on two cores, also needs .venv-serve
+
+The results of a step are files in `--output-dir` and in docs/sight, and are not measured again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from rich.progress import track
+
+from benchmarks.faulty_path import INJECTED, FaultyPath, serving
+from benchmarks.learning.running import ROOT, once, train
+from benchmarks.markdown import table, wrapped
+from vlmgym import make_game
+from vlmgym.errors import UsageError
+from vlmgym.evaluation.vision import FAULTS, FORMS, LARGE, SIZE, SMALL_DIGITS, check_vision
+from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.games.canary import CanaryState
+from vlmgym.terminal import make_console, parse_options, reporting_errors
+
+PRESET = """\
+# A tiny Qwen3-VL that reads the digits of canary in conversations.
+steps = 0
+batch_size = 64
+chat = true
+history_images = 3
+max_turns = 3
+states = { moves = [0, 0], mover = "random-legal", informative = false }
+tiny = { hidden = 64, vocabulary = 700, words = 100 }
+rollout = { max_tokens = 60 }
+sft = { steps = 2000, accuracy = 1.0, expert = "oracle", random_turns = 0, target = 2 }
+evaluation = { states = 0, episodes = 0 }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Train, serve, check, and write the page."""
+
+    seeds: int = 20
+    """Number of checks of the server without a fault."""
+    fault_seeds: int = 3
+    """Number of checks with each fault."""
+    output_dir: Path = Path("logs/vision")
+    """Folder of the training run and the server's log."""
+    results: Path = Path("docs/sight")
+    """Folder of results; the page is written next to it."""
+
+
+def curriculum() -> str:
+    """Return a curriculum of all kinds of questions that check-vision asks, as TOML."""
+    small = [(LARGE, height) for height in SMALL_DIGITS] + [(max(64, 4 * height), height) for height in SMALL_DIGITS]
+    kinds: list[tuple[float, int, dict[str, Any]]] = [
+        (3, 0, {"turns": 3}),
+        (2, 1, {}),
+        (2, 0, {"frames": 2}),
+        (2, 0, {"frames": 2, "asked": 2}),
+        (1, 0, {"turns": 2, "back": 1}),
+        *((0.5, 0, {"size": side, "height": height / side}) for side, height in small),
+    ]
+    entries = []
+    for number, (weight, form, changes) in enumerate(kinds):
+        config = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 1, **changes}
+        canary: Any = make_game("canary", 1, 1, **config)
+        config["prompt"] = f"{canary.question} {FORMS[form]}"
+        overrides = ", ".join(f"{name} = {json.dumps(value)}" for name, value in config.items())
+        entries.append(
+            f'[[entries]]\ngame = "canary"\nweight = {weight}\nperception = 1\nreasoning = 1\n'
+            f'stages = [{{ name = "{number}", overrides = {{ {overrides} }} }}]\n'
+        )
+    return "\n".join(entries)
+
+
+def train_reader(folder: Path) -> Path:
+    """Train the tiny model; return its checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    preset, entries = folder / "preset.toml", folder / "canary.toml"
+    preset.write_text(PRESET)
+    entries.write_text(curriculum())
+    train(folder / "reader", "--preset", str(preset), "--curriculum", str(entries), "--processes", "1")
+    return folder / "reader" / "model"
+
+
+@contextmanager
+def vllm_server(checkpoint: Path, folder: Path) -> Iterator[str]:
+    """Serve a checkpoint with vLLM, as users do, until the block ends; yield its URL up to /v1."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = ["bash", str(ROOT / "training" / "scripts" / "serve_vllm.sh"), str(checkpoint), "--dtype", "float32"]
+    command += ["--max-model-len", "4096", "--limit-mm-per-prompt", '{"image": 4, "video": 0}']
+    environment = {**os.environ, "PORT": str(port), "NAME": "tiny", "HF_HUB_OFFLINE": "1"}
+    with (
+        (folder / "vllm.log").open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as server,
+    ):
+        try:
+            while server.poll() is None:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                        break
+                except OSError:
+                    time.sleep(1)
+            else:
+                raise UsageError(f"vLLM has ended: see {folder / 'vllm.log'}")
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+
+
+def check(upstream: str, fault: str, seed: int) -> list[dict[str, Any]]:
+    """Check vision through a path with a fault; return the findings."""
+
+    def run(url: str) -> list[dict[str, Any]]:
+        policy = OpenAIPolicy(OpenAIOptions(base_url=url, model="tiny", temperature=0.0, max_tokens=60))
+        return [asdict(finding) for finding in check_vision(policy, seed)]
+
+    async def through_proxy() -> list[dict[str, Any]]:
+        async with serving(FaultyPath(fault), upstream) as url:
+            return await asyncio.to_thread(run, url)
+
+    return asyncio.run(through_proxy())
+
+
+def check_all(options: Options) -> None:
+    """Train the model, serve it, and check it without and with faults."""
+    folder = options.output_dir.resolve()
+    options.results.mkdir(parents=True, exist_ok=True)
+    checkpoint = train_reader(folder)
+    planned = [("", seed) for seed in range(options.seeds)]
+    planned += [(fault, seed) for fault in INJECTED for seed in range(options.fault_seeds)]
+    with vllm_server(checkpoint, folder) as url:
+        for fault, seed in track(planned, "checks", console=make_console(stderr=True)):
+            name = f"{fault or 'healthy'}-{seed}.json".replace(" ", "-")
+            once(folder / "checks" / name, partial(check, url, fault, seed))
+    once(options.results / "checks.json", lambda: summarise(folder / "checks", planned))
+
+
+def summarise(folder: Path, planned: Sequence[tuple[str, int]]) -> dict[str, list[list[str]]]:
+    """Return the faults that each check named, by the injected fault."""
+    named: dict[str, list[list[str]]] = {}
+    for fault, seed in planned:
+        findings = json.loads((folder / f"{fault or 'healthy'}-{seed}.json".replace(" ", "-")).read_text())
+        verdicts = [finding["fault"] or "unclear" for finding in findings if finding["verdict"] != "right"]
+        named.setdefault(fault, []).append(sorted({*verdicts}))
+    return named
+
+
+PAGE = """\
+# Does the model see?
+
+Written by `.venv-train/bin/python -m benchmarks.vision`.
+
+The most frequent silent failure in training and serving vision-language models is that the pixels do not arrive: they
+are dropped, cached for another request, taken from the first turn, reordered or reduced. Scores then fall, but nothing
+fails. `vlmgym check-vision` asks a model some 70 questions that only the right images answer, and names what is wrong:
+
+    .venv/bin/vlmgym check-vision --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
+
+It works with any OpenAI-compatible server and, with `--policy vllm`, `--policy transformers` or `--policy
+FILE.py:FUNCTION`, without one. The exit code is 0 only if everything is shown to be right.
+
+## How it works
+
+The questions are turns of the game [canary](games/canary.md): images with a digit each, and a text that is always the
+same. Without the right image, one answer in ten is right. The digits of an episode differ, so that wrong answers say
+which image was seen instead:
+
+![images that were sent, and those that the model saw, for each fault](sight.png)
+
+| probe | names |
+|---|---|
+| single images, one request at a time | {SINGLE} |
+| parallel requests: four images, each twice | {PARALLEL} |
+| two images, asked for the first and for the second | {PAIR} |
+| conversations of three turns, asked for the current image, and for the one before | {CONVERSATION} |
+| digits of {heights} pixels in images of {LARGE} pixels | {SIZE} |
+| JPEG instead of PNG files | {JPEG} |
+| grey images | {GREY} |
+
+A probe passes if three quarters of its answers are right. If wrong answers are the digits that a fault would show, the
+fault is named. If the model reads a digit of some height in a small image, but not in a large one, images are reduced
+on their way, by the server or by the model's own preprocessing (vLLM's `--mm-processor-kwargs`, OpenAI's `detail`).
+
+**Weak models.** If not even single images are read, the model may be too weak. The check then asks for a digit in
+words, compares the number of prompt tokens with and without an image, and asks for log-probabilities, which depend on
+the image if it arrives. If these do not decide, it says so: the result is *unclear*, and the exit code is 1.
+
+## What it does not show
+
+The check tests neither colours, so that a server which swaps red and blue passes, nor other times and loads, such as a
+cache that is full after an hour. It does not show that a model uses what it sees in a game: for this, compare scores
+with those of [`--images blank`](protocols.md#image-controls).
+"""
+PROOF = """\
+
+## Proof
+
+A randomly initialised Qwen3-VL of 0.3 million parameters learned to read canary in {minutes:.0f} minutes on one core.
+vLLM served it on a CPU, and a proxy put one fault at a time in front of the server:
+
+{table}
+"""
+
+
+def write_page(results: Path, minutes: float) -> Path:
+    """Write the page and its image from the results; return the path of the page."""
+    words = {name: "; ".join(FAULTS[fault].meaning for fault in faults) for name, faults in NAMED.items()}
+    text = PAGE.format(**words, heights=", ".join(map(str, SMALL_DIGITS)), LARGE=LARGE)
+    if (results / "checks.json").exists():
+        text += proof(json.loads((results / "checks.json").read_text()), minutes)
+    draw(results.with_suffix(".png"))
+    page = results.with_suffix(".md")
+    page.write_text(wrapped(text), encoding="utf-8")
+    return page
+
+
+def proof(named: Mapping[str, Sequence[Sequence[str]]], minutes: float) -> str:
+    """Return the section about what the checks named, by the injected fault."""
+    rows = []
+    for fault, checks in named.items():
+        right = sum([*faults] == ([fault] if fault else []) for faults in checks)
+        others = sorted({name for faults in checks for name in faults} - {fault})
+        rows.append([FAULTS[fault].meaning if fault else "no fault", f"{right} of {len(checks)}", ", ".join(others)])
+    return PROOF.format(minutes=minutes, table=table(["fault", "named, and nothing else", "others named"], rows))
+
+
+NAMED = {
+    "SINGLE": ("dropped", "cached", "late"),
+    "PARALLEL": ("mixed",),
+    "PAIR": ("first only", "last only", "reversed", "rejected"),
+    "CONVERSATION": ("first kept", "turn late", "past lost"),
+    "SIZE": ("downsized",),
+    "JPEG": ("jpeg",),
+    "GREY": ("leak",),
+}
+"""Faults that each probe names."""
+REQUESTS: dict[str, list[list[int]]] = {
+    "dropped": [[7]],
+    "cached": [[7], [3]],
+    "late": [[7], [3]],
+    "mixed": [[7], [3]],
+    "first only": [[7, 3]],
+    "last only": [[7, 3]],
+    "reversed": [[7, 3]],
+    "first kept": [[7], [3], [5]],
+    "turn late": [[7], [3], [5]],
+    "past lost": [[7], [3], [5]],
+    "downsized": [[7]],
+    "jpeg": [[7]],
+}
+"""Digits of the images of requests or turns of a conversation that show each fault."""
+
+
+def draw(path: Path) -> None:
+    """Draw what was sent and what the model saw, for each fault."""
+    figure = Figure(figsize=(11.2, 8.0), dpi=110, facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, 118)
+    axes.set_ylim(81, 0)
+    axes.axis("off")
+    for number, (fault, turns) in enumerate(REQUESTS.items()):
+        x, y = 2 + 59 * (number % 2), 5 + 13 * (number // 2)
+        axes.text(x, y - 1.2, FAULTS[fault].meaning, fontsize=8.5, weight="bold", va="bottom")
+        conversation = FAULTS[fault].meaning.find("conversation") >= 0
+        sent, seen = pictures(fault, turns, conversation=conversation)
+        for title, left, images in (("sent", x, sent), ("seen", x + 29, seen)):
+            axes.text(left, y + 3.2, title, fontsize=8, color="#777", va="center")
+            for index, image in enumerate(images):
+                at = (left + 4 + 7.5 * index, left + 11 + 7.5 * index, y + 7, y)
+                if image is None:
+                    axes.add_patch(Rectangle((at[0], y), 7, 7, fill=False, ls=":", ec="#999"))
+                else:
+                    axes.imshow(image, extent=at, interpolation="nearest", aspect="auto")
+                    axes.add_patch(Rectangle((at[0], y), 7, 7, fill=False, ec="#bbb", lw=0.8))
+    figure.savefig(path)
+
+
+def pictures(
+    fault: str, turns: Sequence[Sequence[int]], *, conversation: bool
+) -> tuple[list[ImageArray | None], list[ImageArray | None]]:
+    """Return the images that were sent in all turns, and those that were seen, None for a missing one."""
+    height = 0.2 if fault == "downsized" else 0.5
+    game = make_game("canary", 1, 1, size=160, frames=1, height=height)
+    images = [[game.images(CanaryState(((digit,),)))[0] for digit in digits] for digits in turns]
+    path, sent = FaultyPath(fault), [image for shown in images for image in shown]
+    if fault in ("cached", "downsized", "jpeg"):
+        blurred: Any = cv2.resize(cv2.resize(sent[0], (16, 16), interpolation=cv2.INTER_AREA), (160, 160))
+        seen: dict[str, list[ImageArray | None]] = {"cached": [sent[0]] * 2, "downsized": [blurred], "jpeg": [None]}
+        return [*sent], seen[fault]
+    groups = [images] if conversation or len(images) == 1 else [[shown] for shown in images]
+    shown_images = list[ImageArray | None]()
+    for group in groups:
+        flat = [image for shown in group for image in shown]
+        shown = path.shown(flat, at_once=2, turns=len(group), has_jpeg=False)
+        shown_images += flat if shown is None else shown
+    return [*sent], shown_images
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    options = parse_options(Options, args, prog="python -m benchmarks.vision")
+    check_all(options)
+    minutes = train_minutes(options.output_dir)
+    make_console().print(f"page    {write_page(options.results, minutes)}", soft_wrap=True)
+
+
+def train_minutes(folder: Path) -> float:
+    """Return the duration of the training in minutes."""
+    return float((folder / "reader" / "minutes").read_text())
+
+
+if __name__ == "__main__":
+    with reporting_errors():
+        main()
