@@ -93,11 +93,11 @@ def test_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) -> Non
 
     code, text = run(Model())
     assert code == 0
-    assert "8/8 one image at a time" in text
+    assert text.startswith("ok      8/8   one image at a time\n")
     assert text.endswith("the right images reach the model\n")
     code, text = run(Model("reversed"), "--seed", "3")
     assert code == 1
-    assert FAULTS["reversed"].meaning in text
+    assert f"fault: {FAULTS['reversed'].meaning}" in text
     code, text = run(Model(reads=False))
     assert code == 1
     assert "unclear" in text

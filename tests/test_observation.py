@@ -76,7 +76,8 @@ def test_prompts_contain_the_description_and_images_on_request(game_id: str, obs
             if turn.turn > 1:
                 assert game.describe(states[turn.turn - 2]) in prompt
             unchanged = "The image has not changed" if each else "The description has not changed"
-            assert (unchanged in prompt) == (turn.turn > 1 and bool(record.turns[turn.turn - 2].feedback))
+            is_unchanged = turn.turn > 1 and bool(record.turns[turn.turn - 2].feedback) and game.invalid_keeps_state
+            assert (unchanged in prompt) == is_unchanged
 
 
 @pytest.mark.parametrize("observation", ["text", "both"])

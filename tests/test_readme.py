@@ -71,7 +71,7 @@ SHORT = {
 
 def model(request: Request) -> Answer:
     """Respond as a model would, streamed if requested."""
-    if "Which digit" in request.texts[0]:
+    if "Which digit" in str(request.body["messages"]):
         return Model()(request)
     if request.body.get("stream"):
         return streamed("<answer>", "up</answer>")

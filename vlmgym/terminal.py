@@ -106,7 +106,9 @@ def reporting_errors() -> Iterator[None]:
     except VlmgymError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise  # Python 3.11 wraps an interrupt in __set_name__, while a module is imported
         print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
         raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
 

@@ -17,7 +17,7 @@ from vlmgym.policies import ModelPolicy, make_policy, options_type
 from vlmgym.policies.base import SamplingOptions
 from vlmgym.terminal import make_console
 
-VERDICTS = {"right": "[green]ok[/]", "wrong": "[red]fault[/]", "unclear": "[yellow]unclear[/]"}
+VERDICTS = {"right": "ok", "wrong": "FAULT", "unclear": "unclear"}
 NOT_SHOWN = 1
 """Exit code if there is a fault, or if it is unclear whether there is one."""
 
@@ -51,7 +51,7 @@ def run_check_vision(args: Sequence[str], about: str) -> None:
         findings = check_vision(policy, config.seed, lambda finding: console.print(_line(finding), soft_wrap=True))
     faults = {finding.fault: finding.evidence for finding in findings if finding.verdict == "wrong"}
     for fault, evidence in faults.items():
-        console.print(f"[red]{FAULTS[fault].meaning}[/]{f': {evidence}' if evidence else ''}", soft_wrap=True)
+        console.print(f"fault: {FAULTS[fault].meaning}{f' ({evidence})' if evidence else ''}", soft_wrap=True)
     unclear = [finding.probe for finding in findings if finding.verdict == "unclear"]
     if unclear and not faults:
         console.print(f"unclear, since the model may be too weak: {'; '.join(unclear)}", soft_wrap=True)
@@ -63,4 +63,5 @@ def run_check_vision(args: Sequence[str], about: str) -> None:
 def _line(finding: Finding) -> str:
     """Show a finding as verdict, right answers and probe."""
     evidence = f" ({finding.evidence})" if finding.evidence and finding.verdict != "wrong" else ""
-    return f"{VERDICTS[finding.verdict]:<7} {finding.right}/{finding.questions} {finding.probe}{evidence}"
+    share = f"{finding.right}/{finding.questions}"
+    return f"{VERDICTS[finding.verdict]:<8}{share:<6}{finding.probe}{evidence}"

@@ -133,7 +133,7 @@ PAST = Probe(
     skipped=1,
 )
 JPEG = Probe("a JPEG file")
-GREY = Probe("grey images", settings={"images": "blank"}, episodes=8)
+GREY = Probe("grey images, which nobody can read", settings={"images": "blank"}, episodes=8)
 
 
 def small_digits(height: int, side: int) -> Probe:
