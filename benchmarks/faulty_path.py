@@ -23,7 +23,7 @@ from vlmgym.evaluation.vision import FAULTS
 from vlmgym.policies.openai.policy import image_url
 from vlmgym.sandbox.core.game import ImageArray
 
-SMALL = 256
+SMALL = 384
 """Side to which the fault `downsized` reduces images, in pixels."""
 INJECTED = tuple(fault for fault in FAULTS if fault != "leak")
 """Faults that a path can have; a leak is a fault of the model or of its policy."""

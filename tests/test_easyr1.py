@@ -106,6 +106,7 @@ def test_every_mode_logs_three_steps(runs: Path, mode: str) -> None:
         assert all(isinstance(part, float) for part in parts)
         assert row["reward/played"] + row["reward/illegal"] + row["reward/unparsable"] == pytest.approx(1.0)
         assert row["actor/grad_norm"] >= 0.0
+    assert [row["step"] for row in steps if row.get("sight/logprob_gap", 0) > 0] == [1]
     assert (runs / mode / "curve.png").stat().st_size > 1000
     assert (runs / mode / "rollouts" / "run.json").exists()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -197,6 +198,20 @@ def judge(probe: Probe, answers: Sequence[Answer]) -> Finding:
     return finding.wrong(best) if shares.get(best, 0.0) >= READ else finding
 
 
+def compare_tokens(counts: Sequence[int | None]) -> tuple[bool | None, str]:
+    """Return whether images of `LARGE` pixels seem to be reduced, which is None if unknown, and the evidence.
+
+    Args:
+        counts: Numbers of tokens of prompts with an image of `SIZE`, twice `SIZE` and `LARGE` pixels.
+    """
+    small, middle, large = counts
+    if small is None or middle is None or large is None:
+        return None, ""
+    evidence = f"prompts with images of {SIZE}, {2 * SIZE} and {LARGE} pixels have {small}, {middle} and {large} tokens"
+    # With the area, the number of an image's tokens grows to 4 and 16 times; tiles and limits make the steps unequal.
+    return large - small <= 3 * (middle - small), evidence
+
+
 def check_vision(
     policy: ModelPolicy, seed: int = 0, on_finding: Callable[[Finding], None] = lambda finding: None
 ) -> list[Finding]:
@@ -255,7 +270,7 @@ class _VisionCheck:
         tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens
         if tokens is not None and without is not None and tokens < without:
             return [finding.wrong("dropped", f"images have no tokens: {tokens} in a prompt, {without} without image")]
-        depends = await self._depends_on_images()
+        depends = await self._depends_on_images(SINGLE)
         if depends or (depends is None and len({answer.text for answer in answers}) > 1):
             shown = "log-probabilities" if depends else "responses"
             return [replace(finding, evidence=f"{shown} depend on the images, but the model does not read them")]
@@ -265,13 +280,23 @@ class _VisionCheck:
             replace(finding, evidence="the response is always the same: no images, or a model that cannot read them")
         ]
 
-    async def _depends_on_images(self) -> bool | None:
-        """Return whether log-probabilities vary more with the image than among repetitions; None if unknown."""
+    async def _depends_on_images(self, probe: Probe) -> bool | None:
+        """Return whether log-probabilities vary more with the asked image than among repetitions; None if unknown."""
         if not isinstance(self.policy, OpenAIPolicy):
             return None
-        setup, values = self._setup(SINGLE), list[float]()
-        for seed in (first := self._seeds(setup.game, 3)[0], first, *self._seeds(setup.game, 3)[1:]):
+        setup = self._setup(probe)
+        canary: Any = setup.game
+        alike: dict[Any, dict[int, LiveEpisode]] = {}
+        for seed in itertools.count(self.seed):
             live = LiveEpisode(setup, seed)
+            for _ in range(canary.config.back):
+                live.step("<answer>0</answer>")
+            asked, *others = live.episode.state.digits
+            alike.setdefault(tuple(others), {}).setdefault(asked[0], live)
+            if len(episodes := [*alike[tuple(others)].values()]) == 3:
+                break
+        values = list[float]()
+        for live in (episodes[0], *episodes):
             value = await self.policy.log_probability(live.observation.images, _prompt(live))
             if value is None:
                 return None
@@ -296,22 +321,37 @@ class _VisionCheck:
     async def _conversation(self) -> list[Finding]:
         findings = [(await self._probe(probe))[0] for probe in (CONVERSATION, PAST)]
         if not self.is_reversed:
+            if findings[1].verdict == "unclear" and await self._depends_on_images(PAST) is False:
+                evidence = "log-probabilities do not depend on them"
+                findings[1] = findings[1].wrong("past lost", evidence)
             return findings
         return [finding if finding.verdict == "right" else finding.wrong("reversed") for finding in findings]
 
     async def _size(self) -> list[Finding]:
-        """Ask for smaller and smaller digits in large images and, if they are not read, in small ones."""
+        """Ask for smaller and smaller digits in large images; if they are not read, find out why."""
         readable: list[Finding] = []
         for height in SMALL_DIGITS:
-            finding, _ = await self._probe(small_digits(height, LARGE))
+            finding, answers = await self._probe(small_digits(height, LARGE))
             if finding.verdict != "right":
-                cropped = small_digits(height, max(64, 4 * height))
-                if finding.fault or (await self._probe(cropped))[0].verdict != "right":
-                    evidence = finding.evidence or "smaller ones are not read in small images either"
+                if finding.fault:
+                    return [finding]
+                counts = [await self._tokens(SIZE), await self._tokens(2 * SIZE), answers[0].prompt_tokens]
+                is_reduced, evidence = compare_tokens(counts)
+                if is_reduced:
+                    return [finding.wrong("downsized", evidence)]
+                cropped, _ = await self._probe(small_digits(height, max(64, 4 * height)))
+                if cropped.verdict != "right":
+                    evidence = "smaller ones are not read in small images either"
                     return [replace(*readable[-1:] or [finding], evidence=evidence)]
-                return [finding.wrong("downsized", f"the model reads {cropped.name}")]
+                if is_reduced is None:
+                    return [replace(finding, evidence="they are read in small images, and tokens are not counted")]
+                return [replace(finding, verdict="right", evidence=f"not read although they arrive: {evidence}")]
             readable.append(finding)
         return readable[-1:]
+
+    async def _tokens(self, side: int) -> int | None:
+        """Return the number of tokens of a prompt with an image of a side in pixels; None if they are not counted."""
+        return (await self._ask(Probe("", {"size": side}, episodes=1)))[0].prompt_tokens
 
     async def _file(self) -> list[Finding]:
         if not isinstance(self.policy, OpenAIPolicy):

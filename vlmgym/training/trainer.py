@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+import zlib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -34,6 +35,7 @@ from vlmgym.training.loss import kl_estimate
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
+from vlmgym.training.sight import SIGHT_INTERVAL, image_swaps, sight_metrics
 from vlmgym.training.signal import COSINE_INTERVAL, group_metrics
 from vlmgym.training.states import EpisodeRollout, advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
@@ -130,6 +132,7 @@ class Trainer:
         samples, seconds_scoring = self.engine.roll_out(episodes, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
         self.fill_in_logprobs([*chain.from_iterable(samples)])
+        sight = sight_metrics(self.processes.gather(self.sight_gaps([*chain.from_iterable(samples)])))
         bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)
         gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
         failed = [episode for episode, *_ in gathered if episode.failed]
@@ -164,6 +167,7 @@ class Trainer:
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
             "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
             **metrics,
+            **sight,
             "seconds_states": started - start,
             "seconds_generation": rolled_out - started - seconds_scoring,
             "seconds_scoring": seconds_scoring,
@@ -192,6 +196,20 @@ class Trainer:
         if self.engine.reference is not None:
             for sample, ref_logprobs in zip(samples, self.engine.infer(samples, self.engine.reference)[0]):
                 sample.ref_logprobs = ref_logprobs
+
+    def sight_gaps(self, samples: Sequence[TrainSample]) -> list[float]:
+        """Return how much some log-probabilities change with the images of other prompts; see sight.py."""
+        if self.step % SIGHT_INTERVAL or not len(samples[0].prompt.grids):
+            return []
+        prompts = [sample.prompt for sample in samples]
+        grids = [prompt.grids.numpy().tobytes() for prompt in prompts]
+        swaps = image_swaps(grids, [zlib.crc32(prompt.patches.numpy()) for prompt in prompts])
+        swapped = [
+            TrainSample(dataclasses.replace(prompts[row], patches=prompts[other].patches), samples[row].response)
+            for row, other in swaps.items()
+        ]
+        pairs = zip(self.engine.infer([samples[row] for row in swaps])[0], self.engine.infer(swapped)[0])
+        return [float(np.abs(own - other).sum()) for own, other in pairs]
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
         """Return the value of each truncated episode's final state; 0 for others, and in single-turn training."""

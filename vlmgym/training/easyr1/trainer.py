@@ -7,8 +7,8 @@ import os
 import shutil
 import time
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,6 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.curves import CurvePlot, read_curve
 from vlmgym.training.easyr1.batch import (
-    BootstrapValues,
     PromptEncoder,
     compute_advantages,
     critic_batch,
@@ -67,6 +66,7 @@ from vlmgym.training.records import (
     write_result,
     write_rollout_records,
 )
+from vlmgym.training.sight import SIGHT_INTERVAL, image_swaps, sight_metrics
 from vlmgym.training.signal import describe_signal, group_metrics
 from vlmgym.training.states import advance
 
@@ -89,6 +89,8 @@ class VlmgymTrainer(RayPPOTrainer):
         self.folder = Path(self.config.trainer.save_checkpoint_path)
         self.rollouts = self.folder / "rollouts"
         self.bootstrap_requests: list[tuple[EpisodeId, Request]] = []
+        self.sight: dict[str, float] = {}
+        """Metrics of `check_sight` in this step."""
         self.end_tokens = read_end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
@@ -185,6 +187,33 @@ class VlmgymTrainer(RayPPOTrainer):
         padded, added = pad_dataproto_to_divisor(batch, multiple)
         values = unpad_dataproto(self.critic_wg.compute_values(padded), added).batch["values"][:, 0].tolist()
         return {episode_id: value for (episode_id, _), value in zip(self.bootstrap_requests, values)}
+
+    def check_sight(self, batch: DataProto) -> None:
+        """Check every few steps that log-probabilities depend on the images; see sight.py.
+
+        Called while advantages are computed, as `bootstrap_values` is, and so after the log-probabilities of the step.
+        """
+        self.sight = {}
+        if (self.global_step - 1) % SIGHT_INTERVAL:
+            return
+        rows = real_rows(batch)
+        data = batch.non_tensor_batch["multi_modal_data"][rows]
+        images = [[*map(np.asarray, shown.get("images", ()))] for shown in data]
+        shapes = [tuple(image.shape for image in shown) for shown in images]
+        swaps = image_swaps(shapes, [tuple(zlib.crc32(image.tobytes()) for image in shown) for shown in images])
+        if not swaps:
+            return
+        chosen = rows[[*swaps]]
+        own, swapped = batch[chosen], batch[chosen]
+        swapped.non_tensor_batch["multi_modal_data"] = data[[*swaps.values()]]
+        swapped.non_tensor_batch["uid"] = np.array([f"swapped {uid}" for uid in own.non_tensor_batch["uid"]], object)
+        both = DataProto.concat([own, swapped])
+        both.meta_info = self._image_limits()
+        multiple = self.config.worker.actor.micro_batch_size_per_device_for_experience
+        padded, added = pad_dataproto_to_divisor(both, multiple * self.actor_rollout_ref_wg.world_size)
+        logprobs = unpad_dataproto(self.actor_rollout_ref_wg.compute_log_probs(padded), added).batch["old_log_probs"]
+        changes = (logprobs[: len(swaps)] - logprobs[len(swaps) :]).abs() * own.batch["response_mask"]
+        self.sight = sight_metrics(changes.sum(-1).tolist())
 
     def _validate(self) -> dict[str, Any]:
         """Play whole episodes on validation seeds and return their metrics."""
@@ -286,20 +315,29 @@ WAIT = 300.0
 """Timeout for the start of the first worker, in seconds."""
 
 
-def install_patches(step_weight: float, bootstrap_values: BootstrapValues) -> None:
-    """Patch EasyR1 in this process; the arguments are passed to `compute_advantages`. Worker patches are in worker.py.
+def install_patches(trainer: VlmgymTrainer) -> None:
+    """Patch EasyR1 in this process for a trainer. Worker patches are in worker.py.
 
     - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
       (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
-    - trainer/metrics.py: `compute_data_metrics` counts padding rows.
+    - trainer/metrics.py: `compute_data_metrics` counts padding rows. Here, it also returns the metrics of
+      `check_sight`, which runs before advantages are computed.
     - single_controller/ray/base.py: the timeout of 120 s is too short for the first worker on slow disks; 5 minutes
       here.
     - utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
     """
-    ray_trainer.compute_advantage = partial(
-        compute_advantages, step_weight=step_weight, stock=compute_advantage, bootstrap_values=bootstrap_values
-    )
-    ray_trainer.compute_data_metrics = compute_metrics
+    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is freed (utils/logger/logger.py)
+
+    def advantages(data: DataProto, *args: Any, **options: Any) -> DataProto:
+        proxy.check_sight(data)
+        options |= {"step_weight": proxy.section.step_weight, "stock": compute_advantage}
+        return compute_advantages(data, *args, **options, bootstrap_values=proxy.bootstrap_values)
+
+    def metrics(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
+        sight: dict[str, float] = proxy.sight
+        return compute_metrics(batch, use_critic) | sight
+
+    ray_trainer.compute_advantage, ray_trainer.compute_data_metrics = advantages, metrics
     ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))
     LOGGERS["vlmgym"] = RunLog
 
@@ -435,6 +473,5 @@ def build_trainer(config: RunConfig, worker: type[Any]) -> VlmgymTrainer:
         resource_pool_manager=pool,
         ray_worker_group_cls=RayWorkerGroup,
     )
-    proxy = weakref.proxy(trainer)  # loggers finish when the trainer is freed (utils/logger/logger.py)
-    install_patches(section.step_weight, lambda: proxy.bootstrap_values())
+    install_patches(trainer)
     return trainer

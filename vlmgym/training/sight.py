@@ -1,0 +1,53 @@
+"""Does the model in training see its images? A check of the forward pass, the same for all trainers.
+
+Every `SIGHT_INTERVAL` steps, the log-probabilities of some responses are computed again with the images of another
+prompt in place of their own. Images that are lost on the way to the model leave all of them unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from vlmgym.training.algorithm import TrainingError
+
+SIGHT_INTERVAL = 20
+"""Steps between checks; the first is in the first step."""
+MAX_RESPONSES = 8
+"""Maximum number of responses in a check."""
+BLIND = 1e-6
+"""Largest change of a response's log-probability, in nats, that is no change."""
+
+
+def image_swaps(shapes: Sequence[Hashable], contents: Sequence[Hashable]) -> dict[int, int]:
+    """Pair rows with rows that have other images of the same shapes.
+
+    Args:
+        shapes: Number and shapes of each row's images.
+        contents: Identity of each row's pixels, such as a hash.
+
+    Returns:
+        The other row, by row; at most `MAX_RESPONSES`.
+    """
+    swaps: dict[int, int] = {}
+    for row, (shape, content) in enumerate(zip(shapes, contents)):
+        others = (other for other in range(len(shapes)) if shapes[other] == shape and contents[other] != content)
+        if len(swaps) < MAX_RESPONSES and (other := next(others, None)) is not None:
+            swaps[row] = other
+    return swaps
+
+
+def sight_metrics(gaps: Sequence[float]) -> dict[str, float]:
+    """Return the metric of a check: the mean change of a response's log-probability in nats; none without changes.
+
+    Raises:
+        TrainingError: No log-probability depends on the images.
+    """
+    if not gaps:
+        return {}
+    if max(gaps) <= BLIND:
+        raise TrainingError(
+            "the model does not see its images: with those of other prompts, responses have the same log-probabilities"
+        )
+    return {"sight/logprob_gap": float(np.mean(gaps))}
