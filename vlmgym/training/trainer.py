@@ -132,7 +132,6 @@ class Trainer:
         samples, seconds_scoring = self.engine.roll_out(episodes, (config.seed, _ROLLOUT_STREAM))
         rolled_out = clock()
         self.fill_in_logprobs([*chain.from_iterable(samples)])
-        sight = sight_metrics(self.processes.gather(self.sight_gaps([*chain.from_iterable(samples)])))
         bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)
         gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
         failed = [episode for episode, *_ in gathered if episode.failed]
@@ -143,6 +142,7 @@ class Trainer:
         metrics = self.compute_targets([make_trajectory(*row) for row in gathered])
         estimated = clock()
         flat = [*chain.from_iterable(samples for _, samples, _ in gathered)]
+        metrics |= sight_metrics(self.sight_gaps(flat))
         middle = prompt_ids[len(prompt_ids) // 2]
         split = sum(len(samples) for episode, samples, _ in gathered if episode.prompt_id < middle)
         metrics |= self.update(flat, split)
@@ -167,7 +167,6 @@ class Trainer:
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
             "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
             **metrics,
-            **sight,
             "seconds_states": started - start,
             "seconds_generation": rolled_out - started - seconds_scoring,
             "seconds_scoring": seconds_scoring,
@@ -198,7 +197,10 @@ class Trainer:
                 sample.ref_logprobs = ref_logprobs
 
     def sight_gaps(self, samples: Sequence[TrainSample]) -> list[float]:
-        """Return how much some log-probabilities change with the images of other prompts; see sight.py."""
+        """Return how much some log-probabilities change with the images of other prompts; see sight.py.
+
+        All processes compute the same.
+        """
         if self.step % SIGHT_INTERVAL or not len(samples[0].prompt.grids):
             return []
         prompts = [sample.prompt for sample in samples]
