@@ -151,6 +151,7 @@ def check_all(options: Options) -> None:
     folder = options.output_dir.resolve()
     options.results.mkdir(parents=True, exist_ok=True)
     checkpoint = train_reader(folder)
+    (folder / "checks").mkdir(exist_ok=True)
     planned = [("", seed) for seed in range(options.seeds)]
     planned += [(fault, seed) for fault in INJECTED for seed in range(options.fault_seeds)]
     with vllm_server(checkpoint, folder) as url:
@@ -165,8 +166,9 @@ def summarise(folder: Path, planned: Sequence[tuple[str, int]]) -> dict[str, lis
     named: dict[str, list[list[str]]] = {}
     for fault, seed in planned:
         findings = json.loads((folder / f"{fault or 'healthy'}-{seed}.json".replace(" ", "-")).read_text())
-        verdicts = [finding["fault"] or "unclear" for finding in findings if finding["verdict"] != "right"]
-        named.setdefault(fault, []).append(sorted({*verdicts}))
+        faults = {finding["fault"] for finding in findings if finding["verdict"] == "wrong"}
+        is_unclear = any(finding["verdict"] == "unclear" for finding in findings)
+        named.setdefault(fault, []).append(sorted(faults or ({"unclear"} if is_unclear else ())))
     return named
 
 
@@ -255,7 +257,7 @@ def proof(named: Mapping[str, Sequence[Sequence[str]]], minutes: float) -> str:
         others = sorted({name for faults in checks for name in faults} - {fault})
         rows.append([FAULTS[fault].meaning if fault else "no fault", f"{right} of {len(checks)}", ", ".join(others)])
     return PROOF.format(
-        minutes=minutes, LARGE=LARGE, table=table(["fault", "named, and nothing else", "others named"], rows)
+        minutes=minutes, LARGE=LARGE, table=table(["fault", "found, and nothing else", "found instead"], rows)
     )
 
 

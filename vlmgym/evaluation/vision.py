@@ -265,20 +265,20 @@ class _VisionCheck:
         if finding.verdict != "unclear":
             return [finding]
         in_words, words = await self._probe(WORDS)
-        if in_words.verdict != "right":
-            return [replace(finding, evidence="the model fails even if the prompt has the digit in words")]
-        tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens
+        tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens if words else None
         if tokens is not None and without is not None and tokens < without:
             return [finding.wrong("dropped", f"images have no tokens: {tokens} in a prompt, {without} without image")]
         depends = await self._depends_on_images(SINGLE)
-        if depends or (depends is None and len({answer.text for answer in answers}) > 1):
-            shown = "log-probabilities" if depends else "responses"
-            return [replace(finding, evidence=f"{shown} depend on the images, but the model does not read them")]
         if depends is False:
             return [finding.wrong("dropped", "log-probabilities are the same for different images")]
-        return [
-            replace(finding, evidence="the response is always the same: no images, or a model that cannot read them")
-        ]
+        if in_words.verdict != "right":
+            evidence = "the model fails even if the prompt has the digit in words"
+        elif depends or len({answer.text for answer in answers}) > 1:
+            shown = "log-probabilities" if depends else "responses"
+            evidence = f"{shown} depend on the images, but the model does not read them"
+        else:
+            evidence = "the response is always the same: no images, or a model that cannot read them"
+        return [replace(finding, evidence=evidence)]
 
     async def _depends_on_images(self, probe: Probe) -> bool | None:
         """Return whether log-probabilities vary more with the asked image than among repetitions; None if unknown."""
