@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
 import pytest
 
 from benchmarks.faulty_path import INJECTED
-from tests.api_server import ApiServer
+from tests.api_server import Answer, ApiServer, Behaviour, Request, as_json, completion
 from tests.sighted import Model, answer_digit
 from vlmgym.cli.main import main
 from vlmgym.evaluation.vision import FAULTS, Finding, check_vision
@@ -16,7 +18,7 @@ from vlmgym.policies.base import ModelPolicy
 from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 
 
-def check(model: Model, seed: int = 0) -> tuple[list[Finding], int]:
+def check(model: Behaviour, seed: int = 0) -> tuple[list[Finding], int]:
     with ApiServer(model).running() as server:
         policy = OpenAIPolicy(OpenAIOptions(base_url=server.url, model="tiny", temperature=0.0, retries=0))
         return check_vision(policy, seed), len(server.requests)
@@ -44,6 +46,44 @@ def test_healthy_server_passes(seed: int) -> None:
 def test_faults_are_named(fault: str, seed: int) -> None:
     findings, _ = check(Model(fault), seed)
     assert faults(findings) == {fault}, findings
+
+
+def test_servers_that_count_no_tokens_are_not_blamed() -> None:
+    model = Model("downsized")
+
+    def without_tokens(request: Request) -> Answer:
+        body = json.loads(model(request).body)
+        body["usage"] = {"prompt_tokens": 0, "completion_tokens": 5}
+        return as_json(body)
+
+    findings, _ = check(without_tokens)
+    assert faults(findings) == set()
+    assert [finding.evidence for finding in findings if finding.verdict == "unclear"] == [
+        "they are read in small images, and tokens are not counted"
+    ]
+
+
+@pytest.mark.parametrize("value", [None, [], [{"logprob": None}], [{"logprob": float("-inf")}]])
+def test_useless_log_probabilities_decide_nothing(value: Any) -> None:
+    model = Model("grey")
+
+    def with_logprobs(request: Request) -> Answer:
+        body = json.loads(model(request).body)
+        body["choices"][0]["logprobs"] = {"content": value}
+        return as_json(body)
+
+    (finding,), _ = check(with_logprobs)
+    assert finding.verdict == "unclear"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_models_with_some_errors_cause_no_alarm(seed: int) -> None:
+    model, rng = Model(), random.Random(seed)
+
+    def sometimes_wrong(request: Request) -> Answer:
+        return completion(f"<answer>{rng.randrange(10)}</answer>") if rng.random() < 0.1 else model(request)
+
+    assert faults(check(sometimes_wrong)[0]) == set()
 
 
 def test_answers_without_images_are_a_leak() -> None:

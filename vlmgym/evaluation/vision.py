@@ -205,7 +205,7 @@ def compare_tokens(counts: Sequence[int | None]) -> tuple[bool | None, str]:
         counts: Numbers of tokens of prompts with an image of `SIZE`, twice `SIZE` and `LARGE` pixels.
     """
     small, middle, large = counts
-    if small is None or middle is None or large is None:
+    if not small or not middle or not large:  # some servers report 0
         return None, ""
     evidence = f"prompts with images of {SIZE}, {2 * SIZE} and {LARGE} pixels have {small}, {middle} and {large} tokens"
     # With the area, the number of an image's tokens grows to 4 and 16 times; tiles and limits make the steps unequal.
@@ -266,7 +266,7 @@ class _VisionCheck:
             return [finding]
         in_words, words = await self._probe(WORDS)
         tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens if words else None
-        if tokens is not None and without is not None and tokens < without:
+        if tokens and without and tokens < without:
             return [finding.wrong("dropped", f"images have no tokens: {tokens} in a prompt, {without} without image")]
         depends = await self._depends_on_images(SINGLE)
         if depends is False:
@@ -308,7 +308,7 @@ class _VisionCheck:
         finding, answers = await self._probe(PARALLEL)
         digits = {answer.question.asked[-1] for answer in answers}
         mistakes = [answer.digit in digits for answer in answers if not answer.right]
-        if finding.verdict == "unclear" and sum(mistakes) >= READ * len(mistakes):
+        if 2 * len(mistakes) >= len(answers) > 0 and sum(mistakes) >= READ * len(mistakes):
             self.concurrency = 1  # for the other probes
             return [finding.wrong("mixed")]
         return [finding]
@@ -357,7 +357,8 @@ class _VisionCheck:
         if not isinstance(self.policy, OpenAIPolicy):
             return []
         finding, _ = await self._probe(JPEG, jpeg_url)
-        return [finding if finding.verdict == "right" else finding.wrong("jpeg", finding.evidence)]
+        is_unread = not finding.fault and finding.right <= (1 - READ) * finding.questions
+        return [finding.wrong("jpeg") if is_unread else finding]
 
     async def _grey(self) -> list[Finding]:
         finding, _ = await self._probe(GREY)

@@ -209,7 +209,8 @@ class OpenAIClient:
         try:
             async with self._post(json.dumps({**body, "logprobs": True}).encode()) as response:
                 tokens = _parse(await _read(response))["choices"][0]["logprobs"]["content"]
-            return math.fsum(token["logprob"] for token in tokens) if tokens else None
+            total = math.fsum(token["logprob"] for token in tokens)
+            return total if tokens and math.isfinite(total) else None
         except (Retryable, RequestRejected, IndexError, KeyError, TypeError):
             return None
 
