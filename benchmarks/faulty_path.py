@@ -22,6 +22,7 @@ from PIL import Image
 from vlmgym.evaluation.vision import FAULTS
 from vlmgym.policies.openai.policy import image_url
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.prompt import blank
 
 SMALL = 384
 """Side to which the fault `downsized` reduces images, in pixels."""
@@ -77,14 +78,9 @@ class FaultyPath:
         match self.fault:
             case "dropped":
                 return [None] * count
-            case "grey":
-                return [np.full_like(image, 128) for image in images]
-            case "jpeg" if has_jpeg:
-                return [np.full_like(image, 128) for image in images]
-            case "late":
-                before, self._before = self._before or images, images
-                return (before * count)[:count]
-            case "mixed" if at_once > 1:
+            case "grey" | "jpeg" if self.fault == "grey" or has_jpeg:
+                return [*map(blank, images)]
+            case "late" | "mixed" if self.fault == "late" or at_once > 1:
                 before, self._before = self._before or images, images
                 return (before * count)[:count]
             case "reversed":

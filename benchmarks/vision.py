@@ -34,7 +34,20 @@ from benchmarks.markdown import table, wrapped
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.evaluation.vision import CHAT, FAULTS, FORMS, LARGE, SIZE, SMALL_DIGITS, check_vision
+from vlmgym.evaluation.vision import (
+    CHAT,
+    CONVERSATION,
+    FAULTS,
+    FORMS,
+    LARGE,
+    PAIR,
+    PAST,
+    SINGLE,
+    SMALL_DIGITS,
+    canary_config,
+    check_vision,
+    small_digits,
+)
 from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.games.canary import CanaryState
@@ -72,19 +85,16 @@ class Options:
 
 def curriculum() -> str:
     """Return a curriculum of the questions of check-vision, except for those about large images, as TOML."""
-    kinds: list[tuple[float, int, dict[str, Any]]] = [
-        (3, 0, {"turns": 3}),
-        (2, 1, {}),
-        (2, 0, {"frames": 2}),
-        (2, 0, {"frames": 2, "asked": 2}),
-        (1, 0, {"turns": 2, "back": 1}),
-        *((0.5, 0, {"size": max(64, 4 * height), "height": height / max(64, 4 * height)}) for height in SMALL_DIGITS),
+    kinds = [
+        (3, CONVERSATION, FORMS[0]),
+        (2, SINGLE, FORMS[1]),
+        *((2, probe, FORMS[0]) for probe in PAIR),
+        (1, PAST, FORMS[0]),
+        *((0.5, small_digits(height), FORMS[0]) for height in SMALL_DIGITS),
     ]
     entries = []
-    for number, (weight, form, changes) in enumerate(kinds):
-        config = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 1, **changes}
-        canary: Any = make_game("canary", 1, 1, **config)
-        config["prompt"] = f"{canary.question} {FORMS[form]}"
+    for number, (weight, probe, form) in enumerate(kinds):
+        config = canary_config(probe.config, form)
         overrides = ", ".join(f"{name} = {json.dumps(value)}" for name, value in config.items())
         entries.append(
             f'[[entries]]\ngame = "canary"\nweight = {weight}\nperception = 1\nreasoning = 1\n'
@@ -151,9 +161,7 @@ def check(upstream: str, fault: str, seed: int) -> list[dict[str, Any]]:
 
 def play_controls(url: str) -> dict[str, list[float]]:
     """Return the scores of games of three turns with the true images, and with grey ones."""
-    config = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 3}
-    canary: Any = make_game("canary", 1, 1, **config)
-    game = make_game("canary", 1, 1, **config, prompt=f"{canary.question} {FORMS[0]}")
+    game = make_game("canary", 1, 1, **canary_config(CONVERSATION.config, FORMS[0]))
     options = OpenAIOptions(base_url=url, model="tiny", temperature=0.0, max_tokens=60)
     return {
         images: [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -86,19 +86,23 @@ def check_comparable(first: RunRecord, second: RunRecord, labels: tuple[str, str
             f"reward settings differ ({different}), so total rewards are not compared; vlmgym rescore can apply the "
             "same settings"
         )
-    prompts = [*changes(asdict(first.prompts), asdict(second.prompts))]
-    for name, *values in prompts:
+    for name, *values in changes(asdict(first.prompts), asdict(second.prompts)):
         before, after = ("each game's default" if value is None else value for value in values)
         notes.append(f"{name} is {before} in {labels[0]} and {after} in {labels[1]}")
-    if first.policy == second.policy and len(prompts) == 1:
-        (name, *values) = prompts[0]
-        if name == "observation" and {*values} == {"image", "text"}:
+    match _changed_prompts(first, second):
+        case "observation", *values if {*values} == {"image", "text"}:
             notes.append("the policy is the same, so the difference in score is the perception gap")
-        elif name == "images" and "true" in values:
+        case "images", *values if "true" in values:
             notes.append("the policy is the same, so the difference in score is the sight gap")
     if different := _differences(first.versions, second.versions, labels):
         notes.append(f"versions differ ({different})")
     return notes
+
+
+def _changed_prompts(first: RunRecord, second: RunRecord) -> tuple[str, object, object] | None:
+    """Return the one setting of prompts that differs, with both values; None if more differ, or if the policy does."""
+    different = [*changes(asdict(first.prompts), asdict(second.prompts))]
+    return different[0] if len(different) == 1 and first.policy == second.policy else None
 
 
 def games_without_sight(first: RunRecord, second: RunRecord, games: Mapping[str, GameComparison]) -> list[str]:
@@ -106,12 +110,13 @@ def games_without_sight(first: RunRecord, second: RunRecord, games: Mapping[str,
 
     Empty unless the runs differ only in the images, which are true in one and grey in the other.
     """
-    prompts = (first.prompts, second.prompts)
-    images = tuple(prompt.images for prompt in prompts)
-    same = first.policy == second.policy and replace(prompts[0], images=images[1]) == prompts[1]
-    if not same or {*images} != {"true", "blank"}:
-        return []
-    sign = 1 if images[0] == "true" else -1
+    match _changed_prompts(first, second):
+        case "images", "true", "blank":
+            sign = 1
+        case "images", "blank", "true":
+            sign = -1
+        case _:
+            return []
     gaps = {game: comparison.metrics["score"] for game, comparison in games.items()}
     return [game for game, gap in gaps.items() if gap.interval is None or min(sign * end for end in gap.interval) <= 0]
 

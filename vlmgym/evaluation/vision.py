@@ -16,11 +16,12 @@ from typing import Any, Literal
 from PIL import Image
 
 from vlmgym.errors import InfrastructureError, UsageError
-from vlmgym.policies.base import ModelPolicy, Prompt
+from vlmgym.policies.base import ModelPolicy
 from vlmgym.policies.openai.policy import OpenAIPolicy, data_url
 from vlmgym.rollout.runner import run_all, run_async
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.turn import GameSetup, LiveEpisode
+from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.registry import make_game
 
@@ -103,6 +104,8 @@ class Probe:
         concurrency: Number of concurrent requests.
         faults: Faults that would show other digits.
         skipped: Number of first turns of each episode that no fault affects, and that do not count.
+        forms: Ends of the prompts, each of the same number of episodes in a row.
+        repeats: Number of episodes with each seed.
     """
 
     name: str
@@ -112,11 +115,13 @@ class Probe:
     concurrency: int = 4
     faults: Sequence[str] = ()
     skipped: int = 0
+    forms: Sequence[str] = FORMS[:1]
+    repeats: int = 1
 
 
-SINGLE = Probe("one image at a time", episodes=8, concurrency=1, faults=("cached", "late"))
+SINGLE = Probe("one image at a time", episodes=8, concurrency=1, faults=("cached", "late"), forms=FORMS)
 WORDS = Probe("the digit in words instead of an image", settings={"observation": "text"})
-PARALLEL = Probe("parallel requests: four images, each twice", episodes=8, concurrency=8)
+PARALLEL = Probe("parallel requests: four images, each twice", episodes=8, concurrency=8, repeats=2)
 PAIR = (
     Probe("two images, asked for the first", {"frames": 2}, episodes=6, faults=("last only",)),
     Probe("two images, asked for the second", {"frames": 2, "asked": 2}, episodes=6, faults=("first only",)),
@@ -137,9 +142,17 @@ JPEG = Probe("a JPEG file")
 GREY = Probe("grey images, which nobody can read", settings={"images": "blank"}, episodes=8)
 
 
-def small_digits(height: int, side: int) -> Probe:
-    """Probe digits of a height in images of a side, both in pixels."""
+def small_digits(height: int, side: int | None = None) -> Probe:
+    """Probe digits of a height in images of a side, both in pixels; None for small images, in which they are large."""
+    side = side or max(64, 4 * height)
     return Probe(f"digits of {height} pixels in images of {side}", {"size": side, "height": height / side})
+
+
+def canary_config(changes: Mapping[str, Any], form: str) -> dict[str, Any]:
+    """Return config fields of canary: a question about an image, with `changes`, and a prompt that ends in `form`."""
+    config = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 1, **changes}
+    canary: Any = make_game("canary", 1, 1, **config)
+    return config | {"prompt": f"{canary.question} {form}"}
 
 
 Verdict = Literal["right", "wrong", "unclear"]
@@ -284,7 +297,7 @@ class _VisionCheck:
         """Return whether log-probabilities vary more with the asked image than among repetitions; None if unknown."""
         if not isinstance(self.policy, OpenAIPolicy):
             return None
-        setup = self._setup(probe)
+        setup = self._setup(probe, FORMS[0])
         canary: Any = setup.game
         alike: dict[Any, dict[int, LiveEpisode]] = {}
         for seed in itertools.count(self.seed):
@@ -297,7 +310,7 @@ class _VisionCheck:
                 break
         values = list[float]()
         for live in (episodes[0], *episodes):
-            value = await self.policy.log_probability(live.observation.images, _prompt(live))
+            value = await self.policy.log_probability(live.observation.images, live.state().prompt(canary))
             if value is None:
                 return None
             values.append(value)
@@ -339,7 +352,7 @@ class _VisionCheck:
                 is_reduced, evidence = compare_tokens(counts)
                 if is_reduced:
                     return [finding.wrong("downsized", evidence)]
-                cropped, _ = await self._probe(small_digits(height, max(64, 4 * height)))
+                cropped, _ = await self._probe(small_digits(height))
                 if cropped.verdict != "right":
                     evidence = "smaller ones are not read in small images either"
                     return [replace(*readable[-1:] or [finding], evidence=evidence)]
@@ -375,12 +388,8 @@ class _VisionCheck:
             return Finding(probe.name, 0, 0, "wrong", "rejected", str(error)), []
         return judge(probe, answers), answers
 
-    def _setup(
-        self, probe: Probe, form: str = FORMS[0], transform: Callable[[ImageArray], Any] | None = None
-    ) -> GameSetup:
-        values = {"size": SIZE, "frames": 1, "asked": 1, "back": 0, "turns": 1, **probe.config}
-        canary: Any = make_game("canary", 1, 1, **values)
-        game = make_game("canary", 1, 1, **values, prompt=f"{canary.question} {form}")
+    def _setup(self, probe: Probe, form: str, transform: Callable[[ImageArray], Any] | None = None) -> GameSetup:
+        game = make_game("canary", 1, 1, **canary_config(probe.config, form))
         return GameSetup(game, EpisodeSettings(**CHAT, **probe.settings), transform or self.policy.transform)
 
     def _seeds(self, game: Any, count: int) -> list[int]:
@@ -388,18 +397,18 @@ class _VisionCheck:
         seeds: dict[int, int] = {}
         seed = self.seed
         while len(seeds) < count:
-            seeds.setdefault(LiveEpisode(GameSetup(game), seed).episode.state.digits[-1][game.config.asked - 1], seed)
+            seeds.setdefault(Episode(game, seed).state.digits[-1][game.config.asked - 1], seed)
             seed += 1
         return [*seeds.values()]
 
     async def _ask(self, probe: Probe, transform: Callable[[ImageArray], Any] | None = None) -> list[Answer]:
         """Play the episodes of a probe; return the answers to questions that faults affect."""
-        setups = [self._setup(probe, form, transform) for form in FORMS]
+        setups = [self._setup(probe, form, transform) for form in probe.forms]
         slots, asked = asyncio.Semaphore(self.concurrency or probe.concurrency), list[int]()
         firsts: dict[GameSetup, int] = {}
 
         async def play(number: int, seed: int) -> list[Answer]:
-            setup = setups[2 * number // probe.episodes] if probe is SINGLE else setups[0]
+            setup = setups[number * len(setups) // probe.episodes]
             live, turns, answers = LiveEpisode(setup, seed), list[Sequence[int]](), list[Answer]()
             canary: Any = setup.game
             while not live.done:
@@ -407,7 +416,7 @@ class _VisionCheck:
                 turns.append(state.digits[-1])
                 digit = canary.asked_digit(state)
                 async with slots:
-                    reply = await self.policy.reply(live.observation.images, _prompt(live))
+                    reply = await self.policy.reply(live.observation.images, live.state().prompt(canary))
                 turn = live.respond(reply)
                 if digit is not None and len(turns) > probe.skipped:
                     asked.append(digit)
@@ -416,22 +425,8 @@ class _VisionCheck:
                     answers.append(Answer(question, action, reply.text, reply.prompt_tokens))
             return answers
 
-        game = setups[0].game
-        seeds = self._seeds(game, 4) * 2 if probe is PARALLEL else self._seeds(game, probe.episodes)
+        seeds = self._seeds(setups[0].game, probe.episodes // probe.repeats) * probe.repeats
         return [answer for answers in await run_all(map(play, range(probe.episodes), seeds)) for answer in answers]
-
-
-def _prompt(live: LiveEpisode) -> Prompt:
-    observation, episode = live.observation, live.episode
-    return Prompt(
-        observation.prompt,
-        live.setup.game,
-        episode.seed,
-        episode.turn,
-        episode.snapshot(),
-        observation.images,
-        observation.messages,
-    )
 
 
 def jpeg_url(image: ImageArray) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
 from vlmgym.interrupts import defer_interrupts
-from vlmgym.policies import ModelPolicy, Policy, Prompt, StatePolicy
+from vlmgym.policies import ModelPolicy, Policy, StatePolicy
 from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job
 from vlmgym.rollout.settings import Budget, RunSettings, Usage
 from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_reply, play_turns, resume_episode
@@ -193,11 +193,8 @@ class _Runner:
         if isinstance(self.policy, StatePolicy):
             turns, state = await self.workers.call(play_turns, setup, state, self.policy, TURNS_PER_CALL)
         elif isinstance(self.policy, ModelPolicy):
-            snapshot, images = state.snapshot, state.observation.images
-            messages = state.observation.messages
-            prompt = Prompt(messages[-1].text, setup.game, snapshot.seed, snapshot.turn, snapshot, images, messages)
             began = time.perf_counter()
-            reply = await self.policy.reply(images, prompt)
+            reply = await self.policy.reply(state.observation.images, state.prompt(setup.game))
             if reply.latency is None:
                 reply = replace(reply, latency=time.perf_counter() - began)
             self.consecutive_errors = 0

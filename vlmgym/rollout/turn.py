@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError, VlmgymError, short_repr
-from vlmgym.policies.base import Reply, StatePolicy, policy_rng, recorded_reply
+from vlmgym.policies.base import Prompt, Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.runs.record import (
     METRICS,
@@ -87,6 +87,12 @@ class EpisodeState(NamedTuple):
     snapshot: Snapshot
     past: tuple[PastTurn[Any], ...]
     observation: Observation
+
+    def prompt(self, game: Game[Any, Any]) -> Prompt:
+        """Return what a `ModelPolicy` gets."""
+        observation, snapshot = self.observation, self.snapshot
+        messages, images = observation.messages, observation.images
+        return Prompt(messages[-1].text, game, snapshot.seed, snapshot.turn, snapshot, images, messages)
 
     def without_images(self) -> EpisodeState:
         """Return a copy without images, which the worker that plays the turn does not need."""

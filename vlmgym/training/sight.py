@@ -33,8 +33,10 @@ def image_swaps(shapes: Sequence[Hashable], contents: Sequence[Hashable]) -> dic
     swaps: dict[int, int] = {}
     for row, (shape, content) in enumerate(zip(shapes, contents)):
         others = (other for other in range(len(shapes)) if shapes[other] == shape and contents[other] != content)
-        if len(swaps) < MAX_RESPONSES and (other := next(others, None)) is not None:
+        if (other := next(others, None)) is not None:
             swaps[row] = other
+        if len(swaps) == MAX_RESPONSES:
+            break
     return swaps
 
 

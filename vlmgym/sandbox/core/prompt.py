@@ -60,8 +60,7 @@ class PromptConfig:
         if self.observation not in get_args(ObservationType):
             raise UsageError(f"observation must be image, text or both, got {short_repr(self.observation)}")
         if self.images not in get_args(ImageControl):
-            expected = ", ".join(get_args(ImageControl)[:-1])
-            raise UsageError(f"images must be {expected} or swapped, got {short_repr(self.images)}")
+            raise UsageError(f"images must be true, blank, stale, shuffled or swapped, got {short_repr(self.images)}")
         if self.images != "true" and self.has_descriptions:
             raise UsageError(
                 f"images {self.images} with observation {self.observation}: descriptions reveal the state, set only one"
