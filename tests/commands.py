@@ -34,7 +34,7 @@ def in_process(command: Callable[[], object], capture: pytest.CaptureFixture[str
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
     out, err = capture.readouterr()
-    return Done(code, out, " ".join(err.split()), sum(map(bool, map(str.strip, err.splitlines()))))
+    return Done(code, out, " ".join(err.split()), err.count("\n"))
 
 
 def policy_file(folder: Path, body: str) -> str:

@@ -129,7 +129,7 @@ def test_final_state_is_shown_until_a_key(play: Any, lamps: Any, monkeypatch: py
 @pytest.mark.parametrize(("game", "options"), [("2048", {"chat": True}), ("2048", {"images": "blank"}), ("pairs", {})])
 def test_people_see_one_image(monkeypatch: pytest.MonkeyPatch, game: str, options: dict[str, Any]):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    with pytest.raises(UsageError, match="remove --observation, --images and --chat, and set"):
+    with pytest.raises(UsageError, match="remove --observation, --images and --chat, and set --history-images 0"):
         evaluate(game, "human", 1, max_turns=2, workers=0, **options)
 
 

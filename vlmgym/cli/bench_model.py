@@ -7,6 +7,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -179,10 +180,10 @@ def bench_model(config: BenchModelConfig) -> list[Speed]:
         game = config.make_game(config.game)
         source = {"game": GameRecord.of(game).model_dump(mode="json"), "seconds": config.seconds}
         questions = (partial(_draw, game, seed) for seed in itertools.count())
-    speeds = [
-        run_async(_measure(policy, config, questions, concurrency))
-        for concurrency in track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True)
-    ]
+    levels = track(config.levels, "concurrency levels", console=Console(stderr=True), transient=True)
+    # An error would leave the progress bar of the generator open until it is collected.
+    with closing(levels):  # type: ignore[type-var]
+        speeds = [run_async(_measure(policy, config, questions, concurrency)) for concurrency in levels]
     _print(speeds, config)
     if config.output is not None:
         measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
