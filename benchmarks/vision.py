@@ -211,7 +211,7 @@ fails. `vlmgym check-vision` asks a model some 70 questions that only the right 
     .venv/bin/vlmgym check-vision --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
 
 It works with any OpenAI-compatible server and, with `--policy vllm`, `--policy transformers` or `--policy
-FILE.py:FUNCTION`, without one. The exit code is 0 only if everything is shown to be right.
+FILE.py:FUNCTION`, without one. The exit code is 0 if all probes pass.
 
 ## How it works
 
@@ -248,9 +248,14 @@ nothing changes, the images are lost on the way to the model, and training stops
 
 ## What it does not show
 
-The check tests neither colours, so that a server which swaps red and blue passes, nor other times and loads, such as a
-cache that is full after an hour. It does not show that a model uses what it sees in a game: for this, compare scores
-with those of [`--images blank`](protocols.md#image-controls).
+The answers cannot tell a fault from a model that reads single images but ignores the order of several: one that always
+looks at the first image, for example, is reported as a server that drops the others. Compare with a stronger model, or
+with the same model elsewhere. A server that reports a constant number of tokens, or counts those of the text alone, can
+be reported for dropped or reduced images.
+
+Most answers must be wrong for a fault to show: a loss of every fifth image passes, and so do a swap of red and blue, a
+crop around the digits, and faults at other times and loads. The check does not show that a model uses what it sees in a
+game: for this, compare scores with those of [`--images blank`](protocols.md#image-controls).
 """
 PROOF = """\
 
