@@ -236,9 +236,10 @@ fault is named. If small digits in large images are not read, and prompts with l
 prompts with small ones, images are reduced: by a server, or by the model's own preprocessing (vLLM's
 `--mm-processor-kwargs`, OpenAI's `detail`).
 
-**Weak models.** If not even single images are read, the model may be too weak. The check then asks for a digit in
-words, compares the number of prompt tokens with and without an image, and asks for log-probabilities, which depend on
-the image if it arrives. If these do not decide, it says so: the result is *unclear*, and the exit code is 1.
+**Weak models.** A model that reads nothing, or that looks at the first of several images whatever the question, answers
+as if images were lost. The check therefore asks for the log-probabilities of a response to prompts that differ only in
+the image that is asked for. If they are the same, the image is lost, and the fault is named. If they differ, or if the
+server reports none, the result is *unclear*, with the fault that would explain the answers, and the exit code is 1.
 
 ## In training
 
@@ -248,13 +249,9 @@ nothing changes, the images are lost on the way to the model, and training stops
 
 ## What it does not show
 
-The answers cannot tell a fault from a model that reads single images but ignores the order of several: one that always
-looks at the first image, for example, is reported as a server that drops the others. Compare with a stronger model, or
-with the same model elsewhere. A server that reports a constant number of tokens, or counts those of the text alone, can
-be reported for dropped or reduced images.
-
-Most answers must be wrong for a fault to show: a loss of every fifth image passes, and so do a swap of red and blue, a
-crop around the digits, and faults at other times and loads. The check does not show that a model uses what it sees in a
+Many answers must be wrong for a fault to show: if every eighth image is lost, the check passes, and only its last line
+says that some answers are wrong. A swap of red and blue passes, too, and so do a crop around the digits, and faults at
+other times and loads. The check does not show that a model uses what it sees in a
 game: for this, compare scores with those of [`--images blank`](protocols.md#image-controls).
 """
 PROOF = """\

@@ -47,9 +47,11 @@ def read_digit(image: ImageArray) -> int | None:
     return int(np.argmin(distances)) if min(distances) < 0.25 else None
 
 
-def answer_digit(
-    turns: Sequence[Sequence[ImageArray]], text: str, read: Callable[[ImageArray], int | None] = read_digit
-) -> int:
+Turns = Sequence[Sequence[ImageArray]]
+"""Images of each turn."""
+
+
+def answer_digit(turns: Turns, text: str, read: Callable[[ImageArray], int | None] = read_digit) -> int:
     """Answer the question of a text from the images of each turn, or from words; 0 if nothing can be read."""
     if written := re.search(r"this text shows the current state:\n(\d)", text):
         return int(written[1])
@@ -70,11 +72,13 @@ class Model:
         fault: Name of the fault; empty for none.
         reads: Whether the model reads digits in images, and not only in words.
         logprobs: Whether the server reports log-probabilities.
+        looks_at: Picks the images that the model looks at, from those of each turn.
     """
 
     fault: str = ""
     reads: bool = True
     logprobs: bool = False
+    looks_at: Callable[[Turns], Turns] = lambda turns: turns
 
     def __post_init__(self) -> None:
         self.path = FaultyPath(self.fault)
@@ -89,13 +93,14 @@ class Model:
             [next(rest) for part in parts if part["type"] == "image_url"] for role, parts in messages if role == "user"
         ]
         text = "\n".join(part["text"] for _, parts in messages for part in parts if part["type"] == "text")
-        digit = answer_digit(turns, text, read_digit if self.reads else lambda image: 7)
+        shown = self.looks_at(turns) if images else turns
+        digit = answer_digit(shown, text, read_digit if self.reads else lambda image: 7)
         if (key := self.path.cache_key(request.body)) is not None:
             digit = self.path.responses.setdefault(key, digit)
         answer = json.loads(completion(f"<answer>{digit}</answer>").body)
         tokens = len(text) // 4 + sum(image.size for image in images) // 3 // 1024
         answer["usage"] = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
         if self.logprobs and request.body.get("logprobs"):
-            value = -1.0 - sum(float(image.mean()) for image in images) / 1e4
+            value = -1.0 - sum(index * float(image.mean()) for index, image in enumerate(images, 1)) / 1e4
             answer["choices"][0]["logprobs"] = {"content": [{"token": "x", "logprob": value}]}
         return as_json(answer, delay=0.002)

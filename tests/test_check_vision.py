@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks.faulty_path import INJECTED
-from tests.api_server import Answer, ApiServer, Behaviour, Request, as_json, completion
-from tests.sighted import Model, answer_digit
+from benchmarks.faulty_path import INJECTED, images_of, messages_of
+from tests.api_server import Answer, ApiServer, Behaviour, Request, as_json, completion, refusal
+from tests.sighted import Model, Turns, answer_digit
 from vlmgym.cli.main import main
 from vlmgym.evaluation.vision import FAULTS, Finding, check_vision
 from vlmgym.policies import make_policy
@@ -38,14 +41,60 @@ def faults(findings: list[Finding]) -> set[str]:
 def test_healthy_server_passes(seed: int) -> None:
     findings, requests = check(Model(), seed)
     assert {finding.verdict for finding in findings} == {"right"}, findings
-    assert requests <= 80
+    assert requests <= 85
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", INJECTED)
 def test_faults_are_named(fault: str, seed: int) -> None:
-    findings, _ = check(Model(fault), seed)
+    findings, _ = check(Model(fault, logprobs=True), seed)
     assert faults(findings) == {fault}, findings
+
+
+HABITS: dict[str, Callable[[Turns], Turns]] = {
+    "first image": lambda turns: [turn[:1] for turn in turns],
+    "last image": lambda turns: [turn[-1:] for turn in turns],
+    "current turn": lambda turns: [turns[-1]] * len(turns),
+    "first turn": lambda turns: [turns[0]] * len(turns),
+    "turn before": lambda turns: [turns[0], *turns[:-1]],
+}
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+@pytest.mark.parametrize("habit", HABITS)
+def test_models_that_look_at_other_images_are_not_faults(habit: str, logprobs: bool) -> None:
+    findings, _ = check(Model(looks_at=HABITS[habit], logprobs=logprobs))
+    assert faults(findings) == set()
+    suspected = {finding.fault for finding in findings if finding.verdict == "unclear"}
+    assert suspected == {""} if logprobs else suspected > {""} or "" not in suspected
+
+
+@pytest.mark.parametrize("count", [20, 0])
+@pytest.mark.parametrize("model", [Model(), Model(reads=False)])
+def test_servers_that_count_only_texts_are_not_blamed(model: Model, count: int) -> None:
+    def counting_texts(request: Request) -> Answer:
+        body = json.loads(model(request).body)
+        body["usage"]["prompt_tokens"] = count or len(json.dumps([part for _, part in messages_of(request.body)]))
+        return as_json(body)
+
+    assert faults(check(counting_texts)[0]) == set()
+
+
+def test_image_sizes_that_are_rejected_are_a_fault() -> None:
+    model = Model()
+
+    def some_sizes(request: Request) -> Answer:
+        images = images_of(request.body)
+        if images and images[0].shape[0] not in (256, 512, 1024):
+            return refusal(400, "images must have 256, 512 or 1024 pixels")
+        answer = model(request)
+        if images and images[0].shape[0] > 256:  # digits are not read, so that those in small images are asked for
+            return replace(answer, body=re.sub(rb"<answer>.", b"<answer>x", answer.body))
+        return answer
+
+    findings, _ = check(some_sizes)
+    assert faults(findings) == {"rejected"}, findings
+    assert any("JPEG" in finding.probe for finding in findings), "later probes still run"
 
 
 def test_servers_that_count_no_tokens_are_not_blamed() -> None:
@@ -63,7 +112,13 @@ def test_servers_that_count_no_tokens_are_not_blamed() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [None, [], [{"logprob": None}], [{"logprob": float("-inf")}]])
+USELESS = [
+    *(None, [], [{"logprob": None}], [{"logprob": float("-inf")}], [{"logprob": 10**400}], [{"logprob": 0.0}]),
+    [{"logprob": float("-inf")}, {"logprob": float("inf")}],
+]
+
+
+@pytest.mark.parametrize("value", USELESS)
 def test_useless_log_probabilities_decide_nothing(value: Any) -> None:
     model = Model("grey")
 
@@ -113,7 +168,8 @@ def test_functions_that_read_their_images_pass() -> None:
         (Model(reads=False, logprobs=True), "unclear", "log-probabilities depend on the images"),
         (Model("grey"), "unclear", "the response is always the same"),
         (Model("grey", logprobs=True), "wrong", "log-probabilities are the same for different images"),
-        (Model("dropped"), "wrong", "images have no tokens"),
+        (Model("dropped"), "unclear", "images have no tokens, or they are not counted"),
+        (Model("dropped", logprobs=True), "wrong", "log-probabilities are the same for different images"),
     ],
 )
 def test_weak_models_are_told_apart_from_lost_images(model: Model, verdict: str, evidence: str) -> None:
@@ -135,6 +191,9 @@ def test_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 0
     assert text.startswith("ok      8/8   one image at a time\n")
     assert text.endswith("the right images reach the model\n")
+    code, text = run(Model(looks_at=HABITS["first image"]))
+    assert code == 1
+    assert "unclear: only the first of several images arrives, or the model is too weak" in text
     code, text = run(Model("reversed"), "--seed", "3")
     assert code == 1
     assert f"fault: {FAULTS['reversed'].meaning}" in text

@@ -52,12 +52,16 @@ def run_check_vision(args: Sequence[str], about: str) -> None:
     faults = {finding.fault: finding.evidence for finding in findings if finding.verdict == "wrong"}
     for fault, evidence in faults.items():
         console.print(f"fault: {FAULTS[fault].meaning}{f' ({evidence})' if evidence else ''}", soft_wrap=True)
-    unclear = [finding.probe for finding in findings if finding.verdict == "unclear"]
-    if unclear and not faults:
-        console.print(f"unclear, since the model may be too weak: {'; '.join(unclear)}", soft_wrap=True)
+    unclear = [finding for finding in findings if finding.verdict == "unclear"]
+    for finding in () if faults else unclear:
+        meaning = FAULTS[finding.fault].meaning if finding.fault else "images are lost"
+        console.print(f"unclear: {meaning}, or the model is too weak ({finding.probe})", soft_wrap=True)
     if faults or unclear:
         sys.exit(NOT_SHOWN)
-    console.print("the right images reach the model")
+    passed = [finding for finding in findings if finding.passed]
+    right, questions = sum(finding.right for finding in passed), sum(finding.questions for finding in passed)
+    errors = f"; {questions - right} of {questions} answers are wrong: a weak model, or images that are lost at times"
+    console.print(f"the right images reach the model{errors if right < questions else ''}", soft_wrap=True)
 
 
 def _line(finding: Finding) -> str:

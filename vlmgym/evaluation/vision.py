@@ -30,6 +30,8 @@ READ = 0.75
 0.004 in four questions, and of 0.00002 in eight."""
 SIZE, LARGE = 256, 1024
 """Sides of images in pixels; small digits are in large images."""
+CERTAIN = -1e-5
+"""Log-probability, in nats, above which a response is so certain that images may change it by less than rounding."""
 SMALL_DIGITS = (96, 48, 24, 12)
 """Heights of small digits in pixels."""
 CHAT: Mapping[str, Any] = {"chat": True, "history_images": 3}
@@ -138,7 +140,7 @@ PAST = Probe(
     faults=("past lost",),
     skipped=1,
 )
-JPEG = Probe("a JPEG file")
+JPEG = Probe("a JPEG file", episodes=8)
 GREY = Probe("grey images, which nobody can read", settings={"images": "blank"}, episodes=8)
 
 
@@ -182,7 +184,7 @@ class Finding:
         right: Number of right answers.
         questions: Number of questions.
         verdict: `right` if the images arrived, `wrong` if there is a fault, `unclear` if it may be the model.
-        fault: Name of the fault in `FAULTS`; empty without one.
+        fault: Name in `FAULTS` of the fault, or of one that would explain the answers if it is unclear; may be empty.
         evidence: What else shows it; empty if the answers do.
     """
 
@@ -193,9 +195,18 @@ class Finding:
     fault: str = ""
     evidence: str = ""
 
+    @property
+    def passed(self) -> bool:
+        """True if the answers show that the images arrived."""
+        return self.verdict == "right" and self.right >= READ * self.questions
+
     def wrong(self, fault: str, evidence: str = "") -> Finding:
         """Return a copy that found a fault."""
         return replace(self, verdict="wrong", fault=fault, evidence=evidence)
+
+    def unclear(self, evidence: str, fault: str = "") -> Finding:
+        """Return a copy that does not tell a fault from a weak model."""
+        return replace(self, verdict="unclear", fault=fault, evidence=evidence)
 
 
 def judge(probe: Probe, answers: Sequence[Answer]) -> Finding:
@@ -215,11 +226,13 @@ def compare_tokens(counts: Sequence[int | None]) -> tuple[bool | None, str]:
     """Return whether images of `LARGE` pixels seem to be reduced, which is None if unknown, and the evidence.
 
     Args:
-        counts: Numbers of tokens of prompts with an image of `SIZE`, twice `SIZE` and `LARGE` pixels.
+        counts: Numbers of tokens of prompts without an image, and with one of `SIZE`, twice `SIZE` and `LARGE` pixels.
     """
-    small, middle, large = counts
-    if not small or not middle or not large:  # some servers report 0
+    without, small, middle, large = counts
+    if not without or not small or not middle or not large:  # some servers report 0
         return None, ""
+    if small <= without:
+        return None, "only the tokens of texts are counted"
     evidence = f"prompts with images of {SIZE}, {2 * SIZE} and {LARGE} pixels have {small}, {middle} and {large} tokens"
     # With the area, the number of an image's tokens grows to 4 and 16 times; tiles and limits make the steps unequal.
     return large - small <= 3 * (middle - small), evidence
@@ -279,22 +292,24 @@ class _VisionCheck:
             return [finding]
         in_words, words = await self._probe(WORDS)
         tokens, without = answers[0].prompt_tokens, words[0].prompt_tokens if words else None
-        if tokens and without and tokens < without:
-            return [finding.wrong("dropped", f"images have no tokens: {tokens} in a prompt, {without} without image")]
         depends = await self._depends_on_images(SINGLE)
         if depends is False:
             return [finding.wrong("dropped", "log-probabilities are the same for different images")]
-        if in_words.verdict != "right":
-            evidence = "the model fails even if the prompt has the digit in words"
-        elif depends or len({answer.text for answer in answers}) > 1:
+        if in_words.verdict == "unclear":
+            return [finding.unclear("the model fails even if the prompt has the digit in words")]
+        if depends or len({answer.text for answer in answers}) > 1:
             shown = "log-probabilities" if depends else "responses"
-            evidence = f"{shown} depend on the images, but the model does not read them"
-        else:
-            evidence = "the response is always the same: no images, or a model that cannot read them"
-        return [replace(finding, evidence=evidence)]
+            return [finding.unclear(f"{shown} depend on the images, but the model does not read them")]
+        if tokens and without and tokens < without:
+            counts = f"{tokens} in a prompt, {without} without an image"
+            return [finding.unclear(f"images have no tokens, or they are not counted: {counts}", "dropped")]
+        return [finding.unclear("the response is always the same", "dropped")]
 
     async def _depends_on_images(self, probe: Probe) -> bool | None:
-        """Return whether log-probabilities vary more with the asked image than among repetitions; None if unknown."""
+        """Return whether log-probabilities vary more with the asked image than among repetitions; None if unknown.
+
+        All other images of the prompt are the same.
+        """
         if not isinstance(self.policy, OpenAIPolicy):
             return None
         setup = self._setup(probe, FORMS[0])
@@ -302,18 +317,23 @@ class _VisionCheck:
         alike: dict[Any, dict[int, LiveEpisode]] = {}
         for seed in itertools.count(self.seed):
             live = LiveEpisode(setup, seed)
-            for _ in range(canary.config.back):
+            digits = [[*live.episode.state.digits[-1]]]
+            for _ in range(probe.skipped):
                 live.step("<answer>0</answer>")
-            asked, *others = live.episode.state.digits
-            alike.setdefault(tuple(others), {}).setdefault(asked[0], live)
-            if len(episodes := [*alike[tuple(others)].values()]) == 3:
+                digits.append([*live.episode.state.digits[-1]])
+            asked = digits[-1 - canary.config.back].pop(canary.config.asked - 1)
+            episodes = alike.setdefault(str(digits), {})
+            episodes.setdefault(asked, live)
+            if len(episodes) == 3:
                 break
-        values = list[float]()
-        for live in (episodes[0], *episodes):
+        values, first = list[float](), next(iter(episodes.values()))
+        for live in (first, *episodes.values()):
             value = await self.policy.log_probability(live.observation.images, live.state().prompt(canary))
             if value is None:
                 return None
             values.append(value)
+        if min(values) > CERTAIN:
+            return None
         noise = abs(values[1] - values[0])
         return max(abs(value - values[0]) for value in values[2:]) > 10 * noise + 1e-6
 
@@ -329,16 +349,28 @@ class _VisionCheck:
     async def _pair(self) -> list[Finding]:
         findings = [(await self._probe(probe))[0] for probe in PAIR]
         self.is_reversed = [finding.fault for finding in findings] == ["last only", "first only"]
-        return [finding.wrong("reversed") for finding in findings] if self.is_reversed else findings
+        if self.is_reversed:
+            return [_reversed(finding) for finding in findings]
+        return [await self._confirmed(probe, finding) for probe, finding in zip(PAIR, findings)]
 
     async def _conversation(self) -> list[Finding]:
-        findings = [(await self._probe(probe))[0] for probe in (CONVERSATION, PAST)]
-        if not self.is_reversed:
-            if findings[1].verdict == "unclear" and await self._depends_on_images(PAST) is False:
-                evidence = "log-probabilities do not depend on them"
-                findings[1] = findings[1].wrong("past lost", evidence)
-            return findings
-        return [finding if finding.verdict == "right" else finding.wrong("reversed") for finding in findings]
+        probes = (CONVERSATION, PAST)
+        findings = [(await self._probe(probe))[0] for probe in probes]
+        if self.is_reversed:
+            return [finding if finding.verdict == "right" else _reversed(finding) for finding in findings]
+        return [await self._confirmed(probe, finding) for probe, finding in zip(probes, findings)]
+
+    async def _confirmed(self, probe: Probe, finding: Finding) -> Finding:
+        """Tell a fault that hides the asked image from a model that looks at another, by log-probabilities."""
+        if finding.verdict == "right" or finding.fault == "rejected":
+            return finding
+        depends = await self._depends_on_images(probe)
+        if depends:
+            return finding.unclear("log-probabilities depend on the image, but the answers are wrong")
+        fault = finding.fault or (probe.faults[0] if probe.faults[1:] == () else "")
+        if depends is False and fault:
+            return finding.wrong(fault, "log-probabilities do not depend on the image that is asked for")
+        return finding.unclear("", finding.fault)
 
     async def _size(self) -> list[Finding]:
         """Ask for smaller and smaller digits in large images; if they are not read, find out why."""
@@ -348,23 +380,28 @@ class _VisionCheck:
             if finding.verdict != "right":
                 if finding.fault:
                     return [finding]
-                counts = [await self._tokens(SIZE), await self._tokens(2 * SIZE), answers[0].prompt_tokens]
-                is_reduced, evidence = compare_tokens(counts)
+                probes = (WORDS, Probe("", {"size": SIZE}), Probe("", {"size": 2 * SIZE}))
+                counts = [await self._tokens(probe) for probe in probes]
+                is_reduced, evidence = compare_tokens([*counts, answers[0].prompt_tokens])
                 if is_reduced:
                     return [finding.wrong("downsized", evidence)]
                 cropped, _ = await self._probe(small_digits(height))
+                if cropped.fault:
+                    return [cropped]
                 if cropped.verdict != "right":
                     evidence = "smaller ones are not read in small images either"
                     return [replace(*readable[-1:] or [finding], evidence=evidence)]
                 if is_reduced is None:
-                    return [replace(finding, evidence="they are read in small images, and tokens are not counted")]
+                    evidence = evidence or "tokens are not counted"
+                    return [finding.unclear(f"they are read in small images, and {evidence}", "downsized")]
                 return [replace(finding, verdict="right", evidence=f"not read although they arrive: {evidence}")]
             readable.append(finding)
         return readable[-1:]
 
-    async def _tokens(self, side: int) -> int | None:
-        """Return the number of tokens of a prompt with an image of a side in pixels; None if they are not counted."""
-        return (await self._ask(Probe("", {"size": side}, episodes=1)))[0].prompt_tokens
+    async def _tokens(self, probe: Probe) -> int | None:
+        """Return the number of tokens of a prompt; None if they are not counted, or the prompt is rejected."""
+        _, answers = await self._probe(replace(probe, episodes=1))
+        return answers[0].prompt_tokens if answers else None
 
     async def _file(self) -> list[Finding]:
         if not isinstance(self.policy, OpenAIPolicy):
@@ -427,6 +464,10 @@ class _VisionCheck:
 
         seeds = self._seeds(setups[0].game, probe.episodes // probe.repeats) * probe.repeats
         return [answer for answers in await run_all(map(play, range(probe.episodes), seeds)) for answer in answers]
+
+
+def _reversed(finding: Finding) -> Finding:
+    return finding.wrong("reversed", "unless the model counts images from the end")
 
 
 def jpeg_url(image: ImageArray) -> str:

@@ -6,6 +6,7 @@ prompt in place of their own. Images that are lost on the way to the model leave
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -43,13 +44,16 @@ def image_swaps(shapes: Sequence[Hashable], contents: Sequence[Hashable]) -> dic
 def sight_metrics(gaps: Sequence[float]) -> dict[str, float]:
     """Return the metric of a check: the mean change of a response's log-probability in nats; none without changes.
 
+    Changes that are not finite show nothing about the images, and do not count.
+
     Raises:
         TrainingError: No log-probability depends on the images.
     """
-    if not gaps:
+    finite = [gap for gap in gaps if math.isfinite(gap)]
+    if not finite:
         return {}
-    if max(gaps) <= BLIND:
+    if max(finite) <= BLIND:
         raise TrainingError(
             "the model does not see its images: with those of other prompts, responses have the same log-probabilities"
         )
-    return {"sight/logprob_gap": float(np.mean(gaps))}
+    return {"sight/logprob_gap": float(np.mean(finite))}

@@ -206,13 +206,14 @@ class OpenAIClient:
 
     async def log_probability(self, body: Mapping[str, Any]) -> float | None:
         """Return the sum of the log-probabilities of a response's tokens; None if the server does not report them."""
+        body = _without_system(body) if self._without_system else body
         try:
             async with self._post(json.dumps({**body, "logprobs": True}).encode()) as response:
                 tokens = _parse(await _read(response))["choices"][0]["logprobs"]["content"]
             total = math.fsum(token["logprob"] for token in tokens)
             return total if tokens and math.isfinite(total) else None
-        except (Retryable, RequestRejected, IndexError, KeyError, TypeError):
-            return None
+        except (Retryable, RequestRejected, IndexError, KeyError, TypeError, ValueError, OverflowError):
+            return None  # the last two are for inf - inf and numbers too large for a float
 
     @asynccontextmanager
     async def _post(self, data: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
