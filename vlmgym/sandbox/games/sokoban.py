@@ -36,6 +36,9 @@ LEFT_BEHIND = {PLAYER: FLOOR, ON_TARGET: TARGET, BOX: FLOOR, STORED: TARGET}
 WITH_PLAYER = {FLOOR: PLAYER, TARGET: ON_TARGET}
 WITH_BOX = {FLOOR: BOX, TARGET: STORED}
 
+_NO_RNG = np.random.default_rng(0)
+"""For steps, which draw no random numbers."""
+
 PROMPT_V1 = """\
 The image shows a Sokoban room with {rows} rows and {columns} columns. {numbering} The player (blue) moves one cell \
 per turn. Moving into a box pushes it one cell further, if the cell behind it is neither wall nor box. Boxes cannot be \
@@ -160,7 +163,10 @@ class Sokoban(BoardGame[SokobanState, int]):
         return WORDS[cell]
 
     def explain(self, state: SokobanState, action: int) -> str:
-        """State where the player, boxes and targets are, and what the move does."""
+        """State where the player, boxes and targets are, the pushes of a shortest solution, and what the move does.
+
+        If the room cannot be solved after the move, no pushes are stated.
+        """
         player = _player(state.board)
         boxes, targets = (
             " ".join(map(self.where, find_cells(state.board, symbols)))
@@ -170,7 +176,30 @@ class Sokoban(BoardGame[SokobanState, int]):
         to = neighbour(player, action)
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
         does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
-        return f"{where} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
+        plan = self._pushes_in_words(state, action)
+        return f"{where}{plan} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
+
+    def _pushes_in_words(self, state: SokobanState, action: int) -> str:
+        """List the pushes of a shortest solution that begins with a move; empty if there is none."""
+        pushes: list[tuple[Cell, int, Cell]] = []
+        following: int | None = action
+        while following is not None:
+            box = neighbour(_player(state.board), following)
+            step = self.step(state, following, _NO_RNG)
+            if step.info["pushed"]:
+                start, to = box, neighbour(box, following)
+                if pushes and pushes[-1][1:] == (following, box):
+                    start = pushes.pop()[0]
+                pushes.append((start, following, to))
+            state, following = step.state, self.best_action(step.state)
+        if self.ended(state) is None:
+            return ""
+        text, before = "", None
+        for start, direction, to in pushes:
+            text += "," if start == before else f"; box {self.where(start)}"
+            text += f" {DIRECTIONS[direction]} to {self.where(to)}"
+            before = to
+        return f" Pushes that solve the room: {text[2:]}."
 
     @cached_property
     def _planner(self) -> Planner[Room, int]:
