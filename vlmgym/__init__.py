@@ -20,6 +20,7 @@ from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.sandbox import game_ids, make_game, register_game
 
 if TYPE_CHECKING:
+    from vlmgym.evaluation.saved_runs import Runs, SavedRun, read_runs
     from vlmgym.rollout.dataset import Row, dataset_card, make_dataset, make_episodes, to_hf_dataset
     from vlmgym.rollout.episode import Episode, reward_fn, score
     from vlmgym.rollout.states import StateConfig
@@ -31,6 +32,8 @@ __all__ = [
     "Outcome",
     "RewardConfig",
     "Row",
+    "Runs",
+    "SavedRun",
     "Scored",
     "StateConfig",
     "UsageError",
@@ -42,6 +45,7 @@ __all__ = [
     "make_episodes",
     "make_game",
     "make_vec",
+    "read_runs",
     "register_game",
     "reward_fn",
     "score",
@@ -50,6 +54,7 @@ __all__ = [
 
 
 _MODULES = {
+    **dict.fromkeys(("Runs", "SavedRun", "read_runs"), "evaluation.saved_runs"),
     **dict.fromkeys(("Row", "dataset_card", "make_dataset", "make_episodes", "to_hf_dataset"), "rollout.dataset"),
     **dict.fromkeys(("Episode", "reward_fn", "score"), "rollout.episode"),
     "StateConfig": "rollout.states",

@@ -17,6 +17,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.export import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.saved_runs import SavedRun, csv_lines
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import json_bytes, new_folder, replace_file, write_file, writing
 from vlmgym.runs.record import version_changes, versions
@@ -40,9 +41,10 @@ class ExportConfig(SavedRunOptions):
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    format: Format | Literal["eval-results"]
+    format: Format | Literal["csv", "eval-results"]
     """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for TRL (metadata.jsonl).
-    Results of a suite: eval-results, YAML for a model's repository on the Hugging Face Hub."""
+    Results: csv, a row per episode (episodes.csv), or eval-results of a suite, YAML for a model's repository on the
+    Hugging Face Hub."""
     output_dir: Path
     """New folder for the export."""
     outcome: tuple[Literal["played", "illegal", "unparsable"], ...] = ("played",)
@@ -62,9 +64,10 @@ class ExportConfig(SavedRunOptions):
         super().__post_init__()
         if not 0 < self.top_fraction <= 1:
             raise UsageError(f"top_fraction must be above 0 and at most 1, got {self.top_fraction:g}")
+        filters = [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]
+        if filters and self.format in ("csv", "eval-results"):
+            raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
         if self.format == "eval-results":
-            if filters := [name for name in FILTERS if getattr(self, name) != getattr(type(self), name)]:
-                raise UsageError(f"results are exported as a whole: remove --{filters[0].replace('_', '-')}")
             if not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset or ""):
                 raise UsageError(f"eval-results needs a --dataset such as my-org/my-benchmark, got {self.dataset!r}")
         elif self.dataset is not None or self.source_url is not None:
@@ -74,6 +77,9 @@ class ExportConfig(SavedRunOptions):
 def export(config: ExportConfig) -> None:
     """Write an export, and print where it is, how much it contains and how much was left out."""
     run = open_run(config.run, config.data)
+    if config.format == "csv":
+        _export_episodes(run, config)
+        return
     for game in run.config.games:
         game.game()  # raises if the game is not installed
     if config.format == "eval-results":
@@ -135,6 +141,14 @@ def export(config: ExportConfig) -> None:
     else:
         how = f"datasets.load_dataset('json', data_files={str(out / ROWS['hf'])!r})"
     console.print(f"load    {how}", soft_wrap=True)
+
+
+def _export_episodes(run: StoredRun, config: ExportConfig) -> None:
+    """Write a row for each recorded episode."""
+    rows = [*SavedRun(run.folder, run.config, config.data).episodes()]
+    with new_folder(config.output_dir) as folder:
+        write_file(folder / "episodes.csv", csv_lines(rows).encode())
+    make_console().print(f"rows    {config.output_dir.absolute() / 'episodes.csv'}", soft_wrap=True)
 
 
 def _export_results(run: StoredRun, config: ExportConfig) -> None:

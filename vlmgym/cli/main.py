@@ -56,6 +56,9 @@ COMMANDS = {
         "vlmgym.pages.compare",
         "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
     ),
+    "table": Command(
+        "vlmgym.evaluation.table", "Print the mean scores of several runs as Markdown, LaTeX, CSV or JSON."
+    ),
     "export": Command(
         "vlmgym.cli.export", "Export turns of a run as SFT data, or its results for the Hugging Face Hub or Inspect."
     ),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,8 @@ from vlmgym.evaluation.summary import states_perception
 from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.statistics import LEVEL, PairedDifference, Share, paired_difference, share
+
+FactsT = TypeVar("FactsT")
 
 
 class GameComparison(BaseModel):
@@ -175,29 +177,40 @@ class _Result(NamedTuple):
 
 
 def _read(episodes: Iterable[EpisodeRecord]) -> dict[tuple[str, int], _Result]:
-    """Read the results of a run, by game and seed.
+    """Read the results of a run, by game and seed."""
+    results = read_metrics(
+        (episode for episode in episodes if episode.score is not None),
+        lambda episode: (episode.key, episode.reward, episode.stage),
+    )
+    return {key: _Result(reward, stage, metrics) for (key, reward, stage), metrics in results}
+
+
+def read_metrics(
+    episodes: Iterable[EpisodeRecord], facts: Callable[[EpisodeRecord], FactsT]
+) -> list[tuple[FactsT, dict[str, float]]]:
+    """Return the `facts` and the metrics of each episode; keep no records in memory.
 
     Games without a `<perception>` in any response get no perception metrics.
     """
-    results = {}
+    results = []
     stated: set[str] = set()
     for episode in episodes:
-        if episode.score is not None:
-            if any(states_perception(turn.response) for turn in episode.turns):
-                stated.add(episode.game.id)
-            results[episode.key] = _Result(episode.reward, episode.stage, _metrics(episode, episode.score))
-    for (game, _), result in results.items():
+        if any(states_perception(turn.response) for turn in episode.turns):
+            stated.add(episode.game.id)
+        results.append((episode.game.id, facts(episode), _metrics(episode)))
+    for game, _, metrics in results:
         if game not in stated:
             for name in PERCEPTION:
-                result.metrics.pop(name, None)
-    return results
+                metrics.pop(name, None)
+    return [(fact, metrics) for _, fact, metrics in results]
 
 
-def _metrics(episode: EpisodeRecord, score: float) -> dict[str, float]:
-    """Compute the metrics of an episode; rates are fractions of its turns."""
+def _metrics(episode: EpisodeRecord) -> dict[str, float]:
+    """Compute the numeric metrics of an episode; rates are fractions of its turns."""
     turns = episode.turns
     metrics = {name: float(value) for name, value in episode.metrics.items() if not isinstance(value, str)}
-    metrics["score"] = score
+    if episode.score is not None:
+        metrics["score"] = episode.score
     metrics["turns"] = float(len(turns))
     metrics["reward"] = math.fsum(turn.reward.total for turn in turns)
     if turns:
