@@ -32,6 +32,8 @@ COMMANDS = list(
 )
 STAND_INS = {
     "http://localhost:8000/v1": "{server}",
+    "--provider gemini": "--provider gemini --base-url {server}",
+    "--provider ollama": "--provider ollama --base-url {server}",
     "bash setup.sh && ": "",  # tested by test_setup.py
 }
 """Replacements for parts of commands."""
@@ -100,6 +102,7 @@ def test_commands_run_in_order(
     """Run commands as documented, but with fewer episodes: vlmgym in this process, others in a shell."""
     assert {*NOT_RUN, *MISSING} <= {*COMMANDS}
     monkeypatch.chdir(checkout)
+    monkeypatch.setenv("GEMINI_API_KEY", "of-no-account")
     with ApiServer(model).running() as server:
         for command in COMMANDS:
             if command in NOT_RUN:

@@ -28,6 +28,7 @@ from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_cur
 from vlmgym.evaluation.tables import bias_note, control_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
+from vlmgym.policies.openai.policy import OpenAIOptions
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.record import RunSummary, allow_data
@@ -133,11 +134,15 @@ def evaluate_script(
 
 
 def _policy_options(args: Sequence[str], custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
-    """Return the options type of the policy named on a command line; reject options of other policies."""
-    policy = option_value("--policy", args) or custom_policy or "random"
+    """Return the options type of the policy of a command line; reject options of other policies.
+
+    Without `--policy`, a server implies the `openai` policy, whose options are also shown in the help.
+    """
+    words = [word.partition("=")[0].replace("_", "-") for word in args]
+    implies_openai = {"--provider", "--base-url", "--help", "-h"}.intersection(words)
+    policy = option_value("--policy", args) or ("openai" if implies_openai else custom_policy or "random")
     options = options_type(policy)
-    for word in args:
-        option = word.partition("=")[0].replace("_", "-")
+    for option in words:
         owners = [name for name in (*POLICIES, "MODULE:FUNCTION") if option in _names(options_type(name))]
         if owners and option not in (*_names(options), *_names(EvalConfig)):
             chosen = policy if isinstance(policy, str) else "of this script"
@@ -258,7 +263,8 @@ def run_evaluation(
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = all_games(played)
-    choice: PolicySpec = config.policy if config.policy is not None else custom_policy or "random"
+    implied = "openai" if isinstance(options, OpenAIOptions) else custom_policy or "random"
+    choice: PolicySpec = implied if config.policy is None else config.policy
     policy = make_policy(choice, options)
     check_run(policy, played, config)
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)

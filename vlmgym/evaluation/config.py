@@ -36,7 +36,8 @@ class EvalConfig(RunSettings, GameOptions):
     policy: str | None = None
     """random, random-legal, oracle, openai, vllm, transformers, replay, human, or MODULE:NAME or FILE.py:NAME of a
     function or a ModelPolicy.
-    None means random, or the function of a script. Each policy has its own options: --policy openai --help."""
+    None means openai with --provider or --base-url, else random, or the function of a script.
+    Each policy has its own options: --policy vllm --help."""
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""
     workers: int | None = None

@@ -83,7 +83,7 @@ class RunSettings(EpisodeSettings):
     """Seed of the first episode."""
     concurrency: int = 64
     """Maximum number of concurrent episodes."""
-    budget: Annotated[Budget, tyro.conf.arg(name="")] = field(default_factory=Budget)
+    budget: Annotated[Budget, tyro.conf.OmitArgPrefixes] = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         super().__post_init__()

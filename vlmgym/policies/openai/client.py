@@ -93,7 +93,9 @@ class OpenAIClient:
             "User-Agent": f"vlmgym/{__version__}",
         }
         if key is not None:
-            self._headers["Authorization"] = f"Bearer {key}"
+            provider = options.found_provider
+            header = provider.key_header if provider is not None else None
+            self._headers[header or "Authorization"] = key if header else f"Bearer {key}"
         self._reset()
 
     def _reset(self) -> None:

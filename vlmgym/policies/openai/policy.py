@@ -23,6 +23,7 @@ from vlmgym.policies.base import (
     json_object,
     redact,
 )
+from vlmgym.policies.openai.providers import Provider, find_provider
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.drawing.encode import encode_png
@@ -44,15 +45,21 @@ RESERVED_FIELDS = frozenset({"messages", "model", "n", "stream", "temperature", 
 class OpenAIOptions(SamplingOptions):
     """Options of the `openai` policy."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"base_url", "api_key_env", "max_requests", "timeout", "retries"})
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"provider", "base_url", "api_key_env", "max_requests", "timeout", "retries"}
+    )
 
+    provider: str | None = None
+    """Server and its key: openai, gemini, anthropic, openrouter, together, fireworks, azure, ollama, lmstudio, vllm, or
+    FILE.toml:NAME (docs/evaluating.md)."""
     base_url: str | None = None
-    """URL of the server up to /v1, such as http://localhost:8000/v1. None means OPENAI_BASE_URL, or else OpenAI."""
+    """URL of the server up to /v1, such as http://localhost:8000/v1.
+    None means that of --provider, OPENAI_BASE_URL, or else OpenAI."""
     model: str = ""
     """Name of the model on the server. Required, because the record must say which model played."""
     api_key_env: str | None = None
     """Environment variable with the API key.
-    None means OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
+    None means that of --provider, OPENAI_API_KEY for OpenAI and for OPENAI_BASE_URL, no key for other servers."""
     detail: Detail = "auto"
     """Resolution at which OpenAI's models process images, which affects the number of prompt tokens."""
     extra_body: str = "{}"
@@ -81,10 +88,24 @@ class OpenAIOptions(SamplingOptions):
             valid = False
         if not valid or url.username or url.password or url.query or url.fragment:
             # The value is not shown because it may contain a password.
-            name = URL_VARIABLE if self.base_url is None else "base_url"
+            default = URL_VARIABLE if self.provider is None else f"the URL of {self.provider}"
+            name = default if self.base_url is None else "base_url"
             raise UsageError(f"{name} must be a URL such as http://localhost:8000/v1, without user, password, ? and #")
+        self._check_provider()
         if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
+
+    def _check_provider(self) -> None:
+        """Raise `UsageError` if an option has no effect at the provider, so that the record would be wrong."""
+        provider = self.found_provider
+        if provider is None:
+            return
+        named = {*self.sampling(), *self.extra_fields, *(["seed"] if self.sample_seed is not None else [])}
+        if unused := named.intersection(provider.ignored):
+            raise UsageError(f"{self.provider} ignores {min(unused)} ({provider.source}): leave it out")
+        highest = provider.max_temperature
+        if highest is not None and (self.temperature or 0.0) > highest:
+            raise UsageError(f"{self.provider} lowers temperatures above {highest:g} ({provider.source})")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all options as JSON-serialisable values."""
@@ -93,7 +114,14 @@ class OpenAIOptions(SamplingOptions):
     @property
     def url(self) -> str:
         """URL of the server up to /v1."""
-        return self.base_url if self.base_url is not None else os.environ.get(URL_VARIABLE) or OPENAI
+        if self.base_url is not None:
+            return self.base_url
+        return self.found_provider.url if self.found_provider else os.environ.get(URL_VARIABLE) or OPENAI
+
+    @cached_property
+    def found_provider(self) -> Provider | None:
+        """The provider, if one is named."""
+        return None if self.provider is None else find_provider(self.provider)
 
     @property
     def at_openai(self) -> bool:
@@ -104,6 +132,8 @@ class OpenAIOptions(SamplingOptions):
     @property
     def default_key(self) -> bool:
         """True if OPENAI_API_KEY is meant for this server: OpenAI's own, or the one in OPENAI_BASE_URL."""
+        if self.provider is not None:
+            return False
         return self.at_openai or (self.base_url is None and bool(os.environ.get(URL_VARIABLE)))
 
     @cached_property
@@ -183,17 +213,19 @@ class OpenAIPolicy(ModelPolicy):
         self, images: list[str], conversation: str | Sequence[Message], prompt: Prompt | None = None
     ) -> dict[str, Any]:
         sampling = self.options.sampling(prompt)
-        if self.options.at_openai and "max_tokens" in sampling:
+        provider = self.options.found_provider
+        if "max_tokens" in sampling and (self.options.at_openai or (provider and provider.max_tokens != "max_tokens")):
             # OpenAI's newer models accept only the new name, most other servers only the old one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
         messages = request_messages(conversation, images, self.options.detail)
         return {"model": self.options.model, "messages": messages, **sampling, **self.options.extra_fields}
 
     def _read_key(self) -> str | None:
-        name = self.options.api_key_env
-        key = os.environ.get(name or KEY_VARIABLE, "") if name or self.options.default_key else ""
-        if not key and name is None and self.options.at_openai:
-            raise UsageError(f"set the environment variable {KEY_VARIABLE}, or name another one with --api-key-env")
+        provider, name = self.options.found_provider, self.options.api_key_env
+        default = KEY_VARIABLE if self.options.default_key else provider and provider.key
+        key = os.environ.get(name or default or "", "")
+        if not key and name is None and (provider is not None or self.options.at_openai) and default:
+            raise UsageError(f"set the environment variable {default}, or name another one with --api-key-env")
         if not key and name is not None:  # the name is not shown because it may be the key
             raise UsageError("the environment variable named by --api-key-env is not set")
         if not key.isascii() or not key.isprintable() or " " in key:
