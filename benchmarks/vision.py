@@ -247,6 +247,9 @@ In the first step and in every twentieth, local training and EasyR1 compute the 
 again, with the images of other prompts. The mean change is the metric `sight/logprob_gap`, in nats per response. If
 nothing changes, the images are lost on the way to the model, and training stops with an error message.
 
+TRL's `GRPOTrainer` gets the same check, with the colours of its images inverted, from
+[`check_sight(trainer)`](integrations/trl.md). verl has none.
+
 ## What it does not show
 
 Many answers must be wrong for a fault to show: if every eighth image is lost, the check passes, and only its last line

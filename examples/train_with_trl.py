@@ -11,7 +11,7 @@ from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 import vlmgym
-from vlmgym.integrations.trl import GameEnvironment, episode_limits
+from vlmgym.integrations.trl import GameEnvironment, check_sight, episode_limits
 
 
 def main() -> None:
@@ -59,6 +59,7 @@ def main() -> None:
         **limits,
     )
     trainer = GRPOTrainer(options.model, args=config, train_dataset=vlmgym.to_hf_dataset(rows), **how)
+    check_sight(trainer)
     trainer.train()
     trainer.save_model(options.output_dir)
 

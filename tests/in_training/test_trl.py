@@ -21,8 +21,10 @@ from trl import GRPOConfig, GRPOTrainer
 from tests.in_training.tiny import make_checkpoint, make_move_model
 from vlmgym import Episode, RewardConfig, make_dataset, reward_fn, to_hf_dataset
 from vlmgym.errors import UsageError
-from vlmgym.integrations.trl import GameEnvironment, episode_limits
+from vlmgym.integrations.trl import GameEnvironment, check_sight, episode_limits
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import Kind
+from vlmgym.training.sight import SIGHT_INTERVAL
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_with_trl.py"
@@ -99,6 +101,36 @@ def test_single_moves_are_rewarded_as_in_an_episode(kind: Kind, tmp_path: Path) 
         assert reward == Episode.restore(snapshot).respond(response).total
     assert len({reward for _, _, reward in seen}) > 1
     assert not torch.equal(before, parameters(trainer.model))
+
+
+@pytest.mark.parametrize("lost", ["", "in the trainer", "in the model"])
+def test_models_that_do_not_see_their_images_stop_training(lost: str, checkpoint: Path, tmp_path: Path) -> None:
+    class Trainer(GRPOTrainer):
+        def _get_per_token_logps_and_entropies(self, *args: Any, pixel_values: Any = None, **columns: Any) -> Any:
+            pixels = None if lost == "in the trainer" else pixel_values
+            return super()._get_per_token_logps_and_entropies(*args, pixel_values=pixels, **columns)
+
+    processor, model = load_processor(checkpoint, "qwen3_vl"), load(checkpoint)
+    if lost == "in the model":  # images become the same embeddings, whatever they show
+        model.model.visual.patch_embed.register_forward_hook(lambda module, args, output: torch.zeros_like(output))
+    steps = SIGHT_INTERVAL + 2 if not lost else 1
+    options = {"max_completion_length": 4, "generation_kwargs": without_vision_tokens(processor)}
+    trainer = Trainer(
+        model=model,
+        reward_funcs=reward_fn,
+        args=grpo_config(tmp_path, max_steps=steps, per_device_train_batch_size=2, **options),
+        train_dataset=to_hf_dataset(make_dataset("2048", 2, reward=REWARD, **SMALL)),
+        processing_class=processor,
+    )
+    check_sight(trainer)
+    if lost:
+        with pytest.raises(TrainingError, match="the model does not see its images"):
+            trainer.train()
+        return
+    trainer.train()
+    gaps = {row["step"]: row["sight/logprob_gap"] for row in trainer.state.log_history if "sight/logprob_gap" in row}
+    assert [*gaps] == [1, SIGHT_INTERVAL + 1]
+    assert all(gap > 0 for gap in gaps.values())
 
 
 # Episodes -------------------------------------------------------------------------------------------------------------

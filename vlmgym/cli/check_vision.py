@@ -54,7 +54,7 @@ def run_check_vision(args: Sequence[str], about: str) -> None:
         console.print(f"fault: {FAULTS[fault].meaning}{f' ({evidence})' if evidence else ''}", soft_wrap=True)
     unclear = [finding for finding in findings if finding.verdict == "unclear"]
     for finding in () if faults else unclear:
-        meaning = FAULTS[finding.fault].meaning if finding.fault else "images are lost"
+        meaning = FAULTS[finding.fault].meaning if finding.fault else "images are lost, damaged or mixed up"
         console.print(f"unclear: {meaning}, or the model is too weak ({finding.probe})", soft_wrap=True)
     if faults or unclear:
         sys.exit(NOT_SHOWN)

@@ -10,6 +10,8 @@ from typing import Any
 
 from vlmgym import Episode, Row, Scored, score
 from vlmgym.errors import EpisodeEnded, UsageError
+from vlmgym.training.algorithm import TrainingError
+from vlmgym.training.sight import SIGHT_INTERVAL, sight_metrics
 
 INSTRUCTIONS = (
     "\n\nPlay turn by turn: give each response by calling the tool `respond`. It returns the next turn. "
@@ -116,6 +118,42 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         "max_completion_length": turns * (most + FEEDBACK_TOKENS + response_tokens),
         "max_tool_calling_iterations": turns,
     }
+
+
+def check_sight(trainer: Any) -> None:
+    """Let `trainer.train` of a `GRPOTrainer` check whether the model sees its images; call it once before.
+
+    In the first step and every twentieth, the inputs of a forward pass go through the model twice more, without
+    gradients and dropout: as they are, and with inverted colours. The metric `sight/logprob_gap` is the mean change of
+    a response's log-probability in nats.
+
+    Raises:
+        TrainingError: In `trainer.train`: the model gets no images, or no log-probability depends on them.
+    """
+    import torch
+
+    next_step = 0
+
+    def check(model: Any, args: Any, inputs: dict[str, Any]) -> None:
+        nonlocal next_step
+        if not torch.is_grad_enabled() or trainer.state.global_step < next_step:
+            return
+        next_step = trainer.state.global_step + SIGHT_INTERVAL
+        if inputs.get("pixel_values") is None:
+            raise TrainingError("the model does not see its images: TRL passes no pixel_values to it")
+        training = [module for module in model.modules() if module.training]
+        with torch.no_grad():
+            model.eval()
+            true, inverted = (
+                model.forward(**{**inputs, "pixel_values": pixels}).log_probs.sum(1)
+                for pixels in (inputs["pixel_values"], -inputs["pixel_values"])
+            )
+        for module in training:
+            module.training = True
+        for name, value in sight_metrics((true - inverted).abs().tolist()).items():
+            trainer._metrics["train"][name].append(value)  # TRL has no public way to log with the step's other metrics
+
+    trainer.model.register_forward_pre_hook(check, with_kwargs=True)
 
 
 def _check_template(processing_class: Any) -> None:

@@ -1,7 +1,8 @@
 """Does the model in training see its images? A check of the forward pass, the same for all trainers.
 
-Every `SIGHT_INTERVAL` steps, the log-probabilities of some responses are computed again with the images of another
-prompt in place of their own. Images that are lost on the way to the model leave all of them unchanged.
+Every `SIGHT_INTERVAL` steps, the log-probabilities of some responses are computed again with other images: those of
+another prompt or, under TRL, inverted ones. Images that are lost on the way to the model leave
+all of them unchanged.
 """
 
 from __future__ import annotations
@@ -54,6 +55,6 @@ def sight_metrics(gaps: Sequence[float]) -> dict[str, float]:
         return {}
     if max(finite) <= BLIND:
         raise TrainingError(
-            "the model does not see its images: with those of other prompts, responses have the same log-probabilities"
+            "the model does not see its images: with other images, responses have the same log-probabilities"
         )
     return {"sight/logprob_gap": float(np.mean(finite))}
