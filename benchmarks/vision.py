@@ -1,6 +1,6 @@
 """Train a tiny model to read canary, serve it with vLLM, and let check-vision name faults; writes docs/sight.md.
 
-    .venv-train/bin/python -m benchmarks.vision               # about an hour on two cores, also needs .venv-serve
+    .venv-train/bin/python -m benchmarks.vision               # about an hour on two cores, also needs .venv-train
 
 The results of a step are files in `--output-dir` and in docs/sight, and are not measured again.
 """

@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from tests import serving
 from tests.commands import Done, in_process
-from tests.training import VARIABLES
+from tests.training import VARIABLES, run_training
 from vlmgym import make_vec
 from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
@@ -26,14 +26,14 @@ settings.register_profile("vlmgym", deadline=None, max_examples=50)
 settings.load_profile("vlmgym")
 
 
-LONGEST = ("vllm", "test_easyr1", "test_local_training", "test_ray")
+LONGEST = ("vllm", "test_easyr1", "test_ray")
 """Test groups that take minutes. They start first, so that no process is still busy with one at the end."""
 
 
 NEEDED = {
     "in_training": ("torch", ".venv-train"),
-    "ray_cluster": ("ray", ".venv-train"),
-    "easyr1_cpu": ("verl", ".venv-train"),
+    "ray_cluster": ("ray", ".venv-easyr1"),
+    "easyr1_cpu": ("verl", ".venv-easyr1"),
     "test_inspect": ("inspect_ai", ".venv-integrations"),
     "test_verifiers": ("verifiers", ".venv-verifiers"),
     "test_openenv": ("openenv", ".venv-integrations"),
@@ -159,7 +159,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny, randomly initialised Qwen3-VL."""
     out = tmp_path_factory.mktemp("checkpoint") / "tiny"
-    serving.run_python("-m", "vlmgym.training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
+    run_training("-m", "vlmgym.training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
     return out
 
 

@@ -1,4 +1,4 @@
-"""Script for .venv-serve: run a tiny checkpoint with transformers, and print facts for the tests as JSON."""
+"""Script for .venv-train: run a tiny checkpoint with transformers, and print facts for the tests as JSON."""
 
 from __future__ import annotations
 

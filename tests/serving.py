@@ -1,4 +1,4 @@
-"""A real vLLM server with a tiny checkpoint, in .venv-serve."""
+"""A real vLLM server with a tiny checkpoint, in .venv-train."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.needed import lacking
+from tests.training import training_python
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = ROOT / ".venv-serve"
 START_SECONDS = 300.0
 """Time limit for starting, in seconds; starting takes 40 to 70 s on two idle cores."""
 CONTEXT = 4096
@@ -35,25 +33,10 @@ class Server:
     checkpoint: Path
 
 
-def serving_python() -> Path:
-    """Return the path of Python in `.venv-serve`; if it is not set up, skip the test, or fail it in CI."""
-    if not (ENVIRONMENT / ".vlmgym-setup").exists():
-        lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --serve")
-    return ENVIRONMENT / "bin" / "python"
-
-
-def run_python(*args: str) -> str:
-    """Run a module or script with the Python of `serving_python`; return its standard output."""
-    command = [str(serving_python()), *args]
-    done = subprocess.run(command, cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @contextmanager
 def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path | None = None) -> Iterator[Server]:
     """Start a server, with `script` or directly, with log and caches in `folder`; stop all its processes at the end."""
-    port, python = _free_port(), str(serving_python())
+    port, python = _free_port(), str(training_python())
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
     command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
     if script is not None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.processes import no_process_left
-from tests.serving import serving_python, variables
-from tests.training import ROOT, VARIABLES, easyr1_python, run_training
+from tests.serving import variables
+from tests.training import EASYR1, ROOT, VARIABLES, easyr1_python, run_training, training_python
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.runs.record import EpisodeRecord
 
@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     more.append(f"trainer.load_checkpoint_path={folder / 'again' / 'global_step_2'}")
     rest = folder / "again.json"
     rest.write_text(json.dumps({"models": None, "runs": [last, [*runs["state"], *more]]}))
-    run_training("-m", "tests.easyr1_cpu.fit", str(rest), timeout=900)
+    run_training("-m", "tests.easyr1_cpu.fit", str(rest), environment=EASYR1, timeout=900)
     return folder
 
 
@@ -212,7 +212,7 @@ def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Pat
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return done.stdout
 
-    serving_python()
+    training_python()
     scripts, checkpoint = ROOT / "training" / "scripts", runs / "state" / "global_step_3"
     output = run("bash", scripts / "export.sh", checkpoint, tmp_path / "model")
     assert f"evaluate.sh {tmp_path / 'model'}" in output

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import no_process_left, processes, read_proc
-from tests.serving import ROOT, serving_python
+from tests.training import ROOT, training_python
 from vlmgym.evaluation import RunFolder, read_run
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ GAME += ["--workers", "1", "--videos", "0", "--no-report"]
 
 def start(folder: Path, mark: list[str], *args: str | Path) -> subprocess.Popen[str]:
     """Start the script, with the mark in the environment of all its processes."""
-    serving_python()
+    training_python()
     variables = {"VLLM_CACHE_ROOT": str(folder / "cache"), "VLLM_CONFIG_ROOT": str(folder / "config")}
     variables |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OUT": str(folder / "out")}
     variables["HTTP_PROXY"] = "http://127.0.0.1:9"  # no proxy is there: this machine is reached directly

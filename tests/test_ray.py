@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.training import ROOT, run_training
+from tests.training import EASYR1, ROOT, run_training
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 
@@ -27,7 +27,7 @@ def test_missing_cluster(address: str, message: str) -> None:
         "try:\n    evaluate('2048', 'random', backend='ray')\n"
         "except UsageError as error:\n    print(error)"
     )
-    assert message in run_training("-c", program, RAY_ADDRESS=address, timeout=120)
+    assert message in run_training("-c", program, environment=EASYR1, RAY_ADDRESS=address, timeout=120)
 
 
 def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:

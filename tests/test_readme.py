@@ -40,24 +40,24 @@ STAND_INS = {
 NOT_RUN = {
     'bash setup.sh --dev && .venv/bin/python -m pytest -n 3 --dist loadgroup -m "not slow"': "runs these tests",
     ".venv/bin/python -m pip install -e '.[openai]'": "changes the environment of the tests",
-    ".venv-serve/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
+    ".venv-train/bin/python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5-VL-3B-Instruct --port 8000": (
         "needs weights; tests/serving.py starts the same server with a tiny model"
     ),
-    ".venv-serve/bin/vlmgym eval --as-trained checkpoints/2048 --policy transformers": (
+    ".venv-train/bin/vlmgym eval --as-trained checkpoints/2048 --policy transformers": (
         "needs a checkpoint; tested by tests/in_training/test_as_trained.py"
     ),
     "bash training/scripts/evaluate.sh checkpoints/2048 Qwen/Qwen2.5-VL-7B-Instruct 100": (
         "needs weights; tested by test_easyr1.py"
     ),
     "bash setup.sh --train": "tested by test_setup.py",
-    "bash training/scripts/local_2048.sh": "takes minutes; tested by test_local_training.py",
+    "bash training/scripts/local_2048.sh": "takes minutes; tested by test_training_scripts.py",
     "bash training/scripts/rl_shisensho.sh --check": "needs .venv-train; tested by test_training_scripts.py",
     "bash training/scripts/rl_shisensho.sh": "needs 4 GPUs",
 }
 """Commands that are not run, with the reason."""
 MISSING = {
-    ".venv-serve/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the vllm policy needs vllm",
-    ".venv-serve/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
+    ".venv-train/bin/vlmgym eval 2048 --policy vllm --model Qwen/Qwen2.5-VL-3B-Instruct": "the vllm policy needs vllm",
+    ".venv-train/bin/vlmgym eval 2048 --policy transformers --model Qwen/Qwen2.5-VL-3B-Instruct": (
         "the transformers policy needs torch"
     ),
 }

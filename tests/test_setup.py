@@ -20,7 +20,7 @@ TOOLS = ("bash", "cat", "cksum", "cp", "dirname", "grep", "ln", "mkdir", "mktemp
 def clone(tmp_path: Path) -> Path:
     """A copy of the project in a folder with a space in its name."""
     clone = tmp_path / "a folder" / "vlmgym"
-    for folder in ("vlmgym", "training/requirements", "training/serving"):
+    for folder in ("vlmgym", "training/requirements"):
         shutil.copytree(ROOT / folder, clone / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.sh", "pyproject.toml", "README.md", "LICENSE", "vlmgym_verifiers.py"):
         shutil.copy(ROOT / name, clone)
@@ -48,8 +48,8 @@ def assert_fails(done: subprocess.CompletedProcess[str], words: str, code: int =
 def test_help_and_invalid_use(clone: Path) -> None:
     done = setup(clone, "--help")
     assert done.returncode == 0
-    assert all(option in done.stdout for option in ("--dev", "--serve", "--train", "--integrations", "PYTHON="))
-    assert_fails(setup(clone, "--training"), "unknown option '--training'", code=2)
+    assert all(option in done.stdout for option in ("--dev", "--train", "--easyr1", "--integrations", "PYTHON="))
+    assert_fails(setup(clone, "--serve"), "unknown option '--serve'", code=2)
     old = clone.parent / "python"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.0\n')
     old.chmod(0o755)

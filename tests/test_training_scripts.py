@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import no_process_left
-from tests.training import ROOT
+from tests.training import ROOT, training_python
 from vlmgym.cli.main import main
 from vlmgym.evaluation import RunFolder, read_run
 
@@ -105,6 +105,17 @@ def test_other_scripts_have_help(script: str, word: str) -> None:
     assert word in done.stdout
 
 
+def test_local_training_shows_the_demo_unless_another_preset_or_model_is_given() -> None:
+    training_python()  # skips the test without it
+
+    def help_of(*args: str) -> str:
+        command = ["bash", "training/scripts/local_2048.sh", *args, "--help"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "Steps of reinforcement learning. (default: 60)" in help_of()
+    assert "Steps of reinforcement learning. (default: 100)" in help_of("--preset", "tiny")
+
+
 def test_serving_checks_model_and_port(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert_rejected(run("serve_vllm.sh", tmp_path / "none", PORT="8000"), "config.json")
@@ -142,7 +153,7 @@ def test_evaluation_gives_up_on_a_server_that_never_responds(tmp_path: Path) -> 
     scripts.mkdir(parents=True)
     for name in ("evaluate.sh", "serve_vllm.sh"):
         shutil.copy(SCRIPTS / name, scripts)
-    programs = {".venv": f'exec {sys.executable} "$@"', ".venv-serve": 'echo "$@" && exec sleep 60'}
+    programs = {".venv": f'exec {sys.executable} "$@"', ".venv-train": 'echo "$@" && exec sleep 60'}
     for folder, program in programs.items():
         python = tmp_path / folder / "bin" / "python"
         python.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The policy `transformers` with a tiny model in .venv-serve, and the options of policies that need extras."""
+"""The policy `transformers` with a tiny model in .venv-train, and the options of policies that need extras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import run_python
+from tests.training import run_training
 from vlmgym.errors import UsageError, importing
 from vlmgym.policies import make_policy
 from vlmgym.policies.openai.policy import OpenAIOptions
@@ -21,7 +21,7 @@ IMAGE_TOKENS = {"<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_
 
 @pytest.fixture(scope="module")
 def facts(tiny_checkpoint: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run_python("-m", "tests.local_model_facts", str(tiny_checkpoint)))
+    found: dict[str, Any] = json.loads(run_training("-m", "tests.local_model_facts", str(tiny_checkpoint)))
     return found
 
 

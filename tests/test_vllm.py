@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from tests.processes import no_process_left, processes, read_proc
-from tests.serving import ENVIRONMENT, ROOT, Server, run_python, serving_python, variables
+from tests.serving import Server, variables
+from tests.training import ROOT, TRAIN, run_training, training_python
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
 
@@ -39,8 +40,8 @@ def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
 
 
 def serving_vlmgym() -> list[str]:
-    serving_python()
-    return [str(ENVIRONMENT / "bin" / "vlmgym"), "eval"]
+    training_python()
+    return [str(ROOT / TRAIN / "bin" / "vlmgym"), "eval"]
 
 
 def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
@@ -122,7 +123,7 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
 
 def test_vllm_plays_qwen2_5_vl(tmp_path: Path) -> None:
     model, out = tmp_path / "model", tmp_path / "run"
-    run_python("-m", "vlmgym.training.tiny_vlm", "qwen2_5_vl", str(model), "--no-tied")
+    run_training("-m", "vlmgym.training.tiny_vlm", "qwen2_5_vl", str(model), "--no-tied")
     evaluation(
         serving_vlmgym(), "2048", *VLLM, "--model", str(model), *SAME, "--max-turns", "2", "--output-dir", str(out)
     )

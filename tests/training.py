@@ -1,4 +1,4 @@
-"""Run Python in the training environment, which `bash setup.sh --train` creates."""
+"""Run Python in the training environments, which `bash setup.sh --train` and `--easyr1` create."""
 
 from __future__ import annotations
 
@@ -12,32 +12,43 @@ import pytest
 from tests.needed import lacking
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = ROOT / ".venv-train"
+TRAIN, EASYR1 = ".venv-train", ".venv-easyr1"
 VARIABLES = {"HF_HUB_OFFLINE": "1", "RAY_worker_niceness": "0"}
 """Environment variables of tests: work offline, and do not let Ray lower the priority of its workers."""
 
 
+def python_of(environment: str) -> Path:
+    """Return the Python of `TRAIN` or `EASYR1`; if it is not set up, skip the test, or fail it in CI."""
+    folder = ROOT / environment
+    if not (folder / ".vlmgym-setup").exists():
+        lacking(f"there is no finished {environment}: run bash setup.sh {environment.replace('.venv-', '--')}")
+    return folder / "bin" / "python"
+
+
 def training_python() -> Path:
-    """Return the Python with torch, transformers and peft; without it, skip the test, or fail it in CI."""
-    if not (ENVIRONMENT / ".vlmgym-setup").exists():
-        lacking(f"there is no finished {ENVIRONMENT.name}: run bash setup.sh --train")
-    return ENVIRONMENT / "bin" / "python"
+    """Return the Python with torch, transformers 5, peft, TRL and vLLM; without it, skip the test, or fail it in CI."""
+    return python_of(TRAIN)
 
 
 def easyr1_python() -> Path:
     """Return the Python with EasyR1; without it, skip the test, even in CI, which may have no access to GitHub."""
-    python = training_python()
+    python = python_of(EASYR1)
     if not _has_easyr1(python):
-        pytest.skip("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
+        pytest.skip("EasyR1 is not installed: run bash setup.sh --easyr1 with access to GitHub")
     return python
 
 
-def run_training(*args: str, timeout: float = 300.0, **variables: str) -> str:
-    """Run a module or script with `training_python`, in the project's folder; return its standard output."""
-    command = [str(training_python()), *args]
-    environment = {**os.environ, **VARIABLES, **variables}
+def run_training(*args: str, environment: str = TRAIN, timeout: float = 300.0, **variables: str) -> str:
+    """Run a module or script with an environment's Python, in the project's folder; return its standard output."""
+    command = [str(python_of(environment)), *args]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, **VARIABLES, **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout

@@ -19,7 +19,7 @@ class Reference:
 
     def __init__(self, checkpoint: Path) -> None:
         self.processor = AutoProcessor.from_pretrained(checkpoint)
-        self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, use_fast=False)
+        self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
         self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
         self.suppressed_tokens = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
 

@@ -162,7 +162,11 @@ def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any
 
     prompts = [sample.prompt.ids for sample in samples]
     responses = [torch.tensor(sample.response) for sample in samples]
+    image = [(ids == encoder.image_token).long() for ids in prompts]
     return {
+        "mm_token_type_ids": torch.cat(
+            [stack(image, "left"), stack([torch.zeros_like(ids) for ids in responses], "right")], dim=1
+        ),
         "prompt_ids": stack(prompts, "left"),
         "prompt_mask": stack([torch.ones_like(ids) for ids in prompts], "left"),
         "completion_ids": stack(responses, "right"),

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 import trl
-from packaging.version import Version
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
@@ -34,10 +32,6 @@ TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 SMALL: dict[str, Any] = {"rows": 3, "columns": 3, "goal": 16, "size": 64}
 REWARD = RewardConfig(shaping="log2", illegal=-1.0, unparsable=-2.0)
 TURNS = 6
-needs_environments = pytest.mark.skipif(
-    Version(transformers.__version__) < Version("5.2"),
-    reason="environments of TRL need transformers 5.2: run by tests/test_trl.py in .venv-serve",
-)
 
 
 def grpo_config(folder: Path, **options: Any) -> GRPOConfig:
@@ -163,7 +157,6 @@ def has_in_order(text: str, texts: list[str]) -> bool:
     return re.search(".*".join(map(re.escape, texts)), text, re.DOTALL) is not None
 
 
-@needs_environments
 @pytest.mark.parametrize("chat", [False, True])
 def test_episodes_equal_those_played_by_hand(chat: bool, checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
     rows = make_dataset("2048", 2, max_turns=TURNS, chat=chat, reward=REWARD, **{**SMALL, "goal": 8})
@@ -249,7 +242,7 @@ def test_a_rollout_that_stops_early_has_another_unparsable_response(calls: int, 
     assert [environment.get_reward() for _ in range(2)] == [-2.0 * unparsable] * 2  # the added response is counted once
 
 
-@pytest.mark.parametrize("turns", ["1", pytest.param("3", marks=needs_environments)])
+@pytest.mark.parametrize("turns", ["1", "3"])
 def test_the_example_trains(turns: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = ["--turns", turns, "--size", "64", "--rows", "4", "--steps", "1", "--batch", "2", "--group", "2"]
     options = [*quick, "--response-tokens", "8", "--model", str(checkpoint), "--output-dir", str(tmp_path / "out")]
@@ -258,7 +251,7 @@ def test_the_example_trains(turns: str, checkpoint: Path, tmp_path: Path, monkey
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("code", [SINGLE_MOVES, pytest.param(EPISODES, marks=needs_environments)])
+@pytest.mark.parametrize("code", [SINGLE_MOVES, EPISODES])
 def test_code_of_the_page_runs(code: str, checkpoint: Path, tmp_path: Path) -> None:
     quick = "max_steps=1, per_device_train_batch_size=2, num_generations=2, use_cpu=True, bf16=False, report_to='none'"
     for part, stand_in in (

@@ -1,1 +1,1 @@
-"""Tests on multi-node Ray clusters: `.venv-train/bin/python -m pytest -W default tests/ray_cluster`."""
+"""Tests on multi-node Ray clusters: `.venv-easyr1/bin/python -m pytest -W default tests/ray_cluster`."""

@@ -1,4 +1,4 @@
-"""Evaluations on a Ray cluster of three nodes; runs in .venv-train."""
+"""Evaluations on a Ray cluster of three nodes; runs in .venv-easyr1."""
 
 from __future__ import annotations
 

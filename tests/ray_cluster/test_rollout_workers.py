@@ -1,4 +1,4 @@
-"""EasyR1's rollout workers on a Ray cluster; runs in .venv-train."""
+"""EasyR1's rollout workers on a Ray cluster; runs in .venv-easyr1."""
 
 from __future__ import annotations
 

@@ -54,5 +54,5 @@ for name in "${names[@]}"; do
     files+=("$root/training/configs/$name.yaml")
     [ -e "${files[${#files[@]} - 1]}" ] || fail "training/configs/$name.yaml does not exist"
 done
-[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
-exec "$root/.venv-train/bin/python" -m vlmgym.training.easyr1 "${files[@]}" "${settings[@]}" "$@"
+[ -e "$root/.venv-easyr1/.vlmgym-setup" ] || bash "$root/setup.sh" --easyr1
+exec "$root/.venv-easyr1/bin/python" -m vlmgym.training.easyr1 "${files[@]}" "${settings[@]}" "$@"

@@ -48,7 +48,7 @@ games=()
 out=${OUT:-logs/evaluate-$(date +%Y%m%d-%H%M%S)}
 [ ! -e "$out" ] || fail "$out already exists: set OUT to a new folder"
 [ -e "$root/.venv/.vlmgym-setup" ] || bash "$root/setup.sh"
-[ -e "$root/.venv-serve/.vlmgym-setup" ] || bash "$root/setup.sh" --serve
+[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 python=$root/.venv/bin/python
 port=${PORT:-$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')}

@@ -4,5 +4,5 @@
 #     bash training/scripts/export.sh checkpoints/vlmgym/2048/global_step_300 checkpoints/2048
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)
-[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
-exec "$root/.venv-train/bin/python" -m vlmgym.training.easyr1.export "$@"
+[ -e "$root/.venv-easyr1/.vlmgym-setup" ] || bash "$root/setup.sh" --easyr1
+exec "$root/.venv-easyr1/bin/python" -m vlmgym.training.easyr1.export "$@"

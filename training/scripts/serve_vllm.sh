@@ -28,9 +28,9 @@ if ! [[ ${PORT:-8000} =~ ^[1-9][0-9]*$ ]]; then
 fi
 model=$1
 shift
-[ -e "$root/.venv-serve/.vlmgym-setup" ] || bash "$root/setup.sh" --serve
+[ -e "$root/.venv-train/.vlmgym-setup" ] || bash "$root/setup.sh" --train
 port=${PORT:-8000} name=${NAME:-trained}
-case $(cat "$root/.venv-serve/.vlmgym-setup") in
+case $(cat "$root/.venv-train/.vlmgym-setup") in
 *" cpu" | *" cpu "*) # by default vLLM asks for 92% of all memory, and compiles for longer than an evaluation takes
     free=$(awk '/^MemAvailable/ {print int($2 / 2^22)}' /proc/meminfo)
     free=$((free < 1 ? 1 : free > 16 ? 16 : free))
@@ -40,5 +40,5 @@ case $(cat "$root/.venv-serve/.vlmgym-setup") in
 esac
 echo "Once the server is ready, evaluate it with:"
 echo "    .venv/bin/python vlmgym/test/eval_2048.py --policy openai --base-url http://127.0.0.1:$port/v1 --model $name"
-exec "$root/.venv-serve/bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name "$name" \
+exec "$root/.venv-train/bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --served-model-name "$name" \
     --host "${HOST:-127.0.0.1}" --port "$port" "$@"

@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.prompt import chat_messages
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-INSTALL = f"run bash setup.sh --serve and use .venv-serve/bin/vlmgym, or run {pip_install('vllm')}"
+INSTALL = f"run bash setup.sh --train and use .venv-train/bin/vlmgym, or run {pip_install('vllm')}"
 ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",

@@ -26,7 +26,7 @@ def main(args: list[str]) -> None:
         raise UsageError(f"unknown option {unknown[0]}: use --check, --help, or settings NAME=VALUE")
     settings = [arg for arg in args if arg != "--check"]
     if find_spec("verl") is None:
-        raise UsageError("EasyR1 is not installed: run bash setup.sh --train with access to GitHub")
+        raise UsageError("EasyR1 is not installed: run bash setup.sh --easyr1 with access to GitHub")
     stand_in_for_vllm()  # lets --check run without vLLM, and report that it is missing
     from vlmgym.training.easyr1.config import preflight, read_config
 

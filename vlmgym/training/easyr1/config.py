@@ -252,7 +252,7 @@ SMALLER = "set LOW_MEMORY=1 or LORA=1, use more GPUS or a smaller MODEL"
 def _installation(trainer: Any, section: Section) -> Iterator[str]:
     """Yield missing packages, GPUs and CPUs."""
     if missing := {"vllm", "flash_attn"}.difference(packages_distributions()):
-        yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --train on a machine with an NVIDIA GPU"
+        yield f"{' and '.join(sorted(missing))} not installed: run setup.sh --easyr1 on a machine with an NVIDIA GPU"
     if trainer.nnodes == 1 and (gpus := torch.cuda.device_count()) < trainer.n_gpus_per_node:
         yield f"trainer.n_gpus_per_node={trainer.n_gpus_per_node}, but this machine has {gpus}: set GPUS"
     if trainer.nnodes == 1 and "RAY_ADDRESS" not in os.environ:
@@ -275,7 +275,7 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
     trainer = config.trainer
     origin = json.loads(distribution("verl").read_text("direct_url.json") or "{}")
     if str(origin.get("vcs_info", {}).get("commit_id")) not in REQUIREMENTS.read_text(encoding="utf-8"):
-        yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --train"
+        yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --easyr1"
     sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
     host, update, checkpoint = estimate_memory(config, sizes)
     host += ROLLOUT_WORKER_MEMORY * section.rollout_workers / trainer.nnodes

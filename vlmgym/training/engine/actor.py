@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.utils.logging import disable_progress_bar
 
 from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
@@ -93,6 +94,7 @@ class Actor(nn.Module):
                 kinds = ", ".join(get_args(Kind))
                 raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {kinds}")
             with _LOADING:
+                disable_progress_bar()  # its lock makes Python warn of a leak if a process is killed
                 model = AutoModelForImageTextToText.from_pretrained(
                     checkpoint,
                     dtype=getattr(torch, config.dtype),

@@ -91,7 +91,7 @@ class Encoder:
         try:
             folder = download_processor(checkpoint)
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-            self.image_processor = AutoImageProcessor.from_pretrained(folder, use_fast=False)
+            self.image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
         except (OSError, ValueError, ImportError, TypeError) as error:  # TypeError: the vocabulary is missing
             raise UsageError(f"cannot load the processor of {checkpoint}: {error_text(error)}") from None
         self.image_token = self.tokenizer.convert_tokens_to_ids(IMAGE)

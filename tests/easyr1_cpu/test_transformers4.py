@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import serving_python
+from tests.training import training_python
 from vlmgym.errors import UsageError
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 from vlmgym.training.transformers4 import main
@@ -28,7 +28,7 @@ def test_converted_checkpoint_is_the_same_model(tmp_path: Path, kind: Any) -> No
 
     original, saved = tmp_path / "original", tmp_path / "saved"
     make_tiny_vlm(kind, original)
-    subprocess.run([serving_python(), "-c", SAVE, original, saved], check=True, capture_output=True)
+    subprocess.run([training_python(), "-c", SAVE, original, saved], check=True, capture_output=True)
     main(saved)
     configs = [AutoConfig.from_pretrained(folder) for folder in (original, saved)]
     for config in configs:

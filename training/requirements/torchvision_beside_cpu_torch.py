@@ -6,7 +6,7 @@ load. Torchvision tolerates that, but on import it also registers fake implement
 then works, and so do the image transforms that processors of VLMs use. Only calling these two operators, which filter
 detected boxes, raises torchvision's own error.
 
-`setup.sh` copies this file to the site-packages of `.venv-serve` and `.venv-train`, with a `.pth` file that imports it
+`setup.sh` copies this file to the site-packages of `.venv-train` and `.venv-easyr1`, with a `.pth` file that imports it
 at startup, but only if `import torchvision` fails; builds from PyTorch's CPU index do not need it. The operators are
 declared only when torchvision is imported, so that other programs do not load torch.
 """
