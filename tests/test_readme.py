@@ -51,7 +51,7 @@ NOT_RUN = {
     ),
     "bash setup.sh --train": "tested by test_setup.py",
     "bash training/scripts/local_2048.sh": "takes minutes; tested by test_training_scripts.py",
-    "bash training/scripts/rl_shisensho.sh --check": "needs .venv-train; tested by test_training_scripts.py",
+    "bash training/scripts/rl_shisensho.sh --check": "needs .venv-easyr1; tested by test_training_scripts.py",
     "bash training/scripts/rl_shisensho.sh": "needs 4 GPUs",
 }
 """Commands that are not run, with the reason."""
@@ -123,7 +123,7 @@ def test_commands_run_in_order(
 
 def run(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Run a command line; return its exit code and its errors."""
-    if match := re.match(r"\.venv(-serve)?/bin/vlmgym ", command):
+    if match := re.match(r"\.venv(-train)?/bin/vlmgym ", command):
         done = in_process(lambda: main(shlex.split(command[match.end() :])), capsys)
         return done.code, done.err
     variables = {**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONWARNINGS": "error"}
