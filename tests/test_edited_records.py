@@ -99,5 +99,6 @@ def test_invalid_time_in_a_summary_is_ignored(edited, seconds):
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(summary | {"seconds": seconds, "turns_per_second": seconds}))
     resumed = run_evaluation(["2048"], EvalConfig(policy="random-legal", resume=folder, **OPTIONS))
+    assert resumed is not None
     assert 0 < resumed.seconds < 100
     assert resumed.games["2048-v0"].episodes == 2

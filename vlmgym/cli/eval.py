@@ -23,6 +23,7 @@ from vlmgym.cli.games import list_fields
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.dry_run import dry_run
 from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
 from vlmgym.evaluation.tables import bias_note, control_note, suite_table, summary_table
@@ -33,7 +34,7 @@ from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RunFolder, ScriptFolder
-from vlmgym.runs.store import StoredRun, game_name
+from vlmgym.runs.store import StoredRun, game_name, open_run
 from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
@@ -231,8 +232,8 @@ def run_evaluation(
     curriculum: Path | None = None,
     played: Games | None = None,
     suite: str | None = None,
-) -> RunSummary:
-    """Play the configured episodes, write all files of the run, and return its summary.
+) -> RunSummary | None:
+    """Play the configured episodes, write all files of the run, and return its summary; None with `config.dry_run`.
 
     Exits with code 1 if an episode ended with an error.
 
@@ -263,6 +264,9 @@ def run_evaluation(
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
     games = all_games(played)
+    if config.dry_run:
+        _print_dry_run(played, config, options)
+        return None
     implied = "openai" if isinstance(options, OpenAIOptions) else custom_policy or "random"
     choice: PolicySpec = implied if config.policy is None else config.policy
     policy = make_policy(choice, options)
@@ -292,6 +296,17 @@ def run_evaluation(
     _print_paths(console, run, config, copies)
     _report_unfinished(folder, summary, done.session, progress_console)
     return summary
+
+
+def _print_dry_run(played: Games, config: EvalConfig, options: PolicyOptions | None) -> None:
+    """Print an estimate of the episodes that have no result yet."""
+    if isinstance(played, Curriculum):
+        raise UsageError("--dry-run does not work with --curriculum, whose stages may depend on results")
+    earlier = () if config.resume is None else open_run(config.resume).episodes
+    finished = {episode.key for episode in earlier if episode.score is not None}
+    estimate = dry_run(played, config, options, finished, make_console(stderr=True))
+    for name, words in estimate.lines(config, options):
+        make_console().print(f"{name:<14} {words}", soft_wrap=True)
 
 
 def rows_of(played: Games) -> int:

@@ -50,6 +50,8 @@ class EvalConfig(RunSettings, GameOptions):
     resume: Path | None = None
     """Folder of an earlier run: play the episodes that have no result yet.
     Options that affect episodes must be the same, but --episodes may be higher."""
+    dry_run: bool = False
+    """Only estimate requests, tokens, cost and duration; send and write nothing."""
     videos: int = 10
     """Number of episodes per game to write a video of, starting with the first."""
     report: bool = True

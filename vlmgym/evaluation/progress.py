@@ -57,7 +57,9 @@ def call_in_order(
 
 
 class LiveProgress(ProgressWithStatus):
-    """Progress bar that counts played turns, with episodes, mean scores, turns/s, tokens and errors so far.
+    """Progress bar that counts played turns, with episodes, mean scores, turns/s, tokens, cost and errors so far.
+
+    The projected cost assumes that running and further episodes reach the turn limit.
 
     A line below has the policy's `status`, such as retried requests.
     """
@@ -69,6 +71,7 @@ class LiveProgress(ProgressWithStatus):
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns
         self._turns = self._tokens = self._errors = 0
+        self._cost = 0.0
         self._began = time.perf_counter()
         self._total = episodes * turns
         self._bar = self.add_task("turns", total=self._total)
@@ -89,6 +92,7 @@ class LiveProgress(ProgressWithStatus):
         """Count new turns."""
         self._turns += len(turns)
         self._tokens += sum((turn.prompt_tokens or 0) + (turn.completion_tokens or 0) for turn in turns)
+        self._cost += sum(turn.cost or 0.0 for turn in turns)
         self.facts = self._facts()
         self.update(self._bar, advance=len(turns))
 
@@ -111,6 +115,8 @@ class LiveProgress(ProgressWithStatus):
         facts.append(f"{self._turns / max(time.perf_counter() - self._began, 1e-3):,.1f} turns/s")
         if self._tokens:
             facts.append(f"{self._tokens:,} tokens")
+        if self._cost:
+            facts.append(f"cost {self._cost:,.4g} of about {self._cost * self._total / self._turns:,.4g}")
         if self._errors:
             facts.append(f"errors: {self._errors}")
         return ", ".join(facts)

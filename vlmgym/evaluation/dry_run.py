@@ -1,0 +1,165 @@
+"""Estimate what an evaluation would send before it does: requests, images, tokens, cost and duration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+
+from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.policies import PolicyOptions
+from vlmgym.policies.base import SamplingOptions, policy_rng
+from vlmgym.policies.baselines import RandomPolicy
+from vlmgym.policies.openai.policy import OpenAIOptions
+from vlmgym.policies.openai.providers import image_tokens
+from vlmgym.rollout.turn import GameSetup, LiveEpisode
+from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.task import Task
+from vlmgym.workers.pool import ProcessPool, num_workers_for
+
+PLAYED = 20
+"""Maximum number of episodes per game that are played at random; further ones are assumed to be like these."""
+CHARACTERS = 4
+"""Characters per token of English text (https://ai.google.dev/gemini-api/docs/tokens, read 2026-11-27)."""
+REQUESTS_PER_MINUTE = 600.0
+"""Rate for the duration, as in the descriptions of suites, unless the provider of the user has another."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Number of prompts, of their images, and of the characters of their texts."""
+
+    requests: float = 0.0
+    images: float = 0.0
+    characters: float = 0.0
+
+    def plus(self, other: Prompts, times: float = 1.0) -> Prompts:
+        """Add other prompts, `times` times."""
+        return Prompts(
+            self.requests + times * other.requests,
+            self.images + times * other.images,
+            self.characters + times * other.characters,
+        )
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Estimate of an evaluation in which the model plays as long as random play.
+
+    Attributes:
+        episodes: Number of episodes.
+        prompts: Requests without retries, and their images and text.
+        most_requests: Number of requests if every episode reaches the turn limit.
+        image_tokens: Tokens of all images; None if the rule of the model is unknown.
+        rule: Tokens per image, and where the rule is published; why it is unknown if `image_tokens` is None.
+    """
+
+    episodes: int
+    prompts: Prompts
+    most_requests: int
+    image_tokens: int | None
+    rule: str
+
+    @property
+    def text_tokens(self) -> int:
+        """Approximate tokens of the texts of all prompts."""
+        return round(self.prompts.characters / CHARACTERS)
+
+    def lines(self, config: EvalConfig, options: PolicyOptions | None) -> list[tuple[str, str]]:
+        """Return what is estimated, each with its name and assumptions."""
+        requests, budget = round(self.prompts.requests), config.budget
+        longest = options.max_tokens if isinstance(options, SamplingOptions) else None
+        output = None if longest is None else requests * longest
+        known = self.image_tokens is not None
+        cost = "unknown: set --price-in and --price-out"
+        if budget.price_in is not None and budget.price_out is not None:
+            cost = "unknown, as are the image tokens"
+            if self.image_tokens is not None:
+                paid = (self.image_tokens + self.text_tokens) * budget.price_in / 1e6
+                cost = f"{paid:,.4g} for prompts"
+                if output is not None:
+                    cost += f", at most {output * budget.price_out / 1e6:,.4g} for responses"
+                else:
+                    cost += f", and {budget.price_out:,.4g} per million output tokens"
+        provider = options.found_provider if isinstance(options, OpenAIOptions) else None
+        rate = (provider.requests_per_minute if provider is not None else None) or REQUESTS_PER_MINUTE
+        duration = timedelta(seconds=math.ceil(self.prompts.requests / rate * 60))
+        return [
+            ("episodes", f"{self.episodes:,}"),
+            (
+                "requests",
+                f"{requests:,} if the model plays as long as random play; {self.most_requests:,} if every episode "
+                f"reaches the turn limit of {config.max_turns:,}; retries come on top",
+            ),
+            ("images", f"{round(self.prompts.images):,}"),
+            ("image tokens", f"{self.image_tokens:,} ({self.rule})" if known else f"unknown: {self.rule}"),
+            ("text tokens", f"about {self.text_tokens:,} ({CHARACTERS} characters per token)"),
+            ("output tokens", "unknown" if output is None else f"at most {output:,} (--max-tokens {longest:,})"),
+            ("cost", cost),
+            ("duration", f"{duration} at {rate:,g} requests per minute"),
+        ]
+
+
+def dry_run(
+    games: Sequence[Game[Any, Any]],
+    config: EvalConfig,
+    options: PolicyOptions | None,
+    finished: AbstractSet[tuple[str, int]],
+    console: Console | None,
+) -> DryRun:
+    """Estimate an evaluation of games; play the first `PLAYED` episodes of each at random, without drawing.
+
+    Args:
+        games: The games.
+        config: Settings of the evaluation.
+        options: Options of the policy, which name the model.
+        finished: Game id and seed of episodes that need not be played again.
+        console: Console for progress.
+    """
+    model, low = str(getattr(options, "model", "")), getattr(options, "detail", "") == "low"
+    rule = image_tokens(model, options.found_provider if isinstance(options, OpenAIOptions) else None)
+    remaining: list[tuple[GameSetup, list[int]]] = []
+    for game in games:
+        config.check(game)
+        every = range(config.seed, config.seed + config.episodes)
+        remaining.append((GameSetup(game, config.episode), [seed for seed in every if (game.id, seed) not in finished]))
+    calls = [(setup, seed) for setup, seeds in remaining for seed in seeds[:PLAYED]]
+    played: list[Prompts] = []
+    with ProcessPool(num_workers_for(max(1, len(calls)), config.workers)) as workers:
+        call_in_order(workers, count_prompts, calls, played.append, label="playing at random", console=console)
+    results, total, tokens, most = iter(played), Prompts(), 0.0, 0
+    for setup, seeds in remaining:
+        sample = Prompts()
+        for _ in seeds[:PLAYED]:
+            sample = sample.plus(next(results))
+        times, shapes = len(seeds) / max(1, len(seeds[:PLAYED])), setup.game.image_shapes
+        total = total.plus(sample, times)
+        most += len(seeds) * (1 if isinstance(setup.game, Task) else config.max_turns)
+        if rule is not None:
+            per_state = sum(rule.count(width, height, low=low) for height, width, _ in shapes)
+            tokens += sample.images * times / len(shapes) * per_state
+    if rule is None:
+        how = f"no rule for {model} in providers.toml" if model else "name a --model"
+    else:
+        how = f"{tokens / max(1.0, total.images):,.4g} per image, {rule.source}"
+        how += f", read {rule.checked}" if rule.checked else ""
+    episodes = sum(len(seeds) for _, seeds in remaining)
+    return DryRun(episodes, total, most, None if rule is None else round(tokens), how)
+
+
+def count_prompts(setup: GameSetup, seed: int) -> Prompts:
+    """Play an episode at random and count its prompts; raise `UsageError` if it cannot start."""
+    live, policy, total = LiveEpisode(setup, seed), RandomPolicy(), Prompts()
+    while not live.done:
+        messages = live.observation.messages
+        images, characters = (sum(counts) for counts in zip(*((m.images, len(m.text)) for m in messages)))
+        total = total.plus(Prompts(1, images, characters))
+        episode = live.episode
+        live.step(policy.respond(setup.game, episode.state, policy_rng(seed, episode.turn)))
+    return total
