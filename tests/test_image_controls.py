@@ -111,6 +111,29 @@ def test_workers_show_the_same_images_as_the_main_process() -> None:
     assert responses[0] == responses[1]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("control", ["true", "blank", "stale", "shuffled", "swapped"])
+@pytest.mark.parametrize(("history", "chat"), [(2, False), (1, True), (None, True)])
+def test_past_images_are_those_of_an_episode_that_renders_them_again(
+    control: Any, history: int | None, chat: bool, workers: int
+) -> None:
+    options: dict[str, Any] = {"history": history, "history_images": history or 3, "chat": chat, "images": control}
+    game = vlmgym.make_game("canary", frames=2, size=64)
+    shown: list[list[bytes]] = []
+
+    def policy(images_batch: Any, prompt_batch: Any) -> list[str]:
+        shown.extend([image.tobytes() for image in images] for images in images_batch)
+        return ["<answer>1</answer>"] * len(prompt_batch)
+
+    evaluate(game, policy, 1, max_turns=5, workers=workers, **options)
+    episode = vlmgym.Episode(game, 0, max_turns=5, **options)
+    for images in shown:
+        assert images == [image.tobytes() for image in episode.images]
+        episode.respond("<answer>1</answer>")
+    assert len(shown) == 5
+    assert len(shown[-1]) == 2 * (1 + (history or 3))
+
+
 def test_leaderboard_shows_the_sight_gap_and_ranks_controls_last(tmp_path: Path) -> None:
     (tmp_path / "reading.py").write_text("from tests.test_image_controls import reader\n")
     with small_suite(tmp_path, "nlvr2-v0", "vqa-v0", episodes=6, max_turns=1):

@@ -199,7 +199,9 @@ class _Runner:
                 reply = replace(reply, latency=time.perf_counter() - began)
             self.consecutive_errors = 0
             cost = self.usage.price(reply, self.policy.name)
-            turns, state = await self.workers.call(play_reply, setup, state.without_images(), reply, cost)
+            images = state.observation.images
+            turns, state = await self.workers.call(play_reply, setup, state.to_play(), reply, cost)
+            state = state.with_past_images(setup.prompts, images)
             for turn in turns:
                 self.usage.add(turn)
         running.turns += turns

@@ -94,9 +94,16 @@ class EpisodeState(NamedTuple):
         messages, images = observation.messages, observation.images
         return Prompt(messages[-1].text, game, snapshot.seed, snapshot.turn, snapshot, images, messages)
 
-    def without_images(self) -> EpisodeState:
-        """Return a copy without images, which the worker that plays the turn does not need."""
-        return self._replace(observation=self.observation._replace(images=[]))
+    def to_play(self) -> EpisodeState:
+        """Return a copy for the worker that plays the turn: without images and earlier turns' messages."""
+        *earlier, last = self.observation.messages
+        messages = (*(message for message in earlier if message.role == "system"), last)
+        return self._replace(observation=self.observation._replace(images=[], messages=messages))
+
+    def with_past_images(self, prompts: PromptConfig, before: Sequence[Any]) -> EpisodeState:
+        """Return a copy with the images of earlier turns, taken from those of the turn `before`."""
+        images = prompts.shown_images(before, self.observation.images, self.observation.messages)
+        return self._replace(observation=self.observation._replace(images=images))
 
     def failed(self, error: EpisodeError) -> EpisodeState:
         """Return a copy that an error has ended."""
@@ -201,12 +208,16 @@ class LiveEpisode:
         prompt = self.observation.prompt if self.setup.prompts.chat else ""
         latest = PastTurn(before, self.episode.turn, response, scored.outcome, scored.game, scored.feedback, prompt)
         self.past = tuple(self.setup.prompts.window((*self.past, latest)))
-        self.observation = self._observe(self.setup.settings.max_turns)
+        self.observation = self._observe(self.setup.settings.max_turns, self.observation.images)
 
     def images(self) -> list[ImageArray]:
         """Render the images of the turn, oldest first, or what the control experiment shows instead."""
+        return self._render(self.past)
+
+    def _render(self, past: Sequence[PastTurn[Any]]) -> list[ImageArray]:
+        """Render the current state, and the states of past turns that the prompt shows."""
         game, prompts = self.setup.game, self.setup.prompts
-        states = prompts.shown_states([turn.state for turn in self.past], self.episode.state)
+        states = prompts.shown_states([turn.state for turn in past], self.episode.state)
         if prompts.images in ("stale", "shuffled"):
             seed = self.episode.seed + (prompts.images == "shuffled")
             states = [Episode(game, seed).state] * len(states)
@@ -219,7 +230,8 @@ class LiveEpisode:
         """Return the observation of one more turn, for an episode that the turn limit ended."""
         return self._observe(self.setup.settings.max_turns + 1)
 
-    def _observe(self, max_turns: int) -> Observation:
+    def _observe(self, max_turns: int, before: Sequence[Any] | None = None) -> Observation:
+        """Observe the turn; `before` has the images of the turn before, so that only the current state is rendered."""
         setup, episode = self.setup, self.episode
         try:
             if (end := episode.ended) is not None:
@@ -233,7 +245,8 @@ class LiveEpisode:
             )
             if setup.transform is None:
                 return Observation([], messages)
-            return Observation([*map(setup.transform, self.images())], messages)
+            images = [*map(setup.transform, self._render(self.past if before is None else ()))]
+            return Observation(setup.prompts.shown_images(before or (), images, messages), messages)
         except Exception:
             with episode.game_errors():
                 raise

@@ -122,6 +122,19 @@ class PromptConfig:
         """
         return [*_last(past, self.image_turns), state] if self.has_images else []
 
+    def shown_images(self, before: Sequence[T], images: Sequence[T], messages: Sequence[Message]) -> list[T]:
+        """Return the images of a turn, those of past turns included, without rendering past states again.
+
+        Args:
+            before: Images of the turn before, past turns included.
+            images: Images of the current state, or of past states, too.
+            messages: Messages of the turn.
+        """
+        past = sum(message.images for message in messages) - len(images)
+        if self.images == "swapped":  # newest first
+            return [*images, *before[:past]]
+        return [*before[max(0, len(before) - past) :], *images]
+
     def messages(
         self, images: int, system: str | None, past: Sequence[tuple[str, str]], prompt: str
     ) -> tuple[Message, ...]:
