@@ -197,6 +197,17 @@ def test_json_keeps_all_128_bits_of_the_generator(seed: int, actions: list[int])
     assert {type(part) for part in again.rng["state"].values()} == {int}
 
 
+def test_a_notebook_shows_images_beside_the_prompt() -> None:
+    episode = Episode("nlvr2", seed=0, size=64)
+    assert repr(episode) == "<Episode of nlvr2-v0, seed 0, turn 1 of 100, score 0>"
+    html = episode._repr_html_()
+    assert [html.count(word) for word in ("<img ", "data:image/png;base64,", "<b>", "<pre ")] == [2, 2, 1, 1]
+    assert "&lt;answer&gt;" in html
+    assert "<answer>" not in html
+    episode.respond("<answer>true</answer>")
+    assert "ended: answered" in episode._repr_html_()
+
+
 def test_a_drawn_seed_reproduces_the_episode() -> None:
     game = make_game("2048")
     first, second = GameEpisode(game), GameEpisode(game)

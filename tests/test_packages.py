@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -102,6 +103,19 @@ def test_evaluations_work_without_a_checkout(environment: Path, tmp_path: Path) 
     assert Path(done.stdout.strip()).is_relative_to(environment)
     done = run([environment / "bin" / "vlmgym", "train", "--help"], tmp_path)  # reads a preset; torch is not needed
     assert "--settings" in done.stdout, done.stderr
+
+
+def test_uvx_runs_the_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        lacking("uv is not installed")
+    evaluation = ["eval", "2048", "--policy", "random", "--episodes", "1", "--max-turns", "5", "--output-dir", "out"]
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = run([uv, "tool", "run", "--from", built[1], "vlmgym", *evaluation], tmp_path, **variables)
+    if "Failed to fetch" in done.stderr or "dns error" in done.stderr:
+        lacking(f"uv cannot download the dependencies: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"run.json", "episodes.jsonl", "report.html"}
 
 
 IMPORT_ALL = """

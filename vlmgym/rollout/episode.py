@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any, Literal
 
 from PIL import Image
@@ -199,6 +200,18 @@ class Episode:
         if images not in ("url", "pil", "bytes"):
             raise UsageError(f"images must be url, pil or bytes, got {short_repr(images)}")
         return chat_messages(self._live.observation.messages, self.images, lambda image: _part(image, images))
+
+    def __repr__(self) -> str:
+        now = f"ended: {self.end_reason}" if self.done else f"turn {self.turn + 1} of {self.max_turns}"
+        return f"<Episode of {self.game.id}, seed {self.seed}, {now}, score {self.score:g}>"
+
+    def _repr_html_(self) -> str:
+        """Show the images of the turn beside its text in a notebook."""
+        title, style = escape(repr(self)[1:-1]), "width: 18em; max-width: 100%"
+        images = "".join(f'<img src="{image_url(image)}" alt="{title}" style="{style}"> ' for image in self.images)
+        text = f'<b>{title}</b><pre style="white-space: pre-wrap; word-break: normal">{escape(self.prompt)}</pre>'
+        columns = f'<div style="flex: 0 1 auto">{images}</div><div style="flex: 1 1 24em">{text}</div>'
+        return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{columns}</div>'
 
     def answer(self) -> str | None:
         """Return what the oracle would write inside `<answer>`, or None if the game has no oracle.
