@@ -73,20 +73,9 @@ class DryRun:
 
     def lines(self, config: EvalConfig, options: PolicyOptions | None) -> list[tuple[str, str]]:
         """Return what is estimated, each with its name and assumptions."""
-        requests, budget = round(self.prompts.requests), config.budget
+        requests = round(self.prompts.requests)
         longest = options.max_tokens if isinstance(options, SamplingOptions) else None
         output = None if longest is None else requests * longest
-        known = self.image_tokens is not None
-        cost = "unknown: set --price-in and --price-out"
-        if budget.price_in is not None and budget.price_out is not None:
-            cost = "unknown, as are the image tokens"
-            if self.image_tokens is not None:
-                paid = (self.image_tokens + self.text_tokens) * budget.price_in / 1e6
-                cost = f"{paid:,.4g} for prompts"
-                if output is not None:
-                    cost += f", at most {output * budget.price_out / 1e6:,.4g} for responses"
-                else:
-                    cost += f", and {budget.price_out:,.4g} per million output tokens"
         provider = options.found_provider if isinstance(options, OpenAIOptions) else None
         rate = (provider.requests_per_minute if provider is not None else None) or REQUESTS_PER_MINUTE
         duration = timedelta(seconds=math.ceil(self.prompts.requests / rate * 60))
@@ -98,12 +87,31 @@ class DryRun:
                 f"reaches the turn limit of {config.max_turns:,}; retries come on top",
             ),
             ("images", f"{round(self.prompts.images):,}"),
-            ("image tokens", f"{self.image_tokens:,} ({self.rule})" if known else f"unknown: {self.rule}"),
+            (
+                "image tokens",
+                f"unknown: {self.rule}" if self.image_tokens is None else f"{self.image_tokens:,} ({self.rule})",
+            ),
             ("text tokens", f"about {self.text_tokens:,} ({CHARACTERS} characters per token)"),
             ("output tokens", "unknown" if output is None else f"at most {output:,} (--max-tokens {longest:,})"),
-            ("cost", cost),
+            ("cost", self._cost(config, options, output)),
             ("duration", f"{duration} at {rate:,g} requests per minute"),
         ]
+
+    def _cost(self, config: EvalConfig, options: PolicyOptions | None, output: int | None) -> str:
+        """Describe the cost of the prompts and of at most `output` tokens, at the user's or the provider's prices."""
+        budget, where = config.budget, ""
+        prices = None if budget.price_in is None or budget.price_out is None else (budget.price_in, budget.price_out)
+        if prices is None and isinstance(options, OpenAIOptions) and options.found_provider is not None:
+            prices = options.found_provider.price(options.model)
+            where = f" (dollars; prices of {options.provider} in providers.toml)"
+        if prices is None:
+            return "unknown: set --price-in and --price-out"
+        if self.image_tokens is None:
+            return "unknown, as are the image tokens"
+        prompts = f"{(self.image_tokens + self.text_tokens) * prices[0] / 1e6:,.4g} for prompts"
+        if output is None:
+            return f"{prompts}, and {prices[1]:,.4g} per million output tokens{where}"
+        return f"{prompts}, at most {output * prices[1] / 1e6:,.4g} for responses{where}"
 
 
 def dry_run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -72,7 +73,12 @@ class Provider(_Entry):
     ignored: tuple[str, ...] = ()
     max_temperature: float | None = None
     images: ImageTokens | None = None
+    prices: dict[str, tuple[float, float]] = {}
     requests_per_minute: float | None = None
+
+    def price(self, model: str) -> tuple[float, float] | None:
+        """Return the price of a million input and output tokens of a model; None if it is unknown."""
+        return next((price for pattern, price in self.prices.items() if _matches(model, [pattern])), None)
 
     @property
     def url(self) -> str:
@@ -111,9 +117,12 @@ def image_tokens(model: str, provider: Provider | None) -> ImageTokens | None:
     """Return the rule for images of a model, which is None if it is unknown."""
     if provider is not None and provider.images is not None:
         return provider.images
+    return next((rule for rule in _read(BUILT_IN)[1] if _matches(model, rule.models)), None)
+
+
+def _matches(model: str, patterns: Iterable[str]) -> bool:
     name = model.rpartition("/")[2].lower()
-    rules = _read(BUILT_IN)[1]
-    return next((rule for rule in rules if any(fnmatchcase(name, pattern) for pattern in rule.models)), None)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @lru_cache
