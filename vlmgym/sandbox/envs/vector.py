@@ -49,6 +49,9 @@ FORBIDDEN_CALLS = frozenset({"reset", "step", "play", "close", "set_wrapper_attr
 _OUTCOMES = np.array([None, *OUTCOME_NAMES[1:]], object)
 """Outcomes by their number in `STEP_DTYPE`, as objects, as Gymnasium stores strings in infos; None for a reset."""
 
+MIN_ENVS_FOR_WORKERS = 64
+"""Fewer environments step faster in one process than in workers: `python -m benchmarks.vector_workers`."""
+
 
 def make_vec(
     game: str | Game[Any, Any],
@@ -71,8 +74,9 @@ def make_vec(
     Args:
         game: Id or name of the game, or a `Game`, which keeps its own config.
         num_envs: Number of environments.
-        num_workers: Number of worker processes, among which the environments are divided: at most 8 per core, by
-            default one per core, but no more than environments; 0 to run in this process.
+        num_workers: Number of worker processes, among which the environments are divided: at most 8 per core, but no
+            more than environments; 0 to run in this process. Default: one per core from `MIN_ENVS_FOR_WORKERS`
+            environments on, else 0.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         reward: Reward weights and shaping. Default: the game's own reward.
@@ -146,6 +150,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = observation_space(self._shapes, self.num_envs)
         self.single_action_space = game.answer.space
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        if num_workers is None and self.num_envs < MIN_ENVS_FOR_WORKERS:
+            num_workers = 0
         self.num_workers = num_workers_for(self.num_envs, num_workers)
         array = SharedArray if self.num_workers else PrivateArray
         frames, final_frames = ([array((num_envs, *shape), np.uint8) for shape in self._shapes] for _ in range(2))
