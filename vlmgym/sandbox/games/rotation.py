@@ -263,10 +263,10 @@ def vary(rng: np.random.Generator, figure: Figure, solid: bool) -> Figure | None
 
 
 def _is_connected(figure: Figure) -> bool:
-    reached, waiting = {figure[0]}, [figure[0]]
+    cubes, reached, waiting = {*figure}, {figure[0]}, [figure[0]]
     while waiting:
         x, y, z = waiting.pop()
-        near = {(x + dx, y + dy, z + dz) for dx, dy, dz in NEIGHBOURS} & set(figure) - reached
+        near = {(x + dx, y + dy, z + dz) for dx, dy, dz in NEIGHBOURS} & cubes - reached
         reached |= near
         waiting += near
     return len(reached) == len(figure)
@@ -285,9 +285,10 @@ def is_clear(figure: Figure) -> bool:
     reach = range(-len(figure), len(figure) + 1)
     for index, (x, y, z) in enumerate(figure):
         rest = figure[:index] + figure[index + 1 :]
+        beside = {(a + dx, b + dy, c + dz) for a, b, c in rest for dx, dy, dz in NEIGHBOURS} - {*rest}
         for k in reach:
             other = x + k, y + k, z + k  # on the same line of sight
-            if k and other not in rest and _is_connected((*rest, other)) and _view((*rest, other)) == seen:
+            if k and other in beside and _is_connected((*rest, other)) and _view((*rest, other)) == seen:
                 return False
     return True
 

@@ -234,16 +234,19 @@ def _free(point: Point, others: Frame) -> bool:
 
 def _place(rng: np.random.Generator, balls: int, before: Frame | None, speed: int) -> Frame | None:
     placed: Frame = ()
+    slowest = SLOWEST * speed
     for ball in range(balls):
+        others = [] if before is None else [*before[:ball], *before[ball + 1 :]]
         for _ in range(TRIES):
             if before is None:
                 point = int(rng.integers(BORDER, 1001 - BORDER)), int(rng.integers(BORDER, 1001 - BORDER))
             else:
-                angle, length = rng.uniform(0, math.tau), rng.uniform(SLOWEST * speed, speed)
+                # As `rng.uniform`, which takes five times as long.
+                angle, length = math.tau * rng.random(), slowest + (speed - slowest) * rng.random()
                 x, y = before[ball]
                 point = round(x + length * math.cos(angle)), round(y + length * math.sin(angle))
-                nearest = min(math.dist(point, other) for i, other in enumerate(before) if i != ball)
-                if CLEARER * math.dist(point, before[ball]) > nearest:
+                least = CLEARER * math.dist(point, before[ball])
+                if any(math.dist(point, other) < least for other in others):
                     continue
             if _free(point, placed):
                 placed = (*placed, point)
