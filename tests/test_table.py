@@ -140,11 +140,19 @@ def compiled(document: str, folder: Path) -> str:
 
 
 def test_latex_compiles(runs, printed, tmp_path):
-    body = printed(runs, "--format", "latex")
+    last = renamed(play(tmp_path / "last", "random-legal", ("2048",)), "[2cm]b")  # not an option of the row before
+    body = printed(runs, last, "--format", "latex")
     document = "\\documentclass{article}\\usepackage[margin=1cm]{geometry}\\usepackage{booktabs}\\begin{document}\n"
     text = compiled(f"{document}{body}\\end{{document}}\n", tmp_path)
     # Typeset tildes and quotes are other characters.
-    for part in ("oracle", "2048-v0", "95% confidence", "5% of {x}", "$\\alpha$ #1 & <b>*bold*<b> `q` [l](u) --"):
+    for part in (
+        "oracle",
+        "2048-v0",
+        "95% confidence",
+        "5% of {x}",
+        "$\\alpha$ #1 & <b>*bold*<b> `q` [l](u) --",
+        "[2cm]b",
+    ):
         assert part in text
 
 
@@ -189,6 +197,18 @@ def test_levels_and_repeated_models(runs, tmp_path):
     assert table.best == [], "equal scores are not significantly different"
     assert "\\textbf" not in latex(table)
     assert "**" not in markdown(table)
+
+
+def test_notes_say_what_may_bias_a_comparison(runs, tmp_path):
+    other = play(tmp_path / "other", "random", ("2048",))
+    config = json.loads((other / "run.json").read_text())
+    config["versions"]["vlmgym"] = "0.0.9"
+    (other / "run.json").write_text(json.dumps(config))
+    lines = (other / "episodes.jsonl").read_text().splitlines(keepends=True)
+    (other / "episodes.jsonl").write_text("".join(lines[:6]))
+    notes = ResultsTable(vlmgym.read_runs([runs / "a", other]), ("model",), ("game",)).notes
+    assert f"Played with vlmgym 0.0.9 and vlmgym {vlmgym.__version__}." in notes
+    assert "2 of 24 episodes have no result, which may bias means." in notes
 
 
 def test_read_runs(runs, tmp_path):

@@ -53,7 +53,7 @@ class SavedRun:
         """Return what identifies the results of a game in this run: run, policy, game, levels, turn limit, prompts."""
         config, levels = self.config, self.config.difficulty
         return {
-            "run": str(self.folder.folder),
+            "run": os.path.relpath(self.folder.folder),  # not where the user's home is, since tables are published
             "policy": config.policy.name,
             "model": config.policy.model or None,
             "game": game,

@@ -16,7 +16,7 @@ import tyro
 from vlmgym.errors import UsageError, one_line, short_repr
 from vlmgym.evaluation.saved_runs import SavedRun, csv_lines, read_runs
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.evaluation.tables import control_note
+from vlmgym.evaluation.tables import control_note, vlmgym_version
 from vlmgym.runs.record import RunSummary, Summary, changes
 from vlmgym.statistics import LEVEL, paired_difference
 
@@ -123,7 +123,7 @@ class ResultsTable:
             task = cell.on([axis for axis in get_args(Axis) if axis not in CONTESTANTS])
             tasks.setdefault(task, []).append(cell)
         self.best = [best for cells in tasks.values() if (best := _best(cells)) is not None]
-        self.notes = _notes(runs[0], summaries, axes)
+        self.notes = _notes(runs, summaries, axes)
 
     def text(self, bold: Callable[[str], str], escape: Callable[[str], str], minus: str = "-") -> list[list[str]]:
         """Return the cells as words, each row after its labels; `escape` labels, and make best means `bold`."""
@@ -292,9 +292,9 @@ def _best(cells: Sequence[Cell]) -> Cell | None:
     return best if len(cells) > 1 else None
 
 
-def _notes(first: SavedRun, summaries: Sequence[RunSummary], axes: Sequence[Axis]) -> list[str]:
+def _notes(runs: Sequence[SavedRun], summaries: Sequence[RunSummary], axes: Sequence[Axis]) -> list[str]:
     """Describe what the results share, and what is missing."""
-    config, facts = first.config, first.facts("")
+    config, facts = runs[0].config, runs[0].facts("")
     shared = [f"{axis} {facts[axis]}" for axis in ("perception", "reasoning", "observation") if axis not in axes]
     seeds = f"seeds {config.seed} to {config.seed + config.episodes - 1}"
     notes = [
@@ -304,6 +304,8 @@ def _notes(first: SavedRun, summaries: Sequence[RunSummary], axes: Sequence[Axis
     ]
     if "images" not in axes and (control := control_note(config.prompts)):
         notes.append(control)
+    if len(played := {vlmgym_version(run.config) for run in runs}) > 1:
+        notes.append(f"Played with {' and '.join(sorted(played))}.")
     games = [summary for run in summaries for summary in run.games.values()]
     if missing := sum(sum(summary.unfinished.values()) for summary in games):
         total = missing + sum(summary.episodes for summary in games)
