@@ -122,6 +122,13 @@ def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompt
         assert estimated(dry.out) == pytest.approx(counted, abs=1)
 
 
+@pytest.mark.slow
+def test_the_page_about_suites_states_requests_and_images(run):
+    page = (Path(__file__).parents[1] / "docs" / "suites.md").read_text()
+    numbers = estimated(run("eval", "--suite", "vlmgym-2026.1-lite", "--dry-run", "--workers", 0).out)
+    assert f"| `vlmgym-2026.1-lite` | 10 | 50 | {numbers['requests']:,} | {numbers['images']:,} |" in page
+
+
 def test_cost_and_what_cannot_be_known(run):
     args = ["eval", "2048", "--dry-run", "--episodes", 2, "--max-turns", 5, "--workers", 0]
     priced = ["--price-in", 2, "--price-out", 8]
