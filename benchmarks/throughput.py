@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import platform
 import resource
 import sys
@@ -47,7 +48,6 @@ from vlmgym.cli.bench import Rates, Script, legal_script, measure, opened, play
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import make_game
@@ -182,7 +182,8 @@ def measure_environments(options: Options, names: list[str], console: Console) -
     scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(names, (0, WORKERS[-1])):
         numbers = [n for n in sorted(options.envs) if n >= workers]
-        while numbers and (free := available_memory()) is not None and sum(numbers) * options.frame * ROOM > free:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        while numbers and sum(numbers) * options.frame * ROOM > free:
             console.print(f"skipped: {numbers[-1]} environments do not fit into {free / 1e9:.1f} GB of free memory")
             numbers.pop()
         game = make_game(name, size=options.size)

@@ -5,7 +5,6 @@ import pickle
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,7 +16,6 @@ from vlmgym import game_ids, make_game, make_vec
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.memory import available_memory
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.workers.pool import WORKERS_PER_CORE, available_cores
@@ -39,8 +37,8 @@ def check_rejected(call: Callable[[], Any]) -> None:
     "options",
     [
         {"game": "chess"}, {"game": []}, {"num_envs": 0}, {"num_workers": -1}, {"perception": 6}, {"reasoning": "3"},
-        {"reward": 1.0}, {"autoreset_mode": "Never"}, {"max_episode_steps": 0}, {"render": "no"}, {"copy": None},
-        {"full_info": 2}, {"timeout": 0}, {"size": 10**30}, {"rows": 2.5}, {"no_such_field": 1},
+        {"reward": 1.0}, {"autoreset_mode": "Never"}, {"max_episode_steps": 0}, {"timeout": 0}, {"size": 10**30},
+        {"rows": 2.5}, {"no_such_field": 1},
     ],
 )  # fmt: skip
 def test_make_vec_rejects_invalid_values(options: dict[str, Any]) -> None:
@@ -77,16 +75,6 @@ def test_vector_environments_cannot_be_copied() -> None:
             check_rejected(partial(copied, envs))
 
 
-# Resource limits -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(available_memory() is None, reason="the system does not say how much memory is available")
-@pytest.mark.parametrize("render", [True, False])
-def test_environments_that_do_not_fit_into_memory(render: bool) -> None:
-    with pytest.raises(UsageError, match=r"1,000,000,000 environments need .* GB"):
-        make_vec("2048", 10**9, render=render)
-
-
 def test_too_many_workers() -> None:
     most = WORKERS_PER_CORE * available_cores()
     for call in (
@@ -102,35 +90,9 @@ def test_too_many_workers() -> None:
     "options",
     [
         {"episodes": "x"}, {"episodes": 0}, {"concurrency": None}, {"workers": "x"}, {"backend": ["ray"]},
-        {"reward": "x"}, {"budget": 5}, {"episodes": 10**9, "concurrency": 10**9}, {"max_turns": 0}, {"seed": -1},
+        {"reward": "x"}, {"budget": 5}, {"max_turns": 0}, {"seed": -1},
         {"history": -1}, {"observation": "picture"},
     ],
 )  # fmt: skip
 def test_evaluate_rejects_invalid_values(options: dict[str, Any]) -> None:
     check_rejected(lambda: evaluate("2048", "random", **options))
-
-
-# Memory limits of cgroups -----------------------------------------------------------------------------------------
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-MACHINE = {"proc/meminfo": "MemTotal: 32000 kB\nMemAvailable: 16000 kB\n"}
-
-
-def test_memory_limit_is_read_from_cgroup_v2(tmp_path: Path) -> None:
-    assert available_memory(tmp_path) is None
-    assert available_memory(write(tmp_path, MACHINE)) == 16_000 * 1024
-    groups = {
-        "proc/self/cgroup": "0::/pod/box\n",
-        "sys/fs/cgroup/pod/memory.max": "9000000\n",
-        "sys/fs/cgroup/pod/memory.current": "5000000\n",
-        "sys/fs/cgroup/pod/memory.stat": "anon 1\ninactive_file 1000000\n",
-        "sys/fs/cgroup/pod/box/memory.max": "max\n",
-    }
-    assert available_memory(write(tmp_path, groups)) == 5_000_000

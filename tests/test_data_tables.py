@@ -39,15 +39,11 @@ def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path):
     assert [row["a"] for row in open_table(str(path))] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.json", "rows.parquet"])
-def test_tables_have_a_size_limit(tmp_path, monkeypatch, name):
+def test_text_tables_have_a_size_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "MAX_TEXT_BYTES", 5)
-    monkeypatch.setattr(tables, "MAX_PARQUET_BYTES", 5)
-    (tmp_path / name).write_text("[1,2,3,4]")
-    if name == "rows.parquet":
-        pq.write_table(numbered(100), tmp_path / name)
-    with pytest.raises(UsageError, match=r"larger than 0 MB: save it as Parquet|bytes of data, more than 5"):
-        open_table(str(tmp_path / name))
+    (tmp_path / "rows.json").write_text("[1,2,3,4]")
+    with pytest.raises(UsageError, match="larger than 0 MB: save it as Parquet"):
+        open_table(str(tmp_path / "rows.json"))
 
 
 def test_bad_csv_lines_are_bad_rows(tmp_path):
@@ -56,14 +52,14 @@ def test_bad_csv_lines_are_bad_rows(tmp_path):
     table = open_table(str(path))
     assert len(table) == 5
     assert [table[0], table[4]] == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
-    for index, why in ((1, "1 values for 2 columns"), (2, "3 values"), (3, "not CSV: 'utf-8' codec")):
+    for index, why in ((1, "1 values for 2 columns"), (2, "3 values"), (3, "a is not valid Unicode")):
         with pytest.raises(BadRow, match=why):
-            table[index]
+            text_of(table[index], "a")
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [('a,b\n"1,2\n', "odd number of double quotes"), ("", "is empty"), ("a,a\n", "two columns named 'a'")],
+    [('a,b\n"1,2\n', "odd number of double quotes"), ("", "is empty"), ("a,a\n", "two columns with the same name")],
 )
 def test_a_file_that_is_not_csv_is_an_error(tmp_path, content, why):
     path = tmp_path / "table.csv"
@@ -163,12 +159,6 @@ def test_damaged_parquet_and_different_columns_are_errors(tmp_path):
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(UsageError, match=r"cannot open .*a\.parquet: "):
         open_table(str(tmp_path / "a.parquet"))
-
-
-def test_repeated_columns_are_an_error(tmp_path):
-    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "twice.parquet")
-    with pytest.raises(UsageError, match=r"twice\.parquet has two columns named 'a'"):
-        open_table(str(tmp_path / "twice.parquet"))
 
 
 def latin(count):

@@ -1,12 +1,19 @@
-"""Validation of user-supplied arguments."""
+"""Validation of user-supplied arguments and TOML files."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from vlmgym.errors import UsageError, short_repr
+from vlmgym.errors import UsageError, first_line, short_repr
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 T = TypeVar("T")
 
@@ -28,12 +35,6 @@ def check_int(name: str, value: object, minimum: int, *, optional: bool = False)
         raise UsageError(f"{name} must be an integer of at least {minimum}, got {got}")
 
 
-def check_bool(name: str, value: object) -> None:
-    """Raise `UsageError` unless a value is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise UsageError(f"{name} must be True or False, got {short_repr(value)}")
-
-
 def check_timeout(timeout: object, *, optional: bool = False) -> None:
     """Raise `UsageError` unless a timeout is positive and at most `MAX_TIMEOUT` seconds, or None if `optional`."""
     if optional and timeout is None:
@@ -49,3 +50,18 @@ def check_instance(name: str, value: object, kind: type) -> None:
     """Raise `UsageError` unless a value is an instance of `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{name} must be a {kind.__name__}, got {short_repr(value)}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, with or without a byte-order mark; raise `UsageError` if it cannot be read."""
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        return table
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8 text") from None
+    except ValueError as error:  # TOMLDecodeError, or Python's ValueError for a number with thousands of digits
+        raise UsageError(f"{path} is not valid TOML: {first_line(error)}") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply") from None

@@ -137,8 +137,9 @@ def importing(who: str, extra: str) -> Iterator[None]:
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Describe the first problem in a pydantic error as `field: message (got value)`."""
-    problem = error.errors(include_url=False)[0]
+    """Describe the first unknown field of a pydantic error, else the first problem, as `field: message (got value)`."""
+    problems = error.errors(include_url=False)
+    problem = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vlmgym.checks import read_toml
 from vlmgym.curriculum.file import StrictModel
 from vlmgym.errors import UsageError, did_you_mean, short_repr
 from vlmgym.evaluation.summary import updated_summary
@@ -37,11 +37,6 @@ from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.registry import game_class, make_game
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FOLDER = Path(__file__).with_name("files")
 ORACLE_TURNS = 4
@@ -132,7 +127,7 @@ def read_suite(name: str) -> Suite:
     if name not in suite_names():
         names = [*suite_names(), "all"]
         raise UsageError(f"unknown suite {name!r}{did_you_mean(name, names)}; the suites are {', '.join(names)}")
-    return Suite.model_validate(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+    return Suite.model_validate(read_toml(FOLDER / f"{name}.toml"))
 
 
 def behaviour_hash(game: Game[Any, Any], first_seed: int) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
+from vlmgym.checks import read_toml
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.data_task import DATA_SETTINGS, DataTask
 from vlmgym.sandbox.registry import PRESETS, game_class
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
@@ -144,26 +139,13 @@ def read_file(path: Path) -> CurriculumFile:
     Raises:
         UsageError: The file does not exist or is invalid; the message says where, and what is accepted.
     """
-    if str(path) in builtin_names():
-        text = (_builtin() / f"{path}.toml").read_text(encoding="utf-8")
-    else:
-        try:
-            text = path.read_text(encoding="utf-8-sig")  # skip the byte-order mark of some editors
-        except FileNotFoundError:
-            names = ", ".join(builtin_names())
-            raise UsageError(f"{path} is neither a file nor a built-in curriculum ({names})") from None
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{path} is not UTF-8 text") from None
+    builtin = _builtin() / f"{path}.toml"
+    if not builtin.is_file() and not path.exists():
+        raise UsageError(f"{path} is neither a file nor a built-in curriculum ({', '.join(builtin_names())})")
     try:
-        data = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError, or Python's ValueError for a number with thousands of digits
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
-    try:
-        return CurriculumFile.model_validate(data)
+        return CurriculumFile.model_validate(read_toml(builtin if builtin.is_file() else path))
     except ValidationError as error:
-        raise UsageError(f"{path}: {_describe(error)}") from None
+        raise UsageError(f"{path}: {describe_validation_error(error)}") from None
 
 
 def with_data(file: CurriculumFile, settings: Mapping[str, Any]) -> CurriculumFile:
@@ -204,23 +186,3 @@ def _with(entry: EntryFile, settings: Mapping[str, Any]) -> EntryFile:
 
 def _builtin() -> Path:
     return Path(__file__).with_name("files")
-
-
-def _describe(error: ValidationError) -> str:
-    """Describe the first unknown field, or else the first problem, and its location, numbering items from 1."""
-    errors = error.errors(include_url=False)
-    first = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
-    words: list[str] = []
-    for part in first["loc"]:
-        words.append(f"{_ITEMS[words.pop()]} {part + 1}" if isinstance(part, int) else part)
-    if first["type"] == "extra_forbidden":
-        unknown, known = words.pop(), [name for model in _MODELS for name in model.model_fields]
-        message = f"unknown field {unknown!r}{did_you_mean(unknown, known)}"
-    else:
-        message = describe_validation_error(error).removeprefix(".".join(map(str, first["loc"])) + ": ")
-    return f"{', '.join(words)}: {message}" if words else message
-
-
-_MODELS = (CurriculumFile, EntryFile, StageFile)
-_ITEMS = {"entries": "entry", "stages": "stage"}
-"""Names of items in messages, keyed by the field that lists them."""

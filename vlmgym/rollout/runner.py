@@ -20,7 +20,6 @@ from vlmgym.rollout.settings import Budget, RunSettings, Usage
 from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_reply, play_turns, resume_episode
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.workers.process import WorkerPool
 
 Games = Sequence[Game[Any, Any]] | Curriculum
@@ -108,7 +107,7 @@ def total_episodes(games: Games, settings: RunSettings) -> int:
 
 
 def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
-    """Raise `UsageError` unless policy and games support the settings, and all concurrent episodes fit in memory."""
+    """Raise `UsageError` unless policy and games support the settings."""
     played = all_games(games)
     if not isinstance(games, Curriculum) and len({game.id for game in games}) < len(games):
         raise UsageError("a game is listed twice, or two games have the same id")
@@ -122,9 +121,6 @@ def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
             )
     if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
-    concurrent = min(settings.concurrency, total_episodes(games, settings))
-    size = EPISODE_BYTES + max(map(frame_bytes, played))
-    check_memory(concurrent * size, f"{concurrent:,} concurrent episodes", "lower concurrency")
 
 
 @dataclass

@@ -9,7 +9,6 @@ import argparse
 import copy
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -20,8 +19,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from pydantic.dataclasses import dataclass
 from tyro.conf import Fixed
 
+from vlmgym.checks import read_toml
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError, describe_validation_error, first_line, short_repr
+from vlmgym.errors import UsageError, describe_validation_error, short_repr
 from vlmgym.policies.base import identity
 from vlmgym.rollout.states import StateConfig
 from vlmgym.rollout.turn import Transform
@@ -37,11 +37,6 @@ from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
 from vlmgym.training.states import MultiTurnConfig
 from vlmgym.workers.pool import available_cores
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""
@@ -382,12 +377,7 @@ def preset_path(preset: str) -> Path:
 
 def read_settings(path: Path) -> Settings:
     """Read a TOML file of settings, by section; raise `UsageError` on failure."""
-    try:
-        return _by_section(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {first_line(error)}") from None
+    return _by_section(read_toml(path))
 
 
 def _given_settings(words: Sequence[str]) -> Settings:

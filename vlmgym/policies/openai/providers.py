@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
@@ -14,12 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vlmgym.checks import read_toml
 from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 BUILT_IN = Path(__file__).with_name("providers.toml")
 
@@ -127,13 +122,9 @@ def _matches(model: str, patterns: Iterable[str]) -> bool:
 
 @lru_cache
 def _read(path: Path) -> tuple[dict[str, Provider], tuple[ImageTokens, ...]]:
+    data = read_toml(path)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
         images = tuple(map(ImageTokens.model_validate, data.pop("images", ())))
         return {name: Provider.model_validate(entry) for name, entry in data.items()}, images
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
         raise UsageError(f"{path} cannot be read: {describe_validation_error(error)}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None

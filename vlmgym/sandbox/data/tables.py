@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import io
 import json
 import os
 import re
@@ -30,8 +31,6 @@ MAX_TEXT_BYTES = 1 << 30
 """Maximum size of a CSV or JSON file, which is read into memory."""
 URL_SECONDS = 3600.0
 """Maximum duration of the download of a CSV or JSON file."""
-MAX_PARQUET_BYTES = 1 << 36
-"""Maximum uncompressed size of Parquet files, which `datasets` converts to memory-mapped files in its cache."""
 MAX_CSV_VALUE = 1 << 26  # characters; a value may be an image as a data URL
 ROWS_SCANNED = 100  # rows whose keys become the columns of a JSON table
 METADATA = "metadata"
@@ -261,17 +260,6 @@ def _open_url(url: str) -> Table:
 def _open_parquet(files: list[str], name: str, folder: Path | None) -> Table:
     """Open Parquet files, which must have the same columns, as one table."""
     with _using_datasets(name) as datasets:
-        import pyarrow.parquet
-        from fsspec import open_files
-
-        size = 0
-        for file in open_files(files) if folder is None else files:
-            with open(file, "rb") if isinstance(file, str) else file as opened:
-                metadata = pyarrow.parquet.read_metadata(opened)
-            size += sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-            unique_columns(metadata.schema.to_arrow_schema().names, name)
-        if size > MAX_PARQUET_BYTES:
-            raise UsageError(f"{name} has {size:,} bytes of data, more than {MAX_PARQUET_BYTES:,}")
         patterns = files if folder is None else list(map(glob.escape, files))
         loaded = datasets.load_dataset(
             "parquet", data_files=patterns, split="train", cache_dir=str(cache_folder("datasets"))
@@ -329,14 +317,6 @@ def cache_folder(purpose: str) -> Path:
     return folder
 
 
-def unique_columns(names: Sequence[str], data: object) -> tuple[str, ...]:
-    """Return column names as a tuple; if one is repeated, raise a `UsageError` that names `data`."""
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise UsageError(f"{data} has two columns named {name!r}")
-    return tuple(names)
-
-
 # Text -----------------------------------------------------------------------------------------------------------------
 
 
@@ -346,58 +326,42 @@ def _parse_text(content: bytes, suffix: str, name: str) -> Table:
         raise UsageError(f"{name} is larger than {MAX_TEXT_BYTES >> 20} MB: save it as Parquet")
     content = content.removeprefix(BOM_UTF8)
     if suffix in (".csv", ".tsv"):
-        return _parse_csv(_lines(content, name, quotes=True), "," if suffix == ".csv" else "\t", name)
+        return _parse_csv(content, "," if suffix == ".csv" else "\t", name)
     if suffix in (".jsonl", ".json"):
         return _parse_json(content, name)
     raise UsageError(f"{name} is not a known kind of file: {', '.join(SUFFIXES)}")
 
 
-def _lines(content: bytes, name: str, quotes: bool = False) -> list[bytes]:
-    """Split into lines, without blank lines. With `quotes`, line breaks inside double quotes do not end a line."""
-    lines = content.split(b"\n")
-    if quotes:
-        physical, lines, quoted = lines, [], list[bytes]()
-        for line in physical:
-            if (line.count(b'"') + bool(quoted)) % 2:  # a break after an odd number of quotes is inside quotes
-                quoted.append(line)
-            else:
-                lines.append(b"\n".join([*quoted, line]))
-                quoted.clear()
-        if quoted:
-            raise UsageError(f"{name} has an odd number of double quotes: one is not closed, or not doubled inside")
-    return [line.rstrip(b"\r") for line in lines if line.strip()]
-
-
-def _parse_csv(lines: list[bytes], delimiter: str, name: str) -> Table:
+def _parse_csv(content: bytes, delimiter: str, name: str) -> Table:
     """Open CSV (RFC 4180) whose first line names the columns. All values are strings."""
+    if content.count(b'"') % 2:
+        raise UsageError(f"{name} has an odd number of double quotes: one is not closed, or not doubled inside")
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CSV_VALUE))
+    text = io.StringIO(content.decode(errors="surrogateescape"), newline="")  # `text_of` rejects surrogates
+    try:
+        lines = [line for line in csv.reader(text, delimiter=delimiter) if any(map(str.strip, line)) or len(line) > 1]
+    except csv.Error as error:
+        raise UsageError(f"{name} is not CSV: {error}") from None
+    if not lines:
+        raise UsageError(f"{name} is empty: its first line must name the columns")
+    columns = tuple(lines.pop(0))
+    if len(set(columns)) < len(columns):
+        raise UsageError(f"{name} has two columns with the same name: {', '.join(columns)}")
 
-    def parse(line: bytes) -> list[str]:
-        try:
-            return next(csv.reader([line.decode()], delimiter=delimiter))
-        except (UnicodeDecodeError, csv.Error, StopIteration) as error:
-            raise BadRow(f"the line is not CSV: {error}") from None
-
-    def read(line: bytes) -> DataRow:
-        values = parse(line)
+    def read(values: list[str]) -> DataRow:
         if len(values) != len(columns):
             raise BadRow(f"the line has {len(values)} values for {len(columns)} columns")
         return dict(zip(columns, values))
 
-    if not lines:
-        raise UsageError(f"{name} is empty: its first line must name the columns")
-    try:
-        columns = unique_columns(parse(lines[0]), name)
-    except BadRow as error:
-        raise UsageError(f"the first line of {name} must name the columns, but {error}") from None
-    return Table(columns, lines[1:], read)
+    return Table(columns, lines, read)
 
 
 def _parse_json(content: bytes, name: str) -> Table:
     """Open JSON objects: one per line, or an array."""
     is_array = content[: 1 << 16].lstrip().startswith(b"[")
     try:
-        rows: Sequence[Any] = json.loads(content) if is_array else _lines(content, name)
+        lines = (line for line in content.split(b"\n") if line.strip())
+        rows: Sequence[Any] = json.loads(content) if is_array else list(lines)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not JSON: {error}") from None
 

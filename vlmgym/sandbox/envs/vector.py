@@ -14,11 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vlmgym.checks import as_int, check_bool, check_instance, check_int, check_timeout
+from vlmgym.checks import as_int, check_instance, check_int, check_timeout
 from vlmgym.errors import EpisodeEnded, UsageError, short_repr
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.memory import EPISODE_BYTES, check_memory, frame_bytes
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv, Response, observation_space
@@ -40,8 +39,6 @@ from vlmgym.workers.pool import check_num_workers, num_workers_for
 
 Infos = dict[str, Any]
 
-COPIES = 2
-"""Number of batches of observations that a program usually holds: the last one, and the one being created."""
 SPARES = 3
 """Maximum number of arrays whose memory is kept for reuse."""
 FORBIDDEN_CALLS = frozenset({"reset", "step", "play", "close", "set_wrapper_attr"})
@@ -90,19 +87,15 @@ def make_vec(
         overrides: Config fields that override the difficulty levels, e.g. `size=320`.
 
     Raises:
-        UsageError: The game, a level or a config field is unknown, a value is invalid, or the environments do not fit
-            into memory.
+        UsageError: The game, a level or a config field is unknown, or a value is invalid.
     """
     num_envs, num_workers = as_int(num_envs), as_int(num_workers)
     check_int("num_envs", num_envs, 1)
     check_num_workers("num_workers", num_workers)
     check_timeout(timeout, optional=True)
-    reward = RewardConfig() if reward is None else reward
-    check_instance("reward", reward, RewardConfig)
+    reward = RewardConfig() if reward is None else RewardConfig.model_validate(reward)
     max_episode_steps = as_int(max_episode_steps)
     check_int("max_episode_steps", max_episode_steps, 1, optional=True)
-    for name, flag in (("full_info", full_info), ("render", render), ("copy", copy)):
-        check_bool(name, flag)
     try:
         mode = AutoresetMode(autoreset_mode)
     except ValueError:
@@ -110,10 +103,6 @@ def make_vec(
         raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset_mode)}") from None
     settings = EnvSettings(reward, mode, max_episode_steps, full_info, render)
     (played,) = make_games([game], perception, reasoning, **overrides)
-    buffers = 1 + (mode is AutoresetMode.SAME_STEP) + (COPIES if copy else 0)
-    env_bytes = EPISODE_BYTES + (buffers * frame_bytes(played) if render else 0)
-    advice = "use fewer, smaller images, copy=False or render=False"
-    check_memory(num_envs * env_bytes, f"{num_envs:,} environments", advice)
     return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
 
 

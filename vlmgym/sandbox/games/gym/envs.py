@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib import import_module, resources
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium
@@ -16,6 +16,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import StickyAction
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from vlmgym.checks import read_toml
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error, first_line, missing_extra
 from vlmgym.sandbox.core.config import LIST, DegradedConfig, GameConfig, parse_config_fields, setting
 from vlmgym.sandbox.core.game import NOT_DESCRIBED
@@ -66,11 +67,6 @@ class GymConfig(DegradedConfig):
 # Families -------------------------------------------------------------------------------------------------------------
 #
 # Action names, prompt texts and settings for Gymnasium environments, from one TOML file per family.
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ENTRY_POINT_GROUP = "vlmgym.gym_families"
 """Entry point group of packages that contain a file `vlmgym.toml`; an entry is `name = "package"`."""
@@ -155,23 +151,20 @@ def import_module_of(family: Family, env_id: str) -> None:
 @cache
 def _families() -> tuple[Family, ...]:
     """Read the files in the folder `families` and in installed packages."""
-    folder = resources.files(__package__) / "families"
-    families = [_read_family(file.read_text("utf-8")) for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+    files = sorted(Path(__file__).with_name("families").iterdir())
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:
-            families.append(_read_family((resources.files(point.value) / "vlmgym.toml").read_text("utf-8")))
-        except (ImportError, OSError, UsageError) as error:
-            raise UsageError(f"cannot read vlmgym.toml of the package {point.value}: {first_line(error)}") from None
-    return tuple(families)
+            files.append(Path(str(resources.files(point.value))) / "vlmgym.toml")
+        except ImportError as error:
+            raise UsageError(f"cannot import {point.value}, which has environments: {first_line(error)}") from None
+    return tuple(map(_read_family, files))
 
 
-def _read_family(text: str) -> Family:
+def _read_family(path: Path) -> Family:
     try:
-        return Family.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(str(error)) from None
+        return Family.model_validate(read_toml(path))
     except ValidationError as error:
-        raise UsageError(describe_validation_error(error)) from None
+        raise UsageError(f"{path}: {describe_validation_error(error)}") from None
 
 
 # Descriptions ---------------------------------------------------------------------------------------------------------
