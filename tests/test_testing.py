@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -64,25 +64,13 @@ class Reseeded(Game2048):
         return super().step(state, action, np.random.default_rng(0))
 
 
-def use_global_random(method):
-    """Wrap a method so that it uses the module `random` first."""
-
-    def wrapped(*args):
-        random.random()
-        return method(*args)
-
-    return wrapped
+def random_start(self, rng):
+    random.random()
+    return Game2048.start(self, rng)
 
 
-def change_step(**changes):
-    """Return a `step` that replaces fields of its result."""
-
-    def step(self, state, action, rng):
-        made = Game2048.step(self, state, action, rng)
-        kept = {"state": made.state, "reward": made.reward}
-        return Step(**{**kept, **changes})
-
-    return step
+def step_with_tuple(self, state, action, rng):
+    return replace(Game2048.step(self, state, action, rng), info={"cells": (0, 1)})
 
 
 def reward_of_calls(self, state, action, rng):
@@ -123,12 +111,6 @@ FAULTS = [
     fault("identity", "MutableState is not a frozen", "Mutable", name="mutable", State=MutableState),
     fault("config_fields", "unmarked has no difficulty", "Unmarked", Config=UnmarkedConfig),
     fault("levels", "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal", "EqualLevels", Config=EqualConfig),
-    fault(
-        "determinism",
-        "played twice",
-        "UnseededStart",
-        start=lambda self, rng: Game2048.start(self, np.random.default_rng()),
-    ),
     fault("determinism_over_processes", "in two processes", "HashSeed", HashSeed),
     fault("seeds", "8 different seeds give the same episode", "Reseeded", Reseeded),
     fault(
@@ -137,19 +119,7 @@ FAULTS = [
         "UnseededActions",
         answer=directions(sample=lambda self, rng: int(np.random.default_rng().integers(4))),
     ),
-    fault(
-        "random_actions",
-        "the random action 4 is not in",
-        "OutsideTheSpace",
-        answer=directions(sample=lambda self, rng: 4),
-    ),
-    fault("global_random_state", "state of random", "RandomStart", start=use_global_random(Game2048.start)),
-    fault(
-        "global_random_state",
-        "state of random",
-        "RandomParsing",
-        answer=directions(parse=use_global_random(Directions.parse)),
-    ),
+    fault("global_random_state", "state of random", "RandomStart", start=random_start),
     fault(
         "json_round_trip",
         "becomes .* through JSON",
@@ -164,14 +134,10 @@ FAULTS = [
         describe=lambda self, state: f"{Game2048.describe(self, state)}\n{next(calls)}",
     ),
     fault("types", "start returns None, expected State2048", "StartsNowhere", start=lambda self, rng: None),
-    fault("types", "prompt returns None, expected str", "SaysNothing", prompt=lambda self, state: None),
-    fault("types", "ended returns True, expected str or NoneType", "EndsTrue", ended=lambda self, state: True),
     fault("types", "the legal action 'left' is not in", "NamedMoves", legal_actions=lambda self, state: ["left"]),
-    fault("types", "step returns None, expected Step", "StepsNowhere", step=lambda self, state, action, rng: None),
-    fault("types", "step returns '1', expected float", "TextReward", step=change_step(reward="1")),
     fault("legal_actions", "step rejects .* in legal_actions", "AllLegal", legal_actions=lambda self, state: range(4)),
-    fault("illegal_actions", "used the generator", "DrawsFirst", step=draw_before_checking),
-    fault("steps", "an info that JSON changes", "TupleInfo", step=change_step(info={"cells": (0, 1)})),
+    fault("legal_actions", "used the generator", "DrawsFirst", step=draw_before_checking),
+    fault("steps", "an info that JSON changes", "TupleInfo", step=step_with_tuple),
     fault("end", "ended returns 'over'", "EndsAtStart", ended=lambda self, state: "over"),
     fault(
         "metrics",
@@ -195,14 +161,6 @@ FAULTS = [
         respond=lambda self, state, action: response_format.compose("2, 2", "", self.answer.format(action)),
     ),
     fault("prompt", "does not mention <perception>", "ShortPrompt", prompt=lambda self, state: "Play!"),
-    *(
-        fault("cells", message, title, cells=cells)
-        for title, message, cells in (
-            ("MissingRow", "3 rows of 4 cells, expected 4 rows of 4", lambda self, state: state.board[1:]),
-            ("ExtraRow", "5 rows of 4 cells", lambda self, state: (*state.board, state.board[0])),
-            ("ShortRow", "4 rows of 3 or 4 cells", lambda self, state: (*state.board[1:], state.board[0][1:])),
-        )
-    ),
     fault(
         "images",
         "float32, not uint8",

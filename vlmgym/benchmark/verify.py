@@ -28,8 +28,6 @@ SHOWN = 10
 MIB = 1 << 20
 FILES = {"run.json": 4 * MIB, "summary.json": 16 * MIB, "episodes.jsonl": 4096 * MIB}
 """Files that are read from a zip, and their maximum sizes in bytes; all others are ignored."""
-MAX_RECORD = 64 * MIB
-"""Maximum size of a line in a zipped `episodes.jsonl` in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +116,7 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
             raise UsageError(f"{path} has more than one {name}: zip the folder of one run")
         if member.file_size > FILES[name]:
             raise UsageError(f"{path}: {name} has more than {FILES[name]:,} bytes")
-        with archive.open(member) as source, (folder / name).open("wb") as target:
-            while line := source.readline(MAX_RECORD + 1):
-                if len(line) > MAX_RECORD:
-                    raise UsageError(f"{path}: {name} has a line of more than {MAX_RECORD:,} bytes")
-                target.write(line)
+        member.filename = name
+        archive.extract(member, folder)
     if not (folder / RUN).exists():
         raise UsageError(f"{path} has no {RUN}: zip the folder of a run")

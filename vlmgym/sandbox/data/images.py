@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import struct
-import warnings
 import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -39,8 +37,6 @@ _CORRUPT = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error,
 )  # fmt: skip
 """Exceptions of decoders for corrupt files."""
-_warnings_lock = Lock()
-"""Held while warning filters are changed, because all threads share them."""
 
 
 def image_bytes(value: Any, folder: Path | None, urls: bool = False) -> bytes:
@@ -143,9 +139,7 @@ def decode(encoded: bytes) -> Image.Image:
     if not encoded:
         raise BadRow("the image is empty")
     try:
-        with _warnings_lock, warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image: Image.Image = Image.open(io.BytesIO(encoded), formats=_formats())
+        image: Image.Image = Image.open(io.BytesIO(encoded), formats=_formats())
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise BadRow(f"the image has {width} x {height} pixels, more than {MAX_PIXELS}")
@@ -156,7 +150,7 @@ def decode(encoded: bytes) -> Image.Image:
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         return image.convert("RGB")
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+    except Image.DecompressionBombError:
         raise BadRow(f"the image has more than {MAX_PIXELS} pixels") from None
     except UnidentifiedImageError:
         raise BadRow(f"the image is in none of the formats {', '.join(FORMATS)}") from None
