@@ -1,10 +1,10 @@
-"""Compare the time of whole evaluations by vlmgym, Inspect and verifiers, with the same server, images and prompts.
+"""Compare the time of whole evaluations by vlmgym, a hand-written loop (`plain_loop.py`), Inspect and verifiers.
 
 bash setup.sh --integrations && pip install -e .[bench,openai] && python -m benchmarks.evaluation_peers
 
 The command of each tool plays episodes of 2048, all concurrently, with a model server of fixed latency
 (`benchmarks/concurrency.py`). Times include starting the command and writing its records. CPU times include all
-processes of the command.
+processes of the command. Server, images and prompts are the same; the loop neither retries nor resumes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from benchmarks.concurrency import server
 from vlmgym.errors import UsageError
 from vlmgym.terminal import parse_options, reporting_errors
 
-Tool = Literal["vlmgym", "inspect", "verifiers"]
+Tool = Literal["vlmgym", "loop", "inspect", "verifiers"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Evaluate with each tool in turn, and print wall-clock and CPU times."""
 
-    tools: tuple[Tool, ...] = ("vlmgym", "inspect", "verifiers")
+    tools: tuple[Tool, ...] = ("vlmgym", "loop", "inspect", "verifiers")
     """Tools to compare."""
     episodes: int = 64
     """Number of episodes, all played concurrently."""
@@ -65,6 +65,8 @@ def command(tool: Tool, options: Options, url: str, folder: Path) -> list[str]:
         limits = f"--concurrency {count} --max-requests {count} --videos 0 --no-report"
         files = ["--base-url", url, "--output-dir", str(folder)]
         return [sys.executable, "-m", "vlmgym", *arguments.split(), *limits.split(), *files]
+    if tool == "loop":
+        return [sys.executable, "-m", "benchmarks.plain_loop", url, count, turns, size, str(folder)]
     if tool == "inspect":
         arguments = f"eval vlmgym/2048 --model openai-api/local/none -T size={size} -T episodes={count}"
         limits = f"-T max_turns={turns} --max-connections {count} --max-samples {count} --display none"

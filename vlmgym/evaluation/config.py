@@ -42,7 +42,7 @@ class EvalConfig(RunSettings, GameOptions):
     """Play every row of the dataset once, instead of --episodes."""
     workers: int | None = None
     """Worker processes, at most 8 per core and one per episode; 0 plays in the main process.
-    None means one per core."""
+    None means one per core, or 0 if a model plays games that are fast to play and render."""
     backend: Backend = "process"
     """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""
     output_dir: Path | None = None

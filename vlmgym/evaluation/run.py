@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,16 @@ from vlmgym.evaluation.progress import LiveProgress, call_in_order
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.evaluation.tables import difficulty, vlmgym_version
 from vlmgym.policies import Policy, PolicySpec, make_policy
-from vlmgym.rollout.runner import Games, Hooks, all_games, check_run, play_episodes, run_async, total_episodes
+from vlmgym.rollout.runner import (
+    Games,
+    Hooks,
+    all_games,
+    check_run,
+    needs_workers,
+    play_episodes,
+    run_async,
+    total_episodes,
+)
 from vlmgym.rollout.settings import RunSettings
 from vlmgym.runs.files import LineLog, OutputError, json_bytes, replace_file, writing
 from vlmgym.runs.record import (
@@ -66,8 +76,8 @@ def evaluate(
         games: A game or its id, several of them, or a curriculum.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
         episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
-        workers: Number of worker processes, or a pool; 0 plays in this process. Default: one per core. At most 8 per
-            core and one per episode.
+        workers: Number of worker processes, or a pool; 0 plays in this process. At most 8 per core and one per episode.
+            Default: one per core, or 0 if a model plays games whose turns take less than `CHEAP_TURN`.
         backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
         resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;
             others continue after their last turn.
@@ -91,9 +101,19 @@ def evaluate(
     played: Games = games if isinstance(games, Curriculum) else make_games(games)
     policy = make_policy(policy)
     check_run(policy, played, run_settings)
-    total = total_episodes(played, run_settings)
-    with nullcontext(workers) if isinstance(workers, WorkerPool) else open_pool(backend, total, workers) as pool:
+    with (
+        nullcontext(workers)
+        if isinstance(workers, WorkerPool)
+        else _players(backend, workers, policy, played, run_settings)
+    ) as pool:
         return play_episodes(played, policy, run_settings, pool, resume=resume, hooks=hooks, collect=collect)
+
+
+def _players(backend: Backend, workers: int | None, policy: Policy, games: Games, settings: RunSettings) -> WorkerPool:
+    """Open the pool that plays the episodes; by default without worker processes where they do not pay."""
+    if workers is None and backend == "process" and not needs_workers(policy, games, settings):
+        workers = 0
+    return open_pool(backend, total_episodes(games, settings), workers)
 
 
 @dataclass
@@ -121,13 +141,21 @@ class Evaluation:
         run: The run as stored.
         summary: Summary of the run, without normalised results.
         session: This session of the run.
-        workers: Worker processes of this machine, for curves, videos and pages.
     """
 
     run: StoredRun
     summary: RunSummary
     session: Session
-    workers: ProcessPool
+    _players: WorkerPool
+    _num_workers: int
+    _pools: ExitStack
+
+    @cached_property
+    def workers(self) -> ProcessPool:
+        """Worker processes of this machine, for curves, videos and pages."""
+        if isinstance(self._players, ProcessPool) and self._players.count >= self._num_workers:
+            return self._players
+        return self._pools.enter_context(ProcessPool(self._num_workers))
 
 
 @contextmanager
@@ -166,16 +194,14 @@ def evaluate_run(
         earlier, before = None, folder.read_summary()
         if resumed:
             earlier, record = _resume(folder, record, console)
-        episodes = total_episodes(games, config)
-        players = pools.enter_context(open_pool(config.backend, episodes, config.workers))
+        players = pools.enter_context(_players(config.backend, config.workers, policy, games, config))
         session = _play(folder, games, policy, config, record, earlier, players, console, standalone=standalone)
-        workers = players
-        if not isinstance(workers, ProcessPool):  # Ray plays, but results are written locally
-            workers = pools.enter_context(ProcessPool(num_workers_for(episodes, None)))
+        local = None if config.backend == "ray" else config.workers  # Ray plays, but results are written locally
         run = open_run(folder)
         summary = _summarise(run, session, before)
         folder.write_summary(summary)
-        yield Evaluation(run, summary, session, workers)
+        num_workers = num_workers_for(total_episodes(games, config), local)
+        yield Evaluation(run, summary, session, players, num_workers, pools)
 
 
 def _run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None) -> RunRecord:

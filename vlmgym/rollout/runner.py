@@ -12,13 +12,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import EpisodeError, InfrastructureError, UsageError
+from vlmgym.errors import EpisodeError, InfrastructureError, UsageError, VlmgymError
 from vlmgym.interrupts import defer_interrupts
 from vlmgym.policies import ModelPolicy, Policy, StatePolicy
+from vlmgym.policies.base import Reply
 from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job
 from vlmgym.rollout.settings import Budget, RunSettings, Usage
-from vlmgym.rollout.turn import EpisodeState, GameSetup, episode_record, play_reply, play_turns, resume_episode
+from vlmgym.rollout.turn import (
+    EpisodeState,
+    GameSetup,
+    LiveEpisode,
+    episode_record,
+    play_reply,
+    play_turns,
+    resume_episode,
+)
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
+from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import Game
 from vlmgym.workers.process import WorkerPool
 
@@ -26,6 +36,12 @@ Games = Sequence[Game[Any, Any]] | Curriculum
 """The games of a run, or its curriculum."""
 
 T = TypeVar("T")
+
+CHEAP_TURN = 2e-3
+"""CPU seconds that a turn of a game may take in this process, by default. One process plays 500 such turns per second,
+more than most model servers answer, while sending a turn to a worker and back costs half a millisecond."""
+SAMPLE_TURNS = 5
+"""Turns that are played to measure a game."""
 
 TURNS_PER_CALL = 10
 """Turns that a worker plays with a `StatePolicy` before it reports progress."""
@@ -121,6 +137,36 @@ def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
             )
     if settings.budget != Budget() and not policy.counts_tokens:
         raise UsageError(f"{policy.name} does not count tokens: remove prices and budgets")
+
+
+def needs_workers(policy: Policy, games: Games, settings: RunSettings) -> bool:
+    """Return whether episodes are played faster by worker processes than in this process, next to a model's requests.
+
+    Plays a few legal moves of each game to measure how long its turns take, rendering and encoding included.
+    """
+    if not isinstance(policy, ModelPolicy) or policy.transform is None:
+        return True
+    for game in all_games(games):
+        if isinstance(game, DataTask):
+            return True  # reading rows and files blocks
+        setup = GameSetup(game, settings.episode, policy.transform)
+        try:
+            if _seconds_per_turn(setup, settings.seed) > CHEAP_TURN:
+                return True
+        except VlmgymError:
+            return True  # the run reports it
+    return False
+
+
+def _seconds_per_turn(setup: GameSetup, seed: int) -> float:
+    """Return the CPU seconds of a turn in the second of two equal episodes; the first fills the caches."""
+    for _ in range(2):
+        began = time.thread_time()
+        live = LiveEpisode(setup, seed)
+        while not live.done and len(live.turns) < SAMPLE_TURNS:
+            actions = setup.game.legal_actions(live.episode.state)
+            live.respond(Reply(f"<answer>{setup.game.answer.format(actions[0])}</answer>" if actions else ""))
+    return (time.thread_time() - began) / max(1, len(live.turns))
 
 
 @dataclass
