@@ -37,10 +37,8 @@ def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
     [
         (["nosuch"], "nosuch"),
         (["--envs", "0"], "envs"),
-        (["--workers", "-1"], "workers"),
         (["--seconds", "nan"], "seconds"),
         (["--size", "100000"], "size"),
-        (["--workers", "0", "--envs", "1000000000"], "environments need"),
     ],
 )
 def test_invalid_options_are_rejected(options, fact, capsys):

@@ -59,11 +59,6 @@ def test_invalid_values_are_rejected(overrides: dict[str, Any]) -> None:
     assert "got" in message
 
 
-def test_tiny_cells_are_rejected() -> None:
-    with pytest.raises(UsageError, match="size=64 leaves"):
-        make_game("2048", size=64, rows=8, columns=8)
-
-
 def test_command_line_fields_are_parsed() -> None:
     assert parse_config_fields(["rows=5", "noise=0.5", "coordinates=true", "goal=null", "theme=dark"]) == {
         "rows": 5,

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryProgress, Pick, Progress
 from vlmgym.curriculum.file import builtin_names
@@ -41,7 +40,6 @@ BY_STEP = [{"name": "one", "steps": 3}, {"name": "two"}]
 MIXED = curriculum_of(
     {"game": "2048", "by": "episode", "stages": BY_EPISODE}, {"game": "swap", "by": "step", "stages": BY_STEP}
 )
-NEVER_DOWN = curriculum_of({"game": "2048", **MOVES, "down": None, "window": 1, "stages": STAGES})
 successes = st.lists(st.floats(0, 1), max_size=60)
 
 
@@ -81,13 +79,6 @@ def test_stages_move_by_one_on_the_mean_of_a_full_window(values: list[float]) ->
             assert sum(window) / 3 >= 0.6 - 1e-9 if moved == 1 else moved == -1 and sum(window) / 3 <= 0.2 + 1e-9
             assert after.entries[0].recent == ()
         progress = after
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=40))
-def test_better_results_never_reach_a_lower_stage(pairs: list[tuple[float, float]]) -> None:
-    worse, _ = play(NEVER_DOWN, NEVER_DOWN.begin(), [min(pair) for pair in pairs])
-    better, _ = play(NEVER_DOWN, NEVER_DOWN.begin(), [max(pair) for pair in pairs])
-    assert better.entries[0].stage >= worse.entries[0].stage
 
 
 PUBLISHED = (0, 99, 100, 299, 300, 599, 600, 999, 1000)
@@ -214,12 +205,6 @@ BAD_FILES = {
 }
 
 
-def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "my.toml"
-    path.write_text(ENTRY, encoding="utf-8-sig")
-    assert Curriculum.read(path).entries[0].stages[0].game == make_game("2048")
-
-
 @pytest.mark.parametrize("text", BAD_FILES, ids=range(len(BAD_FILES)))
 def test_invalid_file_is_reported_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "my.toml"
@@ -259,7 +244,6 @@ BOARDS_BY_EPISODE = {
     "game": "2048",
     "stages": [{"name": "small", "episodes": 12}, {"name": "large", "episodes": 40}, {}],
 }
-SWAP_BY_STEP = {"game": "swap", "by": "step", "weight": 3, "stages": [{"steps": 2}, {"steps": 5}, {}]}
 TILES_BY_SUCCESS = {"game": "shisensho", "by": "success", "measure": "played", "window": 20, "up": 0.5}
 TILES_BY_SUCCESS |= {"stages": [{"name": "a"}, {"name": "b"}]}
 
@@ -289,33 +273,6 @@ def test_timetable_counts_the_steps_that_stages_take() -> None:
     ]
     assert len(describe(curriculum, 12, 5, 1)) == 5
     assert describe(curriculum_of({"game": "2048"}), 16, 3, 1) == []
-
-
-def test_timetable_of_a_mixture() -> None:
-    mixture = curriculum_of(BOARDS_BY_EPISODE, SWAP_BY_STEP, {"game": "vqa"}, TILES_BY_SUCCESS)
-    assert describe(mixture, 60, 100, 1)[2:] == [
-        "2048       small  1           1.2         12",
-        "2048       large  2           4           40",
-        "2048       3      6           to the end  to the end",
-        "swap       1      1           2           60",
-        "swap       2      3           5           150",
-        "swap       3      8           to the end  to the end",
-        "shisensho  a      1           at least 2  at least 20",
-        "shisensho  b      by success  to the end  to the end",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("entry", "turns", "warned"),
-    [
-        ({**TILES_BY_SUCCESS, "measure": "score"}, 1, True),
-        ({**TILES_BY_SUCCESS, "measure": "score"}, 2, False),
-        ({**TILES_BY_SUCCESS, "game": "vqa", "measure": "score"}, 1, False),
-    ],
-)
-def test_warning_about_scores_of_single_responses(entry: dict[str, Any], turns: int, warned: bool) -> None:
-    lines = describe(curriculum_of(entry), 8, 100, turns)
-    assert any("advances by the score of a single response" in line for line in lines) == warned
 
 
 # Data of users --------------------------------------------------------------------------------------------------------

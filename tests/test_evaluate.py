@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import weakref
 
 import numpy as np
 import pytest
@@ -175,12 +174,6 @@ def test_episodes_without_a_result_count_for_tokens_only(records):
     assert (alone.episodes, alone.score_mean, alone.score_ci, alone.score_max) == (0, None, None, None)
 
 
-def test_planned_episodes_that_were_not_started(records):
-    assert summarise(records, 5).unfinished == {"not started": 2}
-    nothing = summarise([], 5)
-    assert (nothing.unfinished, nothing.illegal_rate, nothing.format_compliance) == ({"not started": 5}, None, None)
-
-
 @pytest.mark.parametrize(
     ("values", "unit_interval", "interval"),
     [
@@ -225,34 +218,6 @@ def test_resume_plays_episodes_without_a_result():
     assert [record.attempt for record in again] == [1, 2, 1, 1]
     whole = evaluate(GAME, Model(), 4, max_turns=8, workers=0, history=2)
     assert [without_times(r) | {"attempt": 1} for r in again] == [without_times(r) for r in whole]
-
-
-def test_records_are_not_kept_without_collect():
-    first = evaluate(GAME, Model({("2048", 1, 4)}), 3, max_turns=8, workers=0)
-    alive = most = 0
-
-    def forget():
-        nonlocal alive
-        alive -= 1
-
-    def count(record):
-        nonlocal alive, most
-        alive += 1
-        weakref.finalize(record, forget)
-        most = max(most, alive)
-
-    def earlier():
-        for record in first:
-            copy = record.model_copy()
-            count(copy)
-            yield copy
-
-    options = {"max_turns": 8, "workers": 0, "concurrency": 1, "resume": earlier(), "hooks": Hooks(on_episode=count)}
-    assert evaluate(GAME, Model(), 12, **options, collect=False) == []
-    assert most <= 3  # records alive: the unfinished one, the current one, and the one before it
-    kept = evaluate(GAME, Model(), 12, **(options | {"resume": earlier()}))
-    assert len(kept) == 12
-    assert most > 10
 
 
 def test_resume_restarts_episodes_with_other_prompts():

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from vlmgym.evaluation import read_run
-from vlmgym.interrupts import check_interrupts, interruptible
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = {
@@ -46,19 +45,6 @@ def test_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path)
         assert process.returncode in (-signal.SIGINT, 130, 0), stderr  # by the signal: the interpreter was exiting
         assert "Traceback" not in stderr
         assert "Exception ignored" not in stderr
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_in_a_finalizer_is_not_lost() -> None:
-    class Interrupting:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-
-    with interruptible():
-        check_interrupts()
-        Interrupting()  # Python discards the exception
-        with pytest.raises(KeyboardInterrupt):
-            check_interrupts()
 
 
 def test_terminated_background_run_keeps_its_episodes(tmp_path: Path) -> None:

@@ -169,18 +169,6 @@ def test_a_run_resumes_with_the_same_observation_only(tmp_path: Path) -> None:
         run_evaluation(["2048"], EvalConfig(policy="random", report=False, resume=tmp_path / "run", **OPTIONS))
 
 
-FOG: dict[str, Any] = {"reasoning": 5, "size": 320}
-
-
-@pytest.mark.parametrize(("game_id", "config", "turns"), [("pairs", {}, 16), ("maze", {}, 0), ("maze", FOG, 16)])
-def test_games_say_how_many_turns_they_need(game_id: str, config: dict[str, Any], turns: int) -> None:
-    game = make_game(game_id, **config)
-    episode = Episode(game, 0, max_turns=30)
-    for turn in range(20):
-        assert len(episode.images) == len(episode.messages()[0]["content"]) - 1 == 1 + min(turn, turns)
-        episode.respond("")
-
-
 @pytest.mark.parametrize(
     ("game_id", "settings", "repeats"),
     [

@@ -127,9 +127,6 @@ def llamafactory_rows(folder: Path) -> list[dict[str, Any]]:
     ("script", "args", "variables", "words"),
     [
         ("g0.sh", (), {}, "the first argument must be a game"),
-        ("g0.sh", ("--check",), {}, "the first argument must be a game"),
-        ("g0.sh", ("chess",), {}, "the first argument must be a game"),
-        ("g0.sh", ("geospot",), {}, "the first argument must be a game"),
         ("g1.sh", ("chess",), {}, "the first argument must be a game"),
         ("g1.sh", ("2048",), {"STAGES": "data rest"}, "STAGES must be some of data, sft and rl, got rest"),
         ("g1.sh", ("2048",), {"DATA": "cifar", "STAGES": "data"}, "DATA only applies to shisensho_cifar10, got 2048"),

@@ -194,11 +194,6 @@ def test_invalid_entry_points(installed: Path) -> None:
     assert no_id.startswith("unknown game 'not-an-id'")
 
 
-def test_game_may_register_itself_and_have_an_entry_point(installed: Path) -> None:
-    for program in ("import vlmgym; print(vlmgym.make_game('declared').id)", "import tiny_games; print('declared-v0')"):
-        assert run_with(installed, "-c", program).strip() == "declared-v0"
-
-
 def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
     lines = run_with(
         installed,
@@ -258,10 +253,6 @@ def test_g1_shisensho_has_four_tiles_per_kind(side: int) -> None:
     assert set(counts) == {4}
     assert len(tiles) == side * side // 4
     assert not game.config.solvable
-
-
-def test_g1_swap_has_twelve_kinds() -> None:
-    assert make_game("g1/swap").config.kinds == 12
 
 
 def test_config_fields_override_presets_but_levels_do_not() -> None:

@@ -94,23 +94,6 @@ def test_command_makes_a_folder_in_logs(tmp_path, run):
     assert summary.games["2048-v0"].perception_exact_match == 1.0
 
 
-def test_runs_that_start_together_get_their_own_folders(tmp_path):
-    runs = [process("eval", "2048", *BARE, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [started.wait(120) for started in runs] == [0, 0]
-    assert len([*(tmp_path / "logs").glob("*/summary.json")]) == 2
-
-
-def test_several_games_in_a_folder_that_looks_like_markup(tmp_path, run):
-    folder = tmp_path / "a[/bold]b"
-    done = run("eval", "--games", "2048", "swap", *SMALL, "--size", "256", "--output-dir", folder)
-    assert done.code == 0, done.err
-    played = [episode.key for episode in read_run(folder).episodes]
-    assert played == [(game, seed) for game in ("2048-v0", "swap-v0") for seed in (0, 1)]
-    assert {"curves_2048.png", "curves_swap.png", "2048_1.mp4", "swap_1.mp4"} <= set(names(folder, "**/*.*"))
-    for word in ("2048-v0", "swap-v0", f"run     {folder}"):
-        assert word in done.out
-
-
 def test_games_are_listed(run):
     games, _, presets = run("games").out.partition("\n\n")
     assert [line.split()[0] for line in games.splitlines()] == game_ids()

@@ -4,8 +4,6 @@ import io
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,7 +28,6 @@ from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.rows import BadRow, number_of, text_of
 from vlmgym.testing import check_game
 
-TYPED = {"bool": "yes", "decimal": "3.50", "date": "2024-05-01", "int": "7"}
 COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
 
 
@@ -291,49 +288,6 @@ def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
     assert Counter(state.colour for state in states) == Counter(list(COLOURS))
     for state in states:
         assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
-
-
-@pytest.mark.parametrize(
-    ("game", "columns", "truth"),
-    [
-        ("caption", "keywords=tags", "cat, car"),
-        ("caption", "keywords=objects.category", "dog, car"),
-        ("vqa", "answer=objects.main", "dog"),
-        ("caption", "keywords=boxes.category", "car, cat"),
-        *(("vqa", f"answer={name}", text) for name, text in TYPED.items()),
-    ],
-)
-def test_truths_from_nested_class_labels_and_other_types(tmp_path, game, columns, truth):
-    datasets = pytest.importorskip("datasets")
-    label = datasets.ClassLabel(names=["cat", "dog", "car"])
-    features = {
-        "tags": datasets.Sequence(label),
-        "objects": {"category": datasets.Sequence(label), "main": label},
-        "boxes": [{"category": label}],
-    }
-    row = {
-        "tags": [0, 2],
-        "objects": {"category": [1, 2], "main": 1},
-        "boxes": [{"category": 2}, {"category": 0}],
-    }
-    nested = datasets.Dataset.from_list([row], features=datasets.Features(features)).data.table
-    typed = {
-        "bool": pa.array([True]),
-        "decimal": pa.array([Decimal("3.50")]),
-        "date": pa.array([date(2024, 5, 1)]),
-        "int": pa.array([7]),
-        "image": pa.array(["a.png"]),
-        "question": pa.array(["What?"]),
-    }
-    for name, values in typed.items():
-        nested = nested.append_column(name, values)
-    info = {"info": {"features": datasets.Features(features).to_dict()}}
-    pq.write_table(nested.replace_schema_metadata({"huggingface": json.dumps(info)}), tmp_path / "rows.parquet")
-    (tmp_path / "a.png").write_bytes(encoded("red"))
-    task = vlmgym.make_game(game, data=str(tmp_path / "rows.parquet"), columns=columns, bad_rows="fail")
-    state = start(task, 0)
-    assert task.solution(state) == truth
-    assert task.score(state, truth)[0] == 1.0
 
 
 @pytest.mark.parametrize("words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true"])

@@ -220,14 +220,6 @@ def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
         assert all((image == 128).all() for image in state.images)
 
 
-def test_terminated_episodes_are_not_truncated() -> None:
-    picks = picks_of(make_game("vqa", size=96), 1)
-    (episode,) = start_rollouts(picks, 0, 1, MultiTurnConfig(), StateConfig(), RewardConfig())
-    episode.respond(Reply("<answer>1</answer>"))
-    assert episode.done
-    assert not episode.truncated
-
-
 # Advantages -----------------------------------------------------------------------------------------------------------
 
 
@@ -334,16 +326,6 @@ def plain_gae(
 def make_episode(bootstrap: float) -> Any:
     samples: Any = [SimpleNamespace(response=[0] * len(values), old_values=values) for values in VALUES]
     return Trajectory(0, REWARDS, samples, bootstrap)
-
-
-@pytest.mark.parametrize("bootstrap", [0.0, -1.1])
-def test_gae_over_turns_matches_its_definition(bootstrap: float) -> None:
-    advantages, returns = Ppo(gamma=0.9).estimate(make_episode(bootstrap), 0.8)
-    first = [values[0] for values in VALUES]
-    for turn, expected in enumerate(plain_gae(REWARDS, first, bootstrap, [0.9] * 3, [0.8] * 3)):
-        np.testing.assert_allclose(advantages[turn], np.full(LENGTHS[turn], expected))
-        assert returns[turn][0] == pytest.approx(expected + first[turn])
-        assert np.isnan(returns[turn][1:]).all()
 
 
 @pytest.mark.parametrize("bootstrap", [0.0, -1.1])

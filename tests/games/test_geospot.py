@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlmgym import make_game
-from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError
+from vlmgym.errors import IllegalAction, ParseError, UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.data.rows import BadRow, number_of
 from vlmgym.sandbox.games.geospot.config import CURRICULA, GeospotConfig
@@ -130,12 +130,8 @@ def test_custom_weights_scales_and_tolerance():
     game = make_game("geospot", weights=[0, 0, 0, 2], scales=[1, 1, 1, 50], tolerance=2.0)
     assert game.score(state, north)[0] == pytest.approx(math.exp(-km / 100))
     assert Geospot(GeospotConfig.model_validate_json(game.config.model_dump_json())) == game
-    wrong = [[1, 1, 1], [-1, 1, 1, 1], [math.nan, 1, 1, 1], "1,2,3,4"]
-    for value in wrong:
-        with pytest.raises(UsageError, match=r"geospot: scales"):
-            make_game("geospot", scales=value)
-    for overrides in ({"weights": [0, 0, 0, 0]}, {"stage": 6}, {"preset": "x"}):
-        with pytest.raises(UsageError):
+    for overrides in ({"scales": [-1, 1, 1, 1]}, {"weights": [0, 0, 0, 0]}, {"stage": 6}, {"preset": "x"}):
+        with pytest.raises(UsageError, match=f"geospot: .*{next(iter(overrides))}"):
             make_game("geospot", **overrides)
 
 
@@ -309,19 +305,6 @@ def test_a_row_without_any_rewarded_field_is_bad(photos):
     game = make_game("geospot", data=photos, order="rows", stage=1)
     state = game.start_at(4, np.random.default_rng(0))
     assert "the row has no country" in state.skipped[0].reason
-
-
-def test_invalid_states_are_rejected():
-    game = make_game("geospot")
-    plain = game.to_data(state_at(PARIS))
-    for change in (
-        {"latitude": 95},
-        {"middle": [0, 200]},
-        {"longitude": "2"},
-        {"row": {"data": "x"}},
-    ):
-        with pytest.raises(StateError):
-            game.from_data({**plain, **change})
 
 
 # Maps -----------------------------------------------------------------------------------------------------------------

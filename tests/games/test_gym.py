@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,14 @@ from hypothesis import strategies as st
 import vlmgym
 from tests.games.probe import TOY_TEXT, Probe, play
 from vlmgym import make_game
-from vlmgym.errors import EpisodeEnded, GameError, ParseError, StateError, UsageError
+from vlmgym.errors import EpisodeEnded, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.rollout.states import sample_state
 from vlmgym.runs.record import GameRecord, recorded_states
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import score_action
 from vlmgym.sandbox.games.gym.envs import Words
-from vlmgym.testing import GAME_CHECKS, check_name, run_check, transcript
+from vlmgym.testing import GAME_CHECKS, check_name, run_check
 
 
 @pytest.mark.parametrize(("env_id", "options"), [("FrozenLake-v1", {"map_name": "8x8"}), ("MountainCar-v0", {})])
@@ -95,13 +94,6 @@ def test_unsupported_environments_are_named_in_one_line(game_id: str, config: di
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "this" not in sys.modules
-
-
-def test_missing_packages_are_named() -> None:
-    if "minigrid" in sys.modules:
-        pytest.skip("minigrid is installed")
-    with pytest.raises(UsageError, match=r"package minigrid .*environment of its own"):
-        make_game("gym:MiniGrid-Empty-8x8-v0")
 
 
 def test_frames_that_are_not_images_are_refused() -> None:
@@ -229,13 +221,6 @@ def test_interleaved_episodes_are_independent(moves: list[tuple[int, int]], runn
             assert np.array_equal(one, other)
 
 
-def test_threads_share_a_game() -> None:
-    game = make_game("gym:FrozenLake-v1", size=64, running=3)
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda seed: transcript(game, seed), range(8)))
-    assert together == [transcript(make_game("gym:FrozenLake-v1", size=64), seed) for seed in range(8)]
-
-
 def test_play_takes_one_step_per_action() -> None:
     game = make_game("gym:Probe-v0", size=64)
     game.check_restorable()
@@ -269,17 +254,6 @@ def test_states_that_the_environment_does_not_reach_are_refused(change: dict[str
     game = make_game("gym:Probe-v0", size=64)
     with pytest.raises(StateError, match=r"state of gym:Probe|ends after 25 of 40 actions"):
         game.from_json(json.dumps({"seed": 0, "actions": "0", "end": None, **change}))
-
-
-def test_failed_environments_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    game = make_game("gym:Probe-v0", size=64, running=1)
-    episode = Episode(game, 0)
-    for method, fails in (("step", lambda: episode.act(0)), ("reset", lambda: Episode(game, 1))):
-        with monkeypatch.context() as broken:
-            broken.setattr(Probe, method, lambda *_, **__: 1 // 0)
-            with pytest.raises(GameError, match="ZeroDivisionError"):
-                fails()
-    assert play(game, 1, [0] * 3) == play(make_game("gym:Probe-v0", size=64), 1, [0] * 3)
 
 
 def test_records_of_long_episodes_do_not_repeat_the_actions() -> None:

@@ -179,9 +179,6 @@ def test_truncated_checkpoints_are_rejected(
             "use --sft.expert oracle",
         ),
         (("--settings", "sft.step=4", *QUICK), "sft.step: unknown setting"),
-        (("--settings", "states.step=4", *QUICK), "states.step: unknown setting"),
-        (("--settings", "step=4", *QUICK), "step: unknown setting"),
-        (("--settings", "sft=4", *QUICK), "sft: input should be a dictionary"),
         (("--settings", "nowhere.toml", *QUICK), "cannot read nowhere.toml: No such file"),
         (("--settings", __file__, *QUICK), "test_failures.py is not valid TOML: "),
         (("--settings", "preset=tiny", *QUICK), "preset is not a setting"),
@@ -197,15 +194,9 @@ def test_truncated_checkpoints_are_rejected(
         (("--algorithm", "ppo", "--settings", "grpo.gamma=0.9", *QUICK), "grpo.* only applies to GRPO"),
         (("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"), "--ppo.lr 5e-05 overrides --update.lr"),
         (("--settings", "grpo.minibatches=7", *QUICK), "grpo.minibatches must be at most batch_size 6, got 7"),
-        (
-            ("--algorithm", "ppo", "--settings", "ppo.minibatches=7", *QUICK),
-            "ppo.minibatches must be at most batch_size 6, got 7",
-        ),
         (("--games", "2048", "--curriculum", "2048", *QUICK), "use either --games or --curriculum"),
         (("--settings", "tiny.layers=2", "--model", "a/b", *QUICK), "settings of tiny only apply to a tiny model"),
         (("--settings", "reward.illegal=nan", *QUICK), "reward: "),
-        (("--update.lr", "nan", *QUICK), "lr: input should be a finite number (got nan)"),
-        (("--settings", "update.betas=[0.9,1]", *QUICK), "update.betas.1: input should be less than 1 (got 1)"),
     ],
 )
 def test_invalid_options_are_rejected_in_one_sentence(
