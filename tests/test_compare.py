@@ -113,17 +113,6 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, games, options, fact):
     assert not (tmp_path / "out").exists()
 
 
-def test_invalid_options_are_rejected(runs, tmp_path):
-    with pytest.raises(UsageError, match="with itself"):
-        compared(runs[0], runs[0], tmp_path / "out")
-    with pytest.raises(UsageError, match="is not a run"):
-        compared(runs[0], tmp_path, tmp_path / "out")
-    for labels in (("a", "a"), ("", "b")):
-        with pytest.raises(UsageError, match="two different names"):
-            compared(*runs, tmp_path / "out", labels=labels)
-    assert not (tmp_path / "out").exists()
-
-
 def test_other_differences_are_noted(runs, tmp_path, capsys):
     other = play(tmp_path / "other", "random", reward=RewardConfig(illegal=-1.0), history=1)
     found = compared(other, runs[1], tmp_path / "out")

@@ -18,7 +18,6 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, open_run
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.pages.compare import CompareConfig, compare
-from vlmgym.policies.base import Reply
 
 OPTIONS: dict[str, Any] = {"episodes": 12, "max_turns": 3, "size": 128, "workers": 0, "videos": 0, "report": False}
 
@@ -93,22 +92,6 @@ def test_comparison_shows_the_sight_gap_and_warns_without_one(
     assert gap not in compared(seen, played("nlvr2", "blank", "random"))
     with pytest.raises(UsageError, match="the policy was shown grey images"):
         export(ExportConfig(run=grey, format="hf", output_dir=tmp_path / "out", workers=0))
-
-
-def test_oracle_plays_with_any_images() -> None:
-    scores = [
-        evaluate("2048", "oracle", 1, max_turns=5, workers=0, images=images)[0].score for images in ("true", "blank")
-    ]
-    assert scores[0] == scores[1]
-
-
-def test_workers_show_the_same_images_as_the_main_process() -> None:
-    def mean_colour(images_batch: Any, prompt_batch: Any) -> list[Reply]:
-        return [Reply(f"{np.mean(images[0]):.6f}<answer>down</answer>") for images in images_batch]
-
-    runs = [evaluate("2048", mean_colour, 2, max_turns=3, images="shuffled", workers=workers) for workers in (0, 2)]
-    responses = [[turn.response for record in run for turn in record.turns] for run in runs]
-    assert responses[0] == responses[1]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -290,6 +290,21 @@ def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
         assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
 
 
+@pytest.mark.parametrize(
+    ("column", "truth"), [("tags.1", "car"), ("thing.name", "dog"), ("boxes.name", "bus"), ("tags.name", None)]
+)
+def test_columns_reach_into_lists_and_objects(tmp_path, column, truth):
+    row = {"image": "a.png", "question": "What?", "tags": ["cat", "car"], "thing": {"name": "dog"}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"boxes": [{"name": "bus"}, {"name": "van"}]}))
+    (tmp_path / "a.png").write_bytes(encoded("red"))
+    task = vlmgym.make_game("vqa", data=str(tmp_path / "rows.jsonl"), columns=f"answer={column}", bad_rows="fail")
+    if truth is None:
+        with pytest.raises(UsageError, match="answer is empty"):
+            start(task, 0)
+    else:
+        assert task.solution(start(task, 0)) == truth
+
+
 @pytest.mark.parametrize("words", ["split=test", "columns=id=x", "order=rows", "bad_rows=fail", "urls=true"])
 def test_data_settings_require_data(words):
     name = words.partition("=")[0]

@@ -118,15 +118,8 @@ def legal_actions(game: AnyGame, state: Any) -> list[Any]:
 
 def sample_actions(game: AnyGame) -> Iterator[Any]:
     """Yield all actions of a small space, or samples of a large one."""
-    space = game.answer.space
-    if isinstance(space, spaces.Discrete) and space.n <= ACTIONS:
-        yield from range(int(space.start), int(space.start + space.n))
-    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() <= ACTIONS:
-        yield from product(*map(range, space.nvec.tolist()))
-    else:
-        rng = np.random.default_rng(0)
-        for _ in range(ACTIONS):
-            yield game.answer.sample(rng)
+    rng = np.random.default_rng(0)
+    yield from game.answer.actions(ACTIONS) or (game.answer.sample(rng) for _ in range(ACTIONS))
 
 
 def actions_out_of_range(game: AnyGame) -> list[Any]:

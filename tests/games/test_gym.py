@@ -96,6 +96,13 @@ def test_unsupported_environments_are_named_in_one_line(game_id: str, config: di
     assert "this" not in sys.modules
 
 
+def test_missing_packages_are_named() -> None:
+    if "minigrid" in sys.modules:
+        pytest.skip("minigrid is installed")
+    with pytest.raises(UsageError, match=r"package minigrid .*environment of its own"):
+        make_game("gym:MiniGrid-Empty-8x8-v0")
+
+
 def test_frames_that_are_not_images_are_refused() -> None:
     game = make_game("gym:Probe-v0", options="flaw=frame")
     with pytest.raises(UsageError, match="renders str, expected a uint8 array"):

@@ -37,11 +37,3 @@ def test_the_score_is_the_share_of_the_distance_and_never_negative() -> None:
         step = game.step(state, legal[int(rng.integers(len(legal)))], rng)
         state, score = step.state, score + step.reward
         assert score == pytest.approx(max(0.0, 1 - distance(state.tiles, 3) / state.par))
-
-
-def test_a_hopeless_search_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmgym.sandbox.games.sliding.MOST_NODES", 1000)
-    game = Sliding(SlidingConfig(rows=5, columns=5))
-    order = np.random.default_rng(2).permutation(24).tolist()  # even, so the board can be solved
-    tiles = (*(tile + 1 for tile in order), 0)
-    assert game.best_action(SlidingState(tiles, 1)) is None

@@ -73,11 +73,6 @@ def test_curriculum_is_played_at_the_stage_reached(finished: Run, tmp_path: Path
     assert played.games == curriculum.games
 
 
-def test_checkpoint_trained_on_grey_images_is_shown_grey_images(finished: Run, tmp_path: Path) -> None:
-    run = evaluate(finished("blank") / "model", tmp_path / "out", "--policy", "random")
-    assert run.config.prompts.images == "blank"
-
-
 def test_checkpoints_without_a_valid_file_are_rejected(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,11 +99,6 @@ def test_named_checkpoints_resume_and_later_steps_are_put_aside(finished: Run, t
     assert len(curve(run)) == 4
 
 
-def test_a_missing_checkpoint_is_reported(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    code, message = fail(capsys, "--resume", str(finished("grpo") / "checkpoints" / "step_000001"))
-    assert (code, "checkpoints of this run are: step_000002, step_000003" in message) == (2, True)
-
-
 def test_resume_options_about_memory_are_accepted_and_kept(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from vlmgym.errors import UsageError, importing, one_line
 from vlmgym.evaluation.compare import read_metrics
@@ -86,23 +86,8 @@ class SavedRun:
             yield {name.replace(" ", "_"): value for name, value in (row | metrics).items()}
 
 
-class Runs(Sequence[SavedRun]):
+class Runs(list[SavedRun]):
     """Saved runs, in order."""
-
-    def __init__(self, runs: Iterable[SavedRun]) -> None:
-        self._runs = tuple(runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    @overload
-    def __getitem__(self, index: int) -> SavedRun: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Runs: ...
-
-    def __getitem__(self, index: int | slice) -> SavedRun | Runs:
-        return Runs(self._runs[index]) if isinstance(index, slice) else self._runs[index]
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with a row for each recorded episode; see `SavedRun.episodes`.

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from gymnasium import spaces
 
 from vlmgym.errors import GenerationError, IllegalAction, UsageError
 from vlmgym.policies.baselines import random_legal_action
@@ -151,15 +149,11 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
 
 def all_actions(game: Game[Any, ActionT]) -> list[ActionT]:
     """List the action space, including illegal actions; raise `UsageError` if it cannot be enumerated."""
-    space = game.answer.space
-    if isinstance(space, spaces.Discrete) and space.n <= MAX_ACTIONS:
-        return [game.answer.to_action(int(space.start + i)) for i in range(int(space.n))]
-    if isinstance(space, spaces.MultiDiscrete) and np.prod(space.nvec) <= MAX_ACTIONS:
-        ranges = [range(int(start), int(start + n)) for start, n in zip(space.start, space.nvec)]
-        return [game.answer.to_action(action) for action in product(*ranges)]
-    raise UsageError(
-        f"the actions of {game.name} cannot be enumerated, as informative states and the greedy expert require"
-    )
+    if (actions := game.answer.actions(MAX_ACTIONS)) is None:
+        raise UsageError(
+            f"the actions of {game.name} cannot be enumerated, as informative states and the greedy expert require"
+        )
+    return actions
 
 
 def action_rewards(game: Game[StateT, Any], state: StateT, reward: RewardConfig) -> Iterator[float]:

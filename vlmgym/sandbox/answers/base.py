@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import cached_property, lru_cache
+from itertools import product
 from operator import contains
 from typing import Any, Generic, TypeVar
 
@@ -122,6 +124,13 @@ class Answer(ABC, Generic[ActionT]):
     def ranges(self) -> tuple[range, ...]:
         """Range of each number of an action; empty if actions are strings."""
         return value_ranges(self.space)
+
+    def actions(self, most: int) -> list[ActionT] | None:
+        """List the action space, including illegal actions; None if it is not discrete or has more than `most`."""
+        if not self.ranges or math.prod(map(len, self.ranges)) > most:
+            return None
+        actions: Any = self.ranges[0] if isinstance(self.space, spaces.Discrete) else product(*self.ranges)
+        return list(actions)
 
     def numbers(self, action: object, names: str) -> tuple[int, ...]:
         """Return an action of several ints; raise `IllegalAction`, with the names of the ints, for any other value."""
