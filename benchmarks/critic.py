@@ -32,7 +32,8 @@ from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, roll_out
-from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
+from vlmgym.training.engine.encoding import TrainSample
+from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.states import EpisodeRollout, start_rollouts
 
 ARGS = (

@@ -32,10 +32,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 from trl import GRPOConfig, GRPOTrainer
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.local_model import image_token_ids
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config
+from vlmgym.training.engine.encoding import Encoder
 from vlmgym.training.engine.processes import Processes
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.states import start_rollouts
@@ -169,7 +169,7 @@ def trl_steps(checkpoint: Path, config: TrainConfig, options: Options, folder: P
             learning_rate=config.update.lr,
             generation_kwargs={
                 "min_new_tokens": options.tokens,
-                "suppress_tokens": image_token_ids(model.config),
+                "suppress_tokens": Encoder(checkpoint).family.suppressed(),
                 "top_k": 0,
             },
             beta=0.0,

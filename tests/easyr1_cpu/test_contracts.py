@@ -32,7 +32,7 @@ from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_proce
 from vlmgym.training.easyr1.config import read_config
 from vlmgym.training.easyr1.episodes import Request
 from vlmgym.training.easyr1.worker import PatchedWorker
-from vlmgym.training.tiny_vlm import CLASSES
+from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 # Signatures -----------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: py
 
 def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use EasyR1's forward for Qwen-VL models during the test, as `padding_free` does."""
-    for kind, name in CLASSES.items():
+    for kind, name in ((kind, CLASSES[kind]) for kind in TRANSFORMERS4):
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
             monkeypatch.setattr(patched, "forward", patched.forward)  # so that monkeypatch restores it after the test

@@ -10,6 +10,8 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.training.engine.encoding import Encoder
+from vlmgym.training.engine.qwen_vl import QwenVL
 
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 
@@ -19,7 +21,8 @@ class Reference:
 
     def __init__(self, checkpoint: Path) -> None:
         self.processor = AutoProcessor.from_pretrained(checkpoint)
-        self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
+        if isinstance(Encoder(checkpoint).family, QwenVL):
+            self.processor.image_processor = AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
         self.model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
         self.suppressed_tokens = self.processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
 

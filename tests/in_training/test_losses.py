@@ -20,10 +20,11 @@ from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_engine, make_samples
 from vlmgym.training.advantages import discounted_returns
 from vlmgym.training.algorithm import Algorithm, Batch, DivergedError, Trajectory
-from vlmgym.training.config import TrainConfig, read_config
+from vlmgym.training.config import Kind, TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, LogProbs
-from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
+from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.engine import MIN_FILL, MIN_FILL_SHARED, micro_batches, padded
+from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.loss import kl_estimate
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.run import TrainingRun
@@ -162,7 +163,7 @@ def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any
 
     prompts = [sample.prompt.ids for sample in samples]
     responses = [torch.tensor(sample.response) for sample in samples]
-    image = [(ids == encoder.image_token).long() for ids in prompts]
+    image = [(ids == encoder.family.image_token).long() for ids in prompts]
     return {
         "mm_token_type_ids": torch.cat(
             [stack(image, "left"), stack([torch.zeros_like(ids) for ids in responses], "right")], dim=1
@@ -171,16 +172,23 @@ def trl_batch(encoder: Encoder, samples: Sequence[TrainSample]) -> dict[str, Any
         "prompt_mask": stack([torch.ones_like(ids) for ids in prompts], "left"),
         "completion_ids": stack(responses, "right"),
         "completion_mask": stack([torch.ones_like(ids) for ids in responses], "right"),
-        "pixel_values": encoder.pixel_values(torch.cat([sample.prompt.patches for sample in samples])),
-        "image_grid_thw": torch.cat([sample.prompt.grids for sample in samples]),
-        "num_images": [len(sample.prompt.grids) for sample in samples],
+        **encoder.family.collate_images([sample.prompt for sample in samples], torch.device("cpu")),
+        "num_images": [len(sample.prompt.images["image_grid_thw"]) for sample in samples],
     }
 
 
 @pytest.mark.parametrize(
-    ("loss_type", "loss_over"), [("bnpo", "tokens"), ("grpo", "responses"), ("dr_grpo", "constant")]
+    ("loss_type", "loss_over", "kind"),
+    [
+        ("bnpo", "tokens", "qwen3_vl"),
+        ("grpo", "responses", "qwen3_vl"),
+        ("dr_grpo", "constant", "qwen3_vl"),
+        ("bnpo", "tokens", "qwen2_5_vl"),
+        ("bnpo", "tokens", "qwen3_5"),
+    ],
 )
-def test_grpo_gradients_equal_those_of_trl(checkpoint: Path, tmp_path: Path, loss_type: str, loss_over: str) -> None:
+def test_grpo_gradients_equal_those_of_trl(tmp_path: Path, loss_type: str, loss_over: str, kind: Kind) -> None:
+    checkpoint = make_checkpoint(tmp_path / "checkpoint", kind)
     actor = make_actor(checkpoint)
     actor.token_bias.zero_()  # TRL samples image tokens, too
     samples = make_targets(actor)
@@ -252,8 +260,7 @@ def test_kl_estimate_is_unbiased_and_never_negative() -> None:
 
 
 def empty_prompts(lengths: Sequence[int]) -> list[EncodedPrompt]:
-    nothing = torch.zeros(0)
-    return [EncodedPrompt(torch.zeros(length), nothing, nothing, length) for length in lengths]
+    return [EncodedPrompt(torch.zeros(length), {}) for length in lengths]
 
 
 @pytest.mark.parametrize("shared", [False, True])

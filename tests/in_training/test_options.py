@@ -42,7 +42,7 @@ def test_images_are_shrunk_to_the_most_tokens_of_a_tiny_model(tmp_path: Path) ->
     make_tiny_vlm("qwen3_vl", tmp_path, size=read_config(["--settings", "tiny.image_tokens=16"]).tiny)
     encoder = Encoder(tmp_path)
     ids = encoder.encode("", [np.zeros((640, 640, 3), np.uint8)]).ids
-    assert int((ids == encoder.image_token).sum()) == 16
+    assert int((ids == encoder.family.image_token).sum()) == 16
 
 
 def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) -> None:

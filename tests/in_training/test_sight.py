@@ -11,7 +11,7 @@ import torch
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import read_config
-from vlmgym.training.engine.encoding import Encoder
+from vlmgym.training.engine.qwen_vl import QwenVL
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sight import image_swaps
 from vlmgym.training.train import run_training
@@ -29,8 +29,8 @@ def test_first_step_measures_how_much_images_matter(finished: Run) -> None:
 def test_training_stops_if_the_model_does_not_see_its_images(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pixel_values = Encoder.pixel_values
-    monkeypatch.setattr(Encoder, "pixel_values", lambda self, patches: torch.zeros_like(pixel_values(self, patches)))
+    pixel_values = QwenVL.pixel_values
+    monkeypatch.setattr(QwenVL, "pixel_values", lambda self, patches: torch.zeros_like(pixel_values(self, patches)))
     args = [*QUICK, *SMALL, *NO_EPISODES, "--model", str(model), "--output-dir", str(tmp_path / "run")]
     config = read_config([*args, "--processes", "1"])
     with pytest.raises(TrainingError, match="the model does not see its images"):

@@ -34,8 +34,10 @@ from vlmgym.sandbox.core.prompt import Message, chat_messages
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 """Sampling fields of a generation config."""
-IMAGE_TOKEN = re.compile("(image|video|vision)_(start_|end_)?token_(id|index)")
-"""Fields of a model config that hold the ids of image tokens."""
+IMAGE_TOKEN = re.compile("((image|video|vision|audio)_(start_|end_)?|(boi|eoi|boa|eoa)_)token_(id|index)")
+"""Fields of a model config that hold the ids of tokens for images, video and audio."""
+NAMED_TOKEN = re.compile(".*(image|video|vision|audio|boi|eoi|boa|eoa).*_token")
+"""Names that a tokenizer gives to such tokens."""
 DRAWN_AT_ONCE = 64
 """Random numbers that a row draws in one call, which takes hardly longer than drawing one."""
 
@@ -82,7 +84,7 @@ class LocalModel:
         """Context length: maximum tokens of prompt and response together."""
         eos = self.model.generation_config.eos_token_id
         self._eos = eos if isinstance(eos, list) else [eos]
-        self._image_tokens = image_token_ids(self.model.config)
+        self._image_tokens = image_token_ids(self.model.config, tokenizer)
         self._special_tokens = SpecialTokens(tokenizer)
         self._stopped = threading.Event()
 
@@ -224,9 +226,11 @@ def _accelerator() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def image_token_ids(config: PretrainedConfig) -> list[int]:
-    """Return the ids of image placeholder tokens, which are meaningless in a response."""
-    return sorted({value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)})
+def image_token_ids(config: PretrainedConfig, tokenizer: Any) -> list[int]:
+    """Return the ids of placeholder tokens for images, video and audio, which are meaningless in a response."""
+    ids = {value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)}
+    named = [token for name, token in tokenizer.special_tokens_map.items() if NAMED_TOKEN.fullmatch(name)]
+    return sorted({*ids, *tokenizer.convert_tokens_to_ids(named)} - {None})
 
 
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]

@@ -41,8 +41,8 @@ from vlmgym.workers.pool import available_cores
 DEFAULT_GAMES = ("2048",)
 """Games played if neither games nor a curriculum are given."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
-Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
-"""Supported model types in transformers; others, such as mixtures of experts, have other layers."""
+Kind = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "internvl"]
+"""Model types in transformers that tests train."""
 HEAD_SIZE = 32
 """Head size of tiny models: the minimum of vLLM's attention on the CPU."""
 MIN_IMAGE_TOKENS = 4
@@ -80,7 +80,8 @@ class ModelConfig(Options):
     """Model, precision and memory options."""
 
     model: str | None = None
-    """Folder or Hub name of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL. None creates a tiny, randomly initialised Qwen3-VL."""
+    """Folder or Hub name of a vision-language model, such as a Qwen3-VL; docs/models.md lists what was tested.
+    None creates a tiny, randomly initialised Qwen3-VL."""
     device: str | None = None
     """Device, for instance cpu or cuda:1. None means a GPU if available."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -23,7 +23,7 @@ from vlmgym.sandbox.core.prompt import blank
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
-from vlmgym.training.engine.encoding import EncodedPrompt
+from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.records import score_summary
 from vlmgym.training.states import check_validation_size
 from vlmgym.training.trainer import Trainer

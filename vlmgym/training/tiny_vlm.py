@@ -1,4 +1,4 @@
-"""Create tiny, randomly initialised Qwen-VL checkpoints offline in seconds, for training on a CPU and for tests."""
+"""Create tiny, randomly initialised checkpoints offline in seconds, for training on a CPU and for tests."""
 
 from __future__ import annotations
 
@@ -138,8 +138,18 @@ MERGE = 2
 """Side, in patches, of the square that is merged into one token."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 """Mean and standard deviation of RGB values in CLIP's training data, as used by Qwen2-VL and Qwen2.5-VL."""
-CLASSES: dict[Kind, str] = {"qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}
+CLASSES: dict[Kind, str] = {
+    "qwen2_vl": "Qwen2VL",
+    "qwen2_5_vl": "Qwen2_5_VL",
+    "qwen3_vl": "Qwen3VL",
+    "qwen3_5": "Qwen3_5",
+    "internvl": "InternVL",
+}
 """Prefix of the class names in transformers, for each kind of model."""
+TRANSFORMERS4: tuple[Kind, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+"""Kinds that exist in transformers 4 too."""
+TILE = 64
+"""Side of InternVL's tiles in pixels, which have 16 tokens each."""
 
 
 def make_tiny_vlm(
@@ -164,19 +174,31 @@ def make_tiny_vlm(
     with saving(folder):
         model.save_pretrained(folder)
         save_tokenizer(tokenizer, folder, size.context)
+        if kind == "internvl":
+            _name_image_tokens(folder)
         for name, content in files.items():
             (folder / f"{name}.json").write_text(json.dumps(content, indent=2))
 
 
+def _name_image_tokens(folder: Path) -> None:
+    """Name the tokens that InternVL's processor puts around and in place of images, in a saved tokenizer."""
+    names = {"start_image_token": VISION_START, "end_image_token": VISION_END}
+    names |= {"context_image_token": IMAGE, "video_token": VIDEO}
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "extra_special_tokens": names}, indent=2))
+    template = CHAT_TEMPLATE.replace(VISION_START + IMAGE + VISION_END, IMAGE)
+    (folder / "chat_template.jinja").write_text(template)
+
+
 def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
-    qwen3 = kind == "qwen3_vl"
+    qwen3 = kind in ("qwen3_vl", "qwen3_5")
     heads = size.hidden // HEAD_SIZE
     # Split of the 16 rotary frequencies into time, height and width; Qwen3-VL interleaves them.
     rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
     if qwen3:
         rope["mrope_interleaved"] = True
-    text = {
-        "model_type": f"{kind}_text",
+    text: dict[str, Any] = {
+        "model_type": "qwen2" if kind == "internvl" else f"{kind}_text",
         "vocab_size": -(-tokenizer.get_vocab_size() // 64) * 64,  # vLLM pads it like this
         "hidden_size": size.hidden,
         "intermediate_size": 3 * size.hidden,
@@ -185,13 +207,31 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "num_key_value_heads": heads // 2 if heads % 2 == 0 else heads,
         "head_dim": HEAD_SIZE,
         "max_position_embeddings": size.context,
-        "rope_theta": 10_000.0,
-        "rope_scaling": rope,
+        **({"rope_theta": 10_000.0} if kind == "internvl" else {"rope_theta": 10_000.0, "rope_scaling": rope}),
         "tie_word_embeddings": size.tied,
         "bos_token_id": None,
         "eos_token_id": tokenizer.token_to_id(END),
         "pad_token_id": tokenizer.token_to_id(PAD),
     }
+    if kind == "qwen3_5":
+        text |= {
+            # Rotates half of each head, which is 8 frequencies.
+            "rope_parameters": {
+                **rope,
+                "rope_theta": 10_000.0,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [3, 3, 2],
+            },
+            "layer_types": [
+                "full_attention" if number % 4 == 0 or number == size.layers else "linear_attention"
+                for number in range(1, size.layers + 1)
+            ],
+            "linear_num_key_heads": text["num_key_value_heads"],
+            "linear_num_value_heads": heads,
+            "linear_key_head_dim": HEAD_SIZE,  # the minimum of vLLM's linear attention on the CPU
+            "linear_value_head_dim": HEAD_SIZE,
+        }
+        del text["rope_theta"], text["rope_scaling"]
     config = {
         "model_type": kind,
         "architectures": [f"{CLASSES[kind]}ForConditionalGeneration"],
@@ -204,11 +244,25 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "vision_end_token_id": tokenizer.token_to_id(VISION_END),
         "vision_config": _vision_config(kind, size),
     }
-    return {**config, "text_config": text} if qwen3 else {**text, **config}  # flat as on the Hub
+    if kind == "internvl":
+        config |= {"image_seq_length": (TILE // _patch(kind)) ** 2 // 4, "downsample_ratio": 0.5}
+    if kind in ("qwen2_vl", "qwen2_5_vl"):
+        return {**text, **config}  # flat as on the Hub
+    return {**config, "text_config": text}
 
 
 def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
     width, depth = size.vision_hidden, size.vision_layers
+    if kind == "internvl":
+        return {
+            "model_type": "internvl_vision",
+            "hidden_size": width,
+            "intermediate_size": 3 * width,
+            "num_hidden_layers": depth,
+            "num_attention_heads": width // HEAD_SIZE,
+            "image_size": [TILE, TILE],
+            "patch_size": [_patch(kind)] * 2,
+        }
     shared = {
         "model_type": kind,
         "depth": depth,
@@ -222,8 +276,10 @@ def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
     shared |= {"hidden_size": width, "intermediate_size": 3 * width, "out_hidden_size": size.hidden}
     if kind == "qwen2_5_vl":
         return {**shared, "window_size": 8 * _patch(kind), "fullatt_block_indexes": [depth - 1], "tokens_per_second": 2}
-    # Learned positions of 16x16 patches, interpolated to each image; deepstack adds features of layer 0 to the text.
-    return {**shared, "num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
+    shared["num_position_embeddings"] = 256  # learned positions of 16x16 patches, interpolated to each image
+    if kind == "qwen3_5":
+        return shared
+    return {**shared, "deepstack_visual_indexes": [0]}  # adds features of layer 0 to the text
 
 
 def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -234,11 +290,20 @@ def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
     """Return the configs of the image and video processors."""
+    if kind == "internvl":
+        tile = {"size": {"height": TILE, "width": TILE}, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}
+        tiles = {**tile, "crop_to_patches": True, "min_patches": 1, "max_patches": 4}
+        processor = {"processor_class": "InternVLProcessor", "image_seq_length": (TILE // _patch(kind)) ** 2 // 4}
+        return {
+            "processor_config": processor,
+            "preprocessor_config": {**tiles, "image_processor_type": "GotOcr2ImageProcessor"},
+            "video_preprocessor_config": {**tile, "video_processor_type": "InternVLVideoProcessor"},
+        }
     token = (_patch(kind) * MERGE) ** 2  # pixels
     smallest, largest = MIN_IMAGE_TOKENS * token, size.image_tokens * token
-    mean, std = ([0.5] * 3, [0.5] * 3) if kind == "qwen3_vl" else (CLIP_MEAN, CLIP_STD)
+    mean, std = ([0.5] * 3, [0.5] * 3) if kind in ("qwen3_vl", "qwen3_5") else (CLIP_MEAN, CLIP_STD)
     shared = {
-        "processor_class": f"{CLASSES[kind]}Processor",
+        "processor_class": "Qwen3VLProcessor" if kind == "qwen3_5" else f"{CLASSES[kind]}Processor",
         "patch_size": _patch(kind),
         "merge_size": MERGE,
         "temporal_patch_size": 2,
@@ -248,7 +313,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
         "image_mean": mean,
         "image_std": std,
     }
-    video = "Qwen3VLVideoProcessor" if kind == "qwen3_vl" else "Qwen2VLVideoProcessor"
+    video = "Qwen3VLVideoProcessor" if kind in ("qwen3_vl", "qwen3_5") else "Qwen2VLVideoProcessor"
     return {
         "preprocessor_config": {**shared, "image_processor_type": "Qwen2VLImageProcessor"},
         "video_preprocessor_config": {**shared, "video_processor_type": video},
@@ -257,7 +322,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
 
 def _patch(kind: Kind) -> int:
     """Return the patch size in pixels."""
-    return 16 if kind == "qwen3_vl" else 14
+    return {"qwen3_vl": 16, "qwen3_5": 16, "internvl": 8}.get(kind, 14)
 
 
 def main(
@@ -267,7 +332,7 @@ def main(
     size: Annotated[TinySize, tyro.conf.arg(name="")] = TinySize(),  # noqa: B008 - immutable
     seed: int = 0,
 ) -> None:
-    """Create a tiny, randomly initialised Qwen-VL checkpoint.
+    """Create a tiny, randomly initialised checkpoint.
 
     Args:
         kind: Architecture.

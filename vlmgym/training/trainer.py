@@ -28,8 +28,9 @@ from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
 from vlmgym.training.engine.actor import Actor, LogProbs
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
-from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
+from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.engine import Engine
+from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
 from vlmgym.training.loss import kl_estimate
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
@@ -201,15 +202,17 @@ class Trainer:
 
         All processes compute the same.
         """
-        if self.step % SIGHT_INTERVAL or not len(samples[0].prompt.grids):
+        if self.step % SIGHT_INTERVAL or not samples[0].prompt.images:
             return []
         prompts = [sample.prompt for sample in samples]
-        grids = [prompt.grids.numpy().tobytes() for prompt in prompts]
-        swaps = image_swaps(grids, [zlib.crc32(prompt.patches.numpy()) for prompt in prompts])
-        swapped = [
-            TrainSample(dataclasses.replace(prompts[row], patches=prompts[other].patches), samples[row].response)
+        pixels = [tuple(zlib.crc32(tensor.numpy()) for tensor in prompt.images.values()) for prompt in prompts]
+        swaps = image_swaps([prompt.layout for prompt in prompts], pixels)
+        # Responses to one prompt share it before and after, so that only the images change the rounding.
+        changed = {
+            id(prompts[row]): dataclasses.replace(prompts[row], images=prompts[other].images)
             for row, other in swaps.items()
-        ]
+        }
+        swapped = [TrainSample(changed[id(prompts[row])], samples[row].response) for row in swaps]
         pairs = zip(self.engine.infer([samples[row] for row in swaps])[0], self.engine.infer(swapped)[0])
         return [float(np.abs(own - other).sum()) for own, other in pairs]
 

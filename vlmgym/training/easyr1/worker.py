@@ -13,14 +13,14 @@ from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.workers.fsdp_workers import FSDPWorker
 
-from vlmgym.training.tiny_vlm import CLASSES
+from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 
 def register_critics() -> None:
     """Register Qwen-VL critics, which transformers lacks, with `AutoModelForTokenClassification`."""
-    for kind, name in CLASSES.items():
+    for kind in TRANSFORMERS4:
         config = type(AutoConfig.for_model(kind))
-        AutoModelForTokenClassification.register(config, critic_class(kind, name), exist_ok=True)
+        AutoModelForTokenClassification.register(config, critic_class(kind, CLASSES[kind]), exist_ok=True)
 
 
 def critic_class(kind: str, name: str) -> type[Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import threading
 import time
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +14,25 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText
 from transformers.utils.logging import disable_progress_bar
 
 from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
-from vlmgym.policies.local_model import SeededSampler, image_token_ids
+from vlmgym.policies.local_model import SeededSampler
 from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
-from vlmgym.training.engine.decoding import Decoder
-from vlmgym.training.engine.encoding import EncodedPrompt, Encoder, TrainSample
+from vlmgym.training.engine.encoding import Encoder, TrainSample
+from vlmgym.training.engine.families import EncodedPrompt, Prefill
 from vlmgym.training.engine.weights import add_lora, load_adapters, save_merged, saving
 from vlmgym.training.states import EpisodeRollout
 
 MODEL, ADAPTER = "model", "adapter"
 """Subfolders for a full checkpoint and for adapters."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Fields of text configs of mixtures of experts, whose experts LoRA does not reach and whose routers need a loss."""
+MAX_DIFFERENCE = {torch.float32: 1e-3, torch.bfloat16: 0.5}
+"""Largest difference between log-probabilities that rounding explains."""
 T = TypeVar("T")
 _TOKEN_STREAM = 0x746F6B656E73
 """Gives token sampling its own random stream, separate from state sampling."""
@@ -56,64 +58,41 @@ class LogProbs:
     values: torch.Tensor | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Prefill:
-    """Results of a forward pass over distinct prompts, with mask and positions copied for each response.
-
-    Attributes:
-        hidden: Hidden states of the last layer, shape (prompts, longest prompt, width).
-        ids: Prompt tokens, padded on the left, shape (prompts, longest prompt).
-        index: Index of each response's prompt, shape (responses,).
-        cache: Attention keys and values of the prompts.
-        mask: Attention mask of each response's prompt, shape (responses, longest prompt).
-        positions: Position id of each response's first token, shape (responses, 1).
-    """
-
-    hidden: torch.Tensor
-    ids: torch.Tensor
-    index: torch.Tensor
-    cache: Any
-    mask: torch.Tensor
-    positions: torch.Tensor
-
-
 class Actor(nn.Module):
-    """The Qwen-VL in training.
+    """The vision-language model in training.
 
     For PPO, a value head reads a token's hidden state in the last layer, concatenated with the mean hidden state of the
     image tokens.
     """
 
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
-        """Load a checkpoint; raise `UsageError` unless it is a dense Qwen-VL and the device exists."""
+        """Load a checkpoint; raise `UsageError` unless it can be trained and the device exists."""
         super().__init__()
         self.encoder = Encoder(checkpoint)
         try:
-            kind = AutoConfig.from_pretrained(checkpoint).model_type
-            if kind not in get_args(Kind):
-                kinds = ", ".join(get_args(Kind))
-                raise UsageError(f"cannot train {checkpoint}: its model type is {kind}, not one of {kinds}")
             with _LOADING:
                 disable_progress_bar()  # its lock makes Python warn of a leak if a process is killed
                 model = AutoModelForImageTextToText.from_pretrained(
                     checkpoint,
                     dtype=getattr(torch, config.dtype),
-                    attn_implementation="sdpa",  # takes boolean masks
+                    attn_implementation="sdpa",
                 )
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
+        text_config, self.family = model.config.get_text_config(), self.encoder.family
+        if any(getattr(text_config, name, None) for name in EXPERTS):
+            raise UsageError(f"cannot train {checkpoint}: it is a mixture of experts; train a dense model")
         self.shares_prompts = not config.gradient_checkpointing
         """With gradient checkpointing, layers in training mode keep no cache for samples to share."""
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.suppressed = image_token_ids(model.config)
+        self.suppressed = self.family.suppressed()
         """Image tokens, which are never sampled."""
         ends = model.generation_config.eos_token_id
         self.ends = {self.encoder.end, *(ends if isinstance(ends, list) else [ends])}
         """Tokens that end a response, as when a server runs the checkpoint."""
-        text_config = model.config.get_text_config()
         self.context: int = text_config.max_position_embeddings
-        self.adapters = add_lora(model, config.lora) if config.lora else None
+        self.adapters = add_lora(model, config.lora, self.family.lora_targets(model)) if config.lora else None
         self.model = model
         self.critic = nn.Linear(2 * text_config.hidden_size, 1) if critic else None
         if self.critic is not None:
@@ -121,14 +100,11 @@ class Actor(nn.Module):
             nn.init.zeros_(self.critic.bias)
         self._scale = text_config.hidden_size**-0.5
         """Makes the scale of values independent of the model width."""
-        self._takes_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
-        bias = torch.zeros(text_config.vocab_size, dtype=model.dtype)
+        bias = torch.zeros(len(model.get_output_embeddings().weight), dtype=model.dtype)
         bias[self.suppressed] = -1e30
         self.register_buffer("token_bias", bias, persistent=False)
         """Added to logits to rule out image tokens; finite, because -inf would make the entropy NaN."""
-        # Patches do not overlap, so the convolution equals a linear layer, which is several times faster on a CPU.
-        patches = model.model.visual.patch_embed
-        patches.forward = types.MethodType(_embed_patches, patches)
+        self.family.prepare(model)
         model.train()  # gradient checkpointing needs training mode
         try:
             self.to(config.used_device)
@@ -136,12 +112,39 @@ class Actor(nn.Module):
             if "out of memory" in str(error):
                 raise
             raise UsageError(f"cannot move the model to the device {config.used_device}: {error_text(error)}") from None
+        if model.config.model_type not in get_args(Kind):
+            self._compare_with_transformers(checkpoint)
 
     @property
     def device(self) -> torch.device:
         """Device of the model."""
         device: torch.device = self.model.device
         return device
+
+    @torch.no_grad()
+    def _compare_with_transformers(self, checkpoint: Path | str) -> None:
+        """Raise `UsageError` unless log-probabilities equal those of transformers' own forward pass.
+
+        This finds what `Family` knows nothing of, such as scaled logits or positions of another kind.
+        """
+        image, response = np.zeros((64, 64, 3), np.uint8), self.encoder.tokens("<answer>up</answer>")
+        prompts = [self.encoder.encode(text, [image]) for text in ("Where to?", "up, down, left or right?")]
+        samples = [TrainSample(prompts[number], response) for number in (0, 0, 1)]
+        self.model.eval()
+        rows = self.compute_logprobs(samples).logprobs
+        for sample, row in zip(samples, rows):
+            inputs = {**self._inputs([sample.prompt], [response])}
+            del inputs["position_ids"]
+            logits = self.model(**inputs).logits[0, len(sample.prompt.ids) - 1 : -1].float() + self.token_bias
+            expected = logits.log_softmax(-1).gather(-1, torch.tensor(response, device=self.device)[:, None])[:, 0]
+            difference = float((row - expected).abs().max())
+            if not difference <= MAX_DIFFERENCE[self.model.dtype]:
+                kind = self.model.config.model_type
+                raise UsageError(
+                    f"cannot train {checkpoint}: log-probabilities of the model type {kind} differ from those of "
+                    f"transformers by {difference:.2g}, so it needs a family of its own; see docs/models.md"
+                )
+        self.model.train()
 
     def reply(self, prompt: EncodedPrompt, response: Sequence[int]) -> Reply:
         """Decode a response into a `Reply`, with token counts and finish reason."""
@@ -173,10 +176,8 @@ class Actor(nn.Module):
         self.model.eval()
         prefill = self._prefill(prompts, index)
         limits = [min(max_tokens, self.context - len(prompts[number].ids)) for number in index]
-        decoder = Decoder(
-            self.model.model.language_model, prefill.cache, prefill.index, prefill.mask, prefill.positions, max(limits)
-        )
-        hidden = prefill.hidden[prefill.index, -1]
+        decoder = self.family.decoder(self.model, prefill, max(limits))
+        hidden = prefill.hidden[prefill.rows, -1]
         sampler = SeededSampler(seeds, temperature) if temperature else None
         responses: list[list[int]] = [[] for _ in index]
         active = list(range(len(index)))
@@ -227,16 +228,14 @@ class Actor(nn.Module):
             values = self.critic(self._scale * features).squeeze(-1).float()
         return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
 
-    def _prefill(self, prompts: Sequence[EncodedPrompt], index: Sequence[int]) -> _Prefill:
+    def _prefill(self, prompts: Sequence[EncodedPrompt], index: Sequence[int]) -> Prefill:
         batch = self._inputs(prompts)
-        out = self.model.model(**batch, use_cache=True)
-        rows = torch.tensor(index, device=self.device)
-        positions = torch.tensor([[prompts[number].next_position] for number in index], device=self.device)
-        mask = batch["attention_mask"][rows]
-        return _Prefill(out.last_hidden_state, batch["input_ids"], rows, out.past_key_values, mask, positions)
+        cache = self.family.cache(self.model)
+        out = self.model.model(**batch, past_key_values=cache, use_cache=True)
+        return Prefill(out.last_hidden_state, batch, cache, index)
 
     def _forward_cached(
-        self, prefill: _Prefill, tokens: torch.Tensor, mask: torch.Tensor
+        self, prefill: Prefill, tokens: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Continue prefilled prompts with responses.
 
@@ -244,21 +243,17 @@ class Actor(nn.Module):
             The hidden state that predicts each token, shape (responses, longest response, width), and the mean hidden
             state of each prompt's image tokens, shape (responses, 1, width).
         """
-        hidden, steps = prefill.hidden[prefill.index, -1:], tokens.shape[1] - 1
+        hidden, steps = prefill.hidden[prefill.rows, -1:], tokens.shape[1] - 1
         if steps:
-            prefill.cache.batch_select_indices(prefill.index)
-            positions = prefill.positions + torch.arange(steps, device=self.device)
-            causal = torch.ones(steps, steps, dtype=torch.bool, device=self.device).tril().expand(len(mask), 1, -1, -1)
-            visible = torch.cat([prefill.mask.bool()[:, None, None].expand(-1, -1, steps, -1), causal], dim=-1)
-            rest = self.model.model.language_model(
+            rest = self.family.text_model(self.model)(
                 input_ids=tokens[:, :-1],
-                attention_mask=visible,
-                position_ids=positions.expand(3, *positions.shape),
-                past_key_values=prefill.cache,
+                attention_mask=torch.cat([prefill.mask, mask[:, :-1]], dim=1),
+                position_ids=prefill.positions + torch.arange(steps, device=self.device),
+                past_key_values=prefill.select(),
                 use_cache=True,
             )
             hidden = torch.cat([hidden, rest.last_hidden_state], dim=1)
-        return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.index]
+        return hidden, self._image_mean(prefill.hidden, prefill.ids)[prefill.rows]
 
     def _forward_whole(self, samples: Sequence[TrainSample], steps: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Run prompts and responses through the model in one pass; same return values as `_forward_cached`."""
@@ -272,11 +267,11 @@ class Actor(nn.Module):
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Compute logits in float32, with image tokens ruled out."""
-        return F.linear(hidden, self.model.lm_head.weight, self.token_bias).float()
+        return F.linear(hidden, self.model.get_output_embeddings().weight, self.token_bias).float()
 
     def _image_mean(self, hidden: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Average the hidden states of each prompt's image tokens, shape (prompts, 1, width)."""
-        images = (ids == self.encoder.image_token).unsqueeze(-1)
+        images = (ids == self.family.image_token).unsqueeze(-1)
         return (hidden * images).sum(dim=1, keepdim=True) / images.sum(dim=1, keepdim=True).clamp(min=1)
 
     def save(self, folder: Path) -> None:
@@ -309,9 +304,7 @@ class Actor(nn.Module):
         self, prompts: Sequence[EncodedPrompt], responses: Sequence[Sequence[int]] | None = None
     ) -> dict[str, Any]:
         batch = self.encoder.collate(prompts, responses, self.device, self.model.dtype)
-        if not self._takes_types:
-            del batch["mm_token_type_ids"]
-        return batch
+        return self.family.inputs(self.model, batch)
 
 
 def roll_out(
@@ -369,11 +362,3 @@ def deduplicate(items: Sequence[T]) -> tuple[list[T], list[int]]:
             known[id(item)] = len(unique)
             unique.append(item)
     return unique, [known[id(item)] for item in items]
-
-
-def _embed_patches(embedding: Any, patches: torch.Tensor) -> torch.Tensor:
-    """Embed patches with a linear layer; this replaces the `forward` method of transformers' patch embedding.
-
-    `patches` has shape (patches, values per patch).
-    """
-    return F.linear(patches.to(embedding.proj.weight.dtype), embedding.proj.weight.flatten(1), embedding.proj.bias)

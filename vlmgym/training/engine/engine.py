@@ -18,7 +18,8 @@ from vlmgym.training.advantages import Floats
 from vlmgym.training.algorithm import Batch, DivergedError
 from vlmgym.training.config import RolloutConfig
 from vlmgym.training.engine.actor import Actor, LogProbs, deduplicate, roll_out
-from vlmgym.training.engine.encoding import EncodedPrompt, TrainSample
+from vlmgym.training.engine.encoding import TrainSample
+from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
 from vlmgym.training.loss import kl_estimate
 from vlmgym.training.states import EpisodeRollout

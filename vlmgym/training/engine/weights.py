@@ -47,15 +47,14 @@ def saving(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write {path}: the file is incomplete; is the disk full?") from error
 
 
-LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-"""All linear layers of the language model; the vision encoder is frozen."""
+def add_lora(model: Any, rank: int, layers: str) -> Any:
+    """Add adapters of the given rank, with alpha = 2 x rank, to a model, and freeze all other weights.
 
-
-def add_lora(model: Any, rank: int) -> Any:
-    """Add adapters of the given rank, with alpha = 2 x rank, to a model, and freeze all other weights."""
+    `layers` is a regular expression of the layers' names.
+    """
     from peft import LoraConfig, get_peft_model
 
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS))
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=layers))
 
 
 def load_adapters(adapted: Any, folder: Path) -> None:
