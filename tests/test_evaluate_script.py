@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import no_process_left, processes, read_proc
-from tests.training import ROOT, training_python
+from tests.training import ROOT, run_training, training_python
 from vlmgym.evaluation import RunFolder, read_run
 
 pytestmark = pytest.mark.slow
@@ -34,8 +34,11 @@ def start(folder: Path, mark: list[str], *args: str | Path) -> subprocess.Popen[
 
 
 def test_models_are_served_evaluated_and_compared(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The trained model is a Qwen3.5, whose linear attention vLLM runs on a CPU only in bfloat16, its default here."""
+    qwen3_5 = tmp_path / "qwen3_5"
+    run_training("-m", "vlmgym.training.tiny_vlm", "qwen3_5", str(qwen3_5), "--no-tied")
     with no_process_left() as mark:
-        process = start(tmp_path, mark, tiny_checkpoint, tiny_checkpoint, "2", *GAME)
+        process = start(tmp_path, mark, qwen3_5, tiny_checkpoint, "2", *GAME)
         output, _ = process.communicate(timeout=500)
     assert process.returncode == 0, output[-3000:]
     for name in ("trained", "baseline"):

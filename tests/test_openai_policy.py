@@ -49,7 +49,8 @@ def test_sampling_options_and_extra_body_are_sent():
         top_p=0.9,
         top_k=20,
         max_tokens=50,
-        extra_body='{"min_p": 0.1, "chat_template_kwargs": {"enable_thinking": false}}',
+        enable_thinking=False,
+        extra_body='{"min_p": 0.1}',
     )
     sent = {name: value for name, value in server.requests[0].body.items() if name != "messages"}
     assert sent == {
@@ -190,6 +191,7 @@ def test_invalid_token_counts():
         ({"extra_body": "[1]"}, "extra_body must be a JSON object"),
         ({"extra_body": '{"a": "\\ud800"}'}, "extra_body must be a JSON object"),
         ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
+        ({"enable_thinking": True, "extra_body": '{"chat_template_kwargs": {}}'}, "enable_thinking is set twice"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

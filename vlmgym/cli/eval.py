@@ -192,7 +192,7 @@ def _trained_options(checkpoint: Path, policy_type: type[PolicyOptions]) -> tupl
         options["images"] = "blank"
     accepted = {field.name for field in dataclasses.fields(policy_type)}
     policy_options: dict[str, Any] = {}
-    for name in ("temperature", "top_p", "max_tokens"):
+    for name in ("temperature", "top_p", "max_tokens", "enable_thinking"):
         if name in accepted and getattr(record, name) is not None:
             policy_options[name] = getattr(record, name)
     if "dtype" in accepted:  # the policy loads a checkpoint

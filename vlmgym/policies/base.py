@@ -214,6 +214,9 @@ class SamplingOptions(PolicyOptions):
     """Sample from this many of the most likely tokens. Supported by vLLM and others, not by OpenAI."""
     max_tokens: int | None = None
     """Maximum response length in tokens, including hidden reasoning."""
+    enable_thinking: bool | None = None
+    """Turn a model's own thinking on or off, if its chat template has this switch, as those of Qwen3.5 and Qwen3.6.
+    None leaves it to the template."""
     sample_seed: int | None = None
     """Seed for reproducible sampling, where the model supports it.
     Each request gets its own seed, derived from this number, the game, the episode's seed and the turn."""
@@ -236,6 +239,11 @@ class SamplingOptions(PolicyOptions):
             "seed": None if prompt is None else self.request_seed(prompt),
         }
         return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """Arguments of the chat template."""
+        return {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
 
     def request_seed(self, prompt: Prompt) -> int | None:
         """Return the seed of a request, 0 to 2^31 - 1; None without `sample_seed`."""

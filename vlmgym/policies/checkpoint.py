@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vlmgym.errors import InfrastructureError, UsageError, truncate
 from vlmgym.policies.base import SamplingOptions
-from vlmgym.sandbox.core.prompt import Message
+from vlmgym.sandbox.core.prompt import Message, chat_messages
+from vlmgym.sandbox.core.response_format import SECTIONS, compose
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 MAX_REASON = 400
@@ -44,6 +46,38 @@ def resolve_checkpoint(model: str, policy: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", model):
         raise UsageError(f"no folder {model}; names on the Hub look like Qwen/Qwen3-VL-2B-Instruct")
     return model
+
+
+class ChatTemplate:
+    """A checkpoint's chat template, with its arguments. Warns once if it deletes parts of earlier responses."""
+
+    def __init__(self, tokenizer: Any, options: Mapping[str, Any]) -> None:
+        """`tokenizer` is a tokenizer or processor of transformers or vLLM."""
+        self._tokenizer, self._options, self._checked = tokenizer, dict(options), False
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return the text of messages, followed by the start of the next response."""
+        if not self._checked and any(message["role"] == "assistant" for message in messages):
+            self.check_history()
+        text: str = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **self._options
+        )
+        return text
+
+    def check_history(self) -> None:
+        """Warn once if an earlier response would not reach the model in full."""
+        if self._checked:
+            return
+        self._checked = True
+        words = dict(zip(SECTIONS, ("7391", "7392", "7393")))  # no template contains them
+        turns = (Message("user", "1"), Message("assistant", compose(*words.values())), Message("user", "2"))
+        text = self.render(chat_messages(turns, (), lambda _: {"type": "image"}))
+        if lost := [f"<{name}>" for name, word in words.items() if word not in text]:
+            warnings.warn(
+                f"the chat template deletes {' and '.join(lost)} from earlier responses, so the model does not see "
+                "them; without --chat, --history N quotes the last N responses in full",
+                stacklevel=2,
+            )
 
 
 class SpecialTokens:

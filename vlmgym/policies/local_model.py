@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from transformers import (
 
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError
 from vlmgym.policies.base import Reply
-from vlmgym.policies.checkpoint import SpecialTokens, error_text
+from vlmgym.policies.checkpoint import ChatTemplate, SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 
@@ -60,10 +61,17 @@ class GenerationRequest:
 class LocalModel:
     """A vision-language model that generates batches of responses. Not thread-safe."""
 
-    def __init__(self, checkpoint: str, device: str | None = None, dtype: str = "auto") -> None:
+    def __init__(
+        self,
+        checkpoint: str,
+        device: str | None = None,
+        dtype: str = "auto",
+        template_options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Load a checkpoint onto a device, by default a GPU if there is one.
 
-        `dtype` is the data type of weights and activations; `auto` uses the checkpoint's.
+        `dtype` is the data type of weights and activations; `auto` uses the checkpoint's. `template_options` are
+        arguments of the chat template.
         """
         try:
             self.processor = AutoProcessor.from_pretrained(checkpoint)
@@ -86,6 +94,7 @@ class LocalModel:
         self._eos = eos if isinstance(eos, list) else [eos]
         self._image_tokens = image_token_ids(self.model.config, tokenizer)
         self._special_tokens = SpecialTokens(tokenizer)
+        self._template = ChatTemplate(self.processor, template_options)
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -156,7 +165,7 @@ class LocalModel:
         texts = []
         for request in requests:
             messages = chat_messages(request.prompt, request.images, lambda _: {"type": "image"})
-            texts.append(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+            texts.append(self._template.render(messages))
         images = [[Image.fromarray(image) for image in request.images] for request in requests]
         bos = self.processor.tokenizer.bos_token
         batch = self.processor(

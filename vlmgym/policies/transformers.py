@@ -65,7 +65,11 @@ class TransformersPolicy(BatchPolicy):
     async def open(self) -> None:
         """Load the model."""
         self._model: LocalModel = await self._thread.call(
-            self._model_type, self._checkpoint, self.options.device, self.options.dtype
+            self._model_type,
+            self._checkpoint,
+            self.options.device,
+            self.options.dtype,
+            self.options.template_options,
         )
         await super().open()
 

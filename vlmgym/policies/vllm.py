@@ -15,7 +15,7 @@ from vlmgym.checks import check_int
 from vlmgym.errors import InfrastructureError, PolicyError, UsageError, pip_install
 from vlmgym.policies.base import FAILURE_REASONS, ModelPolicy, PolicyOptions, Prompt, Reply, json_object
 from vlmgym.policies.batching import DaemonThread
-from vlmgym.policies.checkpoint import CheckpointOptions, SpecialTokens, error_text, resolve_checkpoint
+from vlmgym.policies.checkpoint import ChatTemplate, CheckpointOptions, SpecialTokens, error_text, resolve_checkpoint
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import chat_messages
 
@@ -118,7 +118,9 @@ class VLLMPolicy(ModelPolicy):
         """Start vLLM and load the model, which takes half a minute or more."""
         self._engine: AsyncLLM = await self._thread.call(self._start)
         defaults = self._engine.model_config.get_diff_sampling_param()
-        self._special_tokens = SpecialTokens(self._engine.renderer.get_tokenizer())
+        tokenizer = self._engine.renderer.get_tokenizer()
+        self._special_tokens = SpecialTokens(tokenizer)
+        self._template = ChatTemplate(tokenizer, self.options.template_options)
         self._defaults = {"max_tokens": None, **defaults}  # vLLM's own default is 16 tokens
 
     async def close(self) -> None:
@@ -151,10 +153,12 @@ class VLLMPolicy(ModelPolicy):
         messages: Any = chat_messages(
             prompt.conversation, images, lambda image: {"type": "image_pil", "image_pil": Image.fromarray(image)}
         )
+        if any(message["role"] == "assistant" for message in messages):
+            self._template.check_history()
         renderer = self._engine.renderer
         _, (rendered,) = await renderer.render_chat_async(
             [messages],
-            ChatParams(chat_template_kwargs={"add_generation_prompt": True}),
+            ChatParams(chat_template_kwargs={"add_generation_prompt": True, **self.options.template_options}),
             # The template contains all special tokens.
             renderer.default_chat_tok_params.with_kwargs(add_special_tokens=False),
         )

@@ -39,6 +39,7 @@ class TrainedRecord(BaseModel):
         top_p: Nucleus sampling threshold: total probability of the tokens sampled from; None as for `temperature`.
         max_tokens: Maximum response length in tokens; None as for `temperature`.
         chat_template: Chat template of the prompts, which the tokenizer of the checkpoint applies.
+        enable_thinking: Argument of the chat template; None if it was not set.
         first_seed: First seed of validation episodes, which were not trained on.
         validation_questions: Number of validation questions, the smallest over the datasets; None if all questions
             were generated.
@@ -60,6 +61,7 @@ class TrainedRecord(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
     chat_template: str | None = None
+    enable_thinking: bool | None = None
     first_seed: int = Field(ge=0)
     validation_questions: int | None = Field(None, ge=1)
     blank: bool = False

@@ -88,6 +88,9 @@ class ModelConfig(Options):
     """Data type of weights and activations."""
     lora: NonNegativeInt = 0
     """Rank of LoRA adapters on all linear layers of the language model. 0 trains all weights."""
+    enable_thinking: bool | None = None
+    """Turn a model's own thinking on or off, if its chat template has this switch, as those of Qwen3.5 and Qwen3.6.
+    None leaves it to the template."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, but needs less memory."""
     threads: Fixed[PositiveInt] = 1

@@ -295,6 +295,7 @@ class Trainer:
             top_p=1.0,
             max_tokens=config.rollout.max_tokens,
             chat_template=self.actor.encoder.tokenizer.chat_template,
+            enable_thinking=config.model.enable_thinking,
             blank=config.blank,
         )
 

@@ -92,6 +92,8 @@ class OpenAIOptions(SamplingOptions):
             name = default if self.base_url is None else "base_url"
             raise UsageError(f"{name} must be a URL such as http://localhost:8000/v1, without user, password, ? and #")
         self._check_provider()
+        if self.template_options and "chat_template_kwargs" in self.extra_fields:
+            raise UsageError("enable_thinking is set twice: extra_body has chat_template_kwargs")
         if forbidden := RESERVED_FIELDS & self.extra_fields.keys():
             raise UsageError(f"extra_body cannot set {min(forbidden)}")
 
@@ -217,6 +219,8 @@ class OpenAIPolicy(ModelPolicy):
         if "max_tokens" in sampling and (self.options.at_openai or (provider and provider.max_tokens != "max_tokens")):
             # OpenAI's newer models accept only the new name, most other servers only the old one.
             sampling["max_completion_tokens"] = sampling.pop("max_tokens")
+        if template := self.options.template_options:
+            sampling["chat_template_kwargs"] = template
         messages = request_messages(conversation, images, self.options.detail)
         return {"model": self.options.model, "messages": messages, **sampling, **self.options.extra_fields}
 

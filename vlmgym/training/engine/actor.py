@@ -68,7 +68,11 @@ class Actor(nn.Module):
     def __init__(self, checkpoint: Path | str, config: ModelConfig, *, critic: bool = False) -> None:
         """Load a checkpoint; raise `UsageError` unless it can be trained and the device exists."""
         super().__init__()
-        self.encoder = Encoder(checkpoint)
+        self.encoder = Encoder(checkpoint, config.enable_thinking)
+        self.family = self.encoder.family
+        kind, experts = self.family.config.model_type, self.family.config.get_text_config()
+        if any(getattr(experts, name, None) for name in EXPERTS):
+            raise UsageError(f"cannot train {checkpoint}: {kind} is a mixture of experts; train a dense model")
         try:
             with _LOADING:
                 disable_progress_bar()  # its lock makes Python warn of a leak if a process is killed
@@ -79,9 +83,7 @@ class Actor(nn.Module):
                 )
         except (OSError, ValueError, ImportError) as error:
             raise UsageError(f"cannot load the model {checkpoint}: {error_text(error)}") from None
-        text_config, self.family = model.config.get_text_config(), self.encoder.family
-        if any(getattr(text_config, name, None) for name in EXPERTS):
-            raise UsageError(f"cannot train {checkpoint}: it is a mixture of experts; train a dense model")
+        text_config = model.config.get_text_config()
         self.shares_prompts = not config.gradient_checkpointing
         """With gradient checkpointing, layers in training mode keep no cache for samples to share."""
         if config.gradient_checkpointing:

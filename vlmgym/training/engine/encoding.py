@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.checkpoint import SpecialTokens, error_text
+from vlmgym.policies.checkpoint import ChatTemplate, SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.training.advantages import Floats
@@ -53,8 +53,8 @@ FAMILIES: Mapping[str, type[Family]] = dict.fromkeys(("qwen2_vl", "qwen2_5_vl", 
 class Encoder:
     """Turns prompts and responses into tensors, and tokens into text, with a checkpoint's processor."""
 
-    def __init__(self, checkpoint: Path | str) -> None:
-        """Load tokenizer and image processor.
+    def __init__(self, checkpoint: Path | str, enable_thinking: bool | None = None) -> None:
+        """Load tokenizer and image processor. `enable_thinking` is an argument of the chat template.
 
         Raises:
             UsageError: They cannot be loaded, or have no chat template or no token for images.
@@ -73,13 +73,14 @@ class Encoder:
         self.end: int = self.tokenizer.eos_token_id
         self.pad: int = self.end if self.tokenizer.pad_token_id is None else self.tokenizer.pad_token_id
         self._special_tokens = SpecialTokens(self.tokenizer)
+        options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        self._template = ChatTemplate(self.tokenizer, options)
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> EncodedPrompt:
         """Encode a prompt in the chat format of the model; raise `EpisodeError` if it contains a special token."""
         self._special_tokens.check(prompt)
         messages = chat_messages(prompt, images, lambda _: {"type": "image"})
-        chat: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return self.family.encode(chat, [Image.fromarray(image) for image in images])
+        return self.family.encode(self._template.render(messages), [Image.fromarray(image) for image in images])
 
     def tokens(self, response: str) -> list[int]:
         """Tokenize a response and append the end token."""

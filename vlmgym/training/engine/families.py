@@ -152,6 +152,8 @@ class Family:
     def load(self, folder: Path) -> None:
         """Set `tokenizer`, and whatever `encode` needs."""
         self.processor = AutoProcessor.from_pretrained(folder)
+        if not hasattr(self.processor, "tokenizer"):  # it is a tokenizer
+            raise ValueError("the model does not accept images")
         self.tokenizer: Any = self.processor.tokenizer
         self.tokenizer.chat_template = self.tokenizer.chat_template or self.processor.chat_template
 
