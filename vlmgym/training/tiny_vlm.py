@@ -228,8 +228,8 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
             ],
             "linear_num_key_heads": text["num_key_value_heads"],
             "linear_num_value_heads": heads,
-            "linear_key_head_dim": HEAD_SIZE,  # the minimum of vLLM's linear attention on the CPU
-            "linear_value_head_dim": HEAD_SIZE,
+            "linear_key_head_dim": 2 * HEAD_SIZE,  # the minimum of vLLM's linear attention on the CPU
+            "linear_value_head_dim": 2 * HEAD_SIZE,
         }
         del text["rope_theta"], text["rope_scaling"]
     config = {
