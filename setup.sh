@@ -12,7 +12,8 @@
 #   --integrations  also create .venv-integrations (Inspect, OpenEnv, SkyRL-gym) and .venv-verifiers (verifiers)
 #
 # Set PYTHON=/path/to/python to choose the interpreter: Python 3.10 to 3.13 for .venv, 3.11 to 3.13 for the others, and
-# with a GPU 3.11 or 3.12 for .venv-train and .venv-easyr1.
+# with a GPU 3.11 or 3.12 for .venv-train and .venv-easyr1. Where GitHub cannot be reached, set EASYR1_SOURCE to a wheel
+# or a folder of EasyR1, or to the URL of a mirror with the commit (git+file:///mirror/EasyR1@b44b311...).
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # started as `sh setup.sh`; bash 3.2 (macOS) is enough
 set -euo pipefail
@@ -144,12 +145,14 @@ if [ $easyr1 = yes ]; then
     if begin "EasyR1 ($device)"; then
         modules=(datasets torch torchvision transformers peft)
         install_build openai,tasks easyr1
-        if install --no-deps --requirement training/requirements/easyr1.txt; then
+        source=(--requirement training/requirements/easyr1.txt)
+        if [ -n "${EASYR1_SOURCE:-}" ]; then source=("$EASYR1_SOURCE"); fi
+        if install --no-deps "${source[@]}"; then
             modules+=(verl.utils.dataset)
             [ $device = cpu ] || modules+=(vllm verl.workers.fsdp_workers vlmgym.training.easyr1.{trainer,worker}) # need vLLM
         else
             fingerprint="without EasyR1" # the next run tries again
-            echo "EasyR1 could not be installed from GitHub: distributed training does not work."
+            echo "EasyR1 could not be installed from ${EASYR1_SOURCE:-GitHub}: distributed training does not work."
         fi
         finish "${modules[@]}"
     fi

@@ -76,7 +76,7 @@ def test_script_plays_at_random_until_edited(tmp_path, run, script):
 def test_command_has_the_options_of_the_scripts(run):
     options = re.compile(r"--[a-z][a-z.-]*")
     script = run("--policy", "random", "--help", script=SCRIPTS / "eval_2048.py").out
-    command = run("eval", "--help").out
+    command = run("eval", "--policy", "random", "--help").out
     own = {"--games", "--curriculum", "--as-trained", "--suite"}
     # The help of --as-trained mentions --model.
     assert set(options.findall(command)) - {"--model"} == set(options.findall(script)) | own

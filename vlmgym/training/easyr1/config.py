@@ -274,7 +274,8 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
     """
     trainer = config.trainer
     origin = json.loads(distribution("verl").read_text("direct_url.json") or "{}")
-    if str(origin.get("vcs_info", {}).get("commit_id")) not in REQUIREMENTS.read_text(encoding="utf-8"):
+    commit = origin.get("vcs_info", {}).get("commit_id", "")  # unknown for a wheel or a folder
+    if commit not in REQUIREMENTS.read_text(encoding="utf-8"):
         yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --easyr1"
     sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
     host, update, checkpoint = estimate_memory(config, sizes)
