@@ -13,7 +13,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run, read_run
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.video import write_stored_video
-from vlmgym.pages.episode import make_episode
+from vlmgym.pages.episode import episode_json
 from vlmgym.pages.report import ReportConfig, report
 
 OPTIONS = {"episodes": 2, "max_turns": 3, "workers": 0, "videos": 0, "report": False}
@@ -57,7 +57,7 @@ def test_invalid_states_and_actions_are_located(edited, change, message, tmp_pat
     stored = open_run(folder).episodes[-1]
     place = rf"^line 2 of \S*episodes\.jsonl, {message}"
     with pytest.raises(UsageError, match=place):
-        make_episode(stored, with_images=False)
+        episode_json(stored, with_images=False)
     with pytest.raises(UsageError, match=place):
         write_stored_video(tmp_path / "video.mp4", stored)
     with pytest.raises(UsageError, match=place):

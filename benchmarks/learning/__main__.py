@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from vlmgym.errors import UsageError
+from vlmgym.pages.training import read_curve
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config
-from vlmgym.training.curves import read_curve
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.states import EpisodeRollout
 from vlmgym.training.validation import Images, ValidationResult, validate, validation_episodes

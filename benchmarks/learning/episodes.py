@@ -23,10 +23,10 @@ import numpy as np
 
 from benchmarks.markdown import table, wrapped
 from vlmgym.errors import UsageError
+from vlmgym.pages.training import read_curve
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.advantages import Floats
-from vlmgym.training.curves import read_curve
 from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval

@@ -48,6 +48,9 @@ COMMANDS = {
         "vlmgym.cli.check_vision",
         "Ask a model for digits in images, to find out whether the right images reach it at the right turn.",
     ),
+    "view": Command(
+        "vlmgym.cli.view", "Open a local web app over all runs in a folder: live progress, comparisons and play."
+    ),
     "report": Command("vlmgym.pages.report", "Write report.html of a saved run: scores, curves and an episode viewer."),
     "rescore": Command(
         "vlmgym.evaluation.rescore", "Apply other reward settings to a saved run without playing; scores stay the same."

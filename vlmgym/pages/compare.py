@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -57,27 +58,18 @@ def compare(config: CompareConfig) -> Comparison:
     folder = (config.output_dir or a.with_name(f"compare-{a.name}-{b.name}")).absolute()
     numbers, page = folder / "compare.json", folder / "compare.html"
     check_output_folder(folder, numbers.name)
-    labels = config.labels or _labels(first, second)
-    notes = check_comparable(first.config, second.config, labels)
-    games = compare_games(first.read(), second.read(), labels)
+    labelled = distinct_labels([first, second])
+    labels = config.labels or (labelled[0], labelled[1])
+    notes, games = compare_pair(first, second, labels)
     if not games:
         raise UsageError(f"{labels[0]} and {labels[1]} have no results with the same game and seed")
-    common = {*first.config.game_ids} & {*second.config.game_ids}
-    notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
-    if blind := games_without_sight(first.config, second.config, games):
-        notes.insert(0, f"{', '.join(blind)}: the score shows no sight, because grey images do not lower it")
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output_folder(folder, numbers.name):
         replace_file(numbers, json_bytes(comparison))
     console, progress_console = make_console(), make_console(stderr=True)
     for note in notes:
         console.print(f"note: {note}")
-    note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
-    heads = ("mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})")
-    tables = [
-        PageTable(_title(game, result), heads, [*_rows(result), *_shares(result, labels)], note)
-        for game, result in games.items()
-    ]
+    tables = comparison_tables(labels, notes, games)
     for table in tables:
         console.print(table.rich())
     console.print(_note(labels))
@@ -85,10 +77,82 @@ def compare(config: CompareConfig) -> Comparison:
         runs = [LabelledRun(label, run, updated_summary(run)) for label, run in zip(labels, (first, second))]
         title = f"{labels[0]} vs {labels[1]}"
         with config.pool(len(first.episodes) + len(second.episodes)) as workers:
-            write_page(page, runs, title=title, workers=workers, tables=tables, console=progress_console)
+            differences = score_differences([games])
+            write_page(
+                page,
+                runs,
+                title=title,
+                workers=workers,
+                tables=tables,
+                differences=differences,
+                console=progress_console,
+            )
         console.print(f"report  {page}", soft_wrap=True)
     console.print(f"numbers {numbers}", soft_wrap=True)
     return comparison
+
+
+def compare_pair(
+    first: StoredRun, second: StoredRun, labels: tuple[str, str]
+) -> tuple[list[str], dict[str, GameComparison]]:
+    """Compare two runs: return notes about games that are left out and about other differences, and each game.
+
+    Raises:
+        UsageError: The runs differ in a way that rules out a comparison.
+    """
+    notes = check_comparable(first.config, second.config, labels)
+    games = compare_games(first.read(), second.read(), labels)
+    common = {*first.config.game_ids} & {*second.config.game_ids}
+    notes += [f"{game} is left out: no seed has a result in both runs" for game in sorted(common - set(games))]
+    if blind := games_without_sight(first.config, second.config, games):
+        notes.insert(0, f"{', '.join(blind)}: the score shows no sight, because grey images do not lower it")
+    return notes, games
+
+
+def comparison_tables(
+    labels: tuple[str, str], notes: Sequence[str], games: Mapping[str, GameComparison]
+) -> list[PageTable]:
+    """Return a table for each game, with a row for each metric."""
+    note = " ".join([_note(labels), *(f"Note: {note}." for note in notes)])
+    heads = ("mean of", *labels, f"{difference_name(*labels)} ({LEVEL:.0%})")
+    return [
+        PageTable(_title(game, result), heads, [*_rows(result), *_shares(result, labels)], note)
+        for game, result in games.items()
+    ]
+
+
+def score_differences(comparisons: Sequence[Mapping[str, GameComparison]]) -> dict[str, list[str]]:
+    """Return the difference in score between the first run and each run, by game, from comparisons with the others."""
+    games = dict.fromkeys(game for comparison in comparisons for game in comparison)
+    return {
+        game: [
+            "",
+            *(_difference(found[game].metrics["score"], False) if game in found else "" for found in comparisons),
+        ]
+        for game in games
+    }
+
+
+def compare_many(runs: Sequence[StoredRun], labels: Sequence[str]) -> dict[str, Any]:
+    """Compare the first run with each of the others; return arguments of `page_data`.
+
+    A pair of runs that cannot be compared, such as runs of different levels, has a table that says why.
+    """
+    tables, comparisons = list[PageTable](), list[Mapping[str, GameComparison]]()
+    for run, label in zip(runs[1:], labels[1:]):
+        pair, games = (labels[0], label), dict[str, GameComparison]()
+        try:
+            notes, games = compare_pair(runs[0], run, pair)
+            why = "" if games else "no game and seed has a result in both"
+        except UsageError as error:
+            why = str(error)
+        if why:
+            tables.append(PageTable(f"{labels[0]} and {label}", (), (), f"Not compared: {why}."))
+        else:
+            for table in comparison_tables(pair, notes, games):
+                tables.append(replace(table, title=f"{difference_name(*pair)}, {table.title}"))
+        comparisons.append(games)
+    return {"tables": tables, "differences": score_differences(comparisons)}
 
 
 def _rows(comparison: GameComparison) -> list[tuple[str, str, str, str]]:
@@ -143,7 +207,9 @@ def _note(labels: tuple[str, str]) -> str:
     )
 
 
-def _labels(first: StoredRun, second: StoredRun) -> tuple[str, str]:
-    policies = first.config.policy.label, second.config.policy.label
-    folders = first.folder.folder.name, second.folder.folder.name
-    return next(labels for labels in (policies, folders, ("first", "second")) if labels[0] != labels[1])
+def distinct_labels(runs: Sequence[StoredRun]) -> tuple[str, ...]:
+    """Label runs by their policies or, if these are not distinct, by their folders, or by numbers."""
+    policies = tuple(run.config.policy.label for run in runs)
+    folders = tuple(run.folder.folder.name for run in runs)
+    numbers = tuple(f"{policy} ({number})" for number, policy in enumerate(policies, 1))
+    return next(labels for labels in (policies, folders, numbers) if len({*labels}) == len(runs))

@@ -15,13 +15,22 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.pages.document import data_url, marked, shown
-from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_action, recorded_states
+from vlmgym.runs.record import (
+    EpisodeRecord,
+    GameRecord,
+    Number,
+    Status,
+    TurnRecord,
+    recorded_action,
+    recorded_states,
+)
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import game_errors
@@ -35,41 +44,47 @@ LARGEST_GRID = 64
 """Maximum number of rows, and of columns, of a perception grid on the page."""
 
 
+class _ListedReward(BaseModel):
+    game: Number
+    perception: Number | None
+
+
+class _ListedTurn(BaseModel):
+    response: str
+    outcome: Outcome
+    reward: _ListedReward
+
+
+class _ListedRecord(BaseModel):
+    """The fields of a record that lists of episodes and curves need; reading only these is five times as fast."""
+
+    score: Number | None
+    status: Status
+    end_reason: str
+    stage: str | None = None
+    turns: tuple[_ListedTurn, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class EpisodePage:
-    """An episode on the page.
+class ListedEpisode:
+    """An episode in the list of a page.
 
     Attributes:
         row: Entry in the list of episodes.
         rewards: Rewards for the curves; None without a result.
-        data: Data for the viewer: JSON, compressed by zlib, in base64.
     """
 
     row: Mapping[str, Any]
     rewards: EpisodeRewards | None
-    data: str
 
 
-def make_episode(stored: StoredEpisode, with_images: bool) -> EpisodePage:
-    """Build the page data of an episode."""
-    episode = stored.read()
-    rewards = None if episode.score is None else EpisodeRewards.of(episode)
-    with stored.named():
-        game = _installed_game(episode.game)
-        try:
-            with game_errors(episode.game.id, episode.seed, None, UsageError):
-                data = _episode_data(episode, game, with_images)
-        except GameError:  # a game that failed in the run may fail again
-            data = _episode_data(episode, None, False)
-    compressed = zlib.compress(to_json(data, inf_nan_mode="null"))
-    return EpisodePage(_row(episode), rewards, b64encode(compressed).decode())
-
-
-def _row(episode: EpisodeRecord) -> dict[str, Any]:
+def list_episode(stored: StoredEpisode) -> ListedEpisode:
+    """Read what the list of episodes and the curves show about an episode."""
+    episode = stored.read_as(_ListedRecord)
     outcomes = [turn.outcome for turn in episode.turns]
     stated = any(states_perception(turn.response) for turn in episode.turns)
     accuracies = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
-    return {
+    row = {
         "score": episode.score,
         "turns": len(episode.turns),
         "illegal": outcomes.count(Outcome.ILLEGAL),
@@ -79,6 +94,27 @@ def _row(episode: EpisodeRecord) -> dict[str, Any]:
         "end": shown(episode.end_reason),
         "stage": None if episode.stage is None else shown(episode.stage),
     }
+    rewards = tuple(turn.reward.game for turn in episode.turns)
+    return ListedEpisode(row, None if episode.score is None else EpisodeRewards(rewards, episode.status == "ended"))
+
+
+def episode_json(stored: StoredEpisode, with_images: bool) -> bytes:
+    """Build what the viewer shows of an episode, as JSON."""
+    episode = stored.read()
+    with stored.named():
+        game = _installed_game(episode.game)
+        try:
+            with game_errors(episode.game.id, episode.seed, None, UsageError):
+                data = _episode_data(episode, game, with_images)
+        except GameError:  # a game that failed in the run may fail again
+            data = _episode_data(episode, None, False)
+    return to_json(data, inf_nan_mode="null")
+
+
+def packed_episode(stored: StoredEpisode, with_images: bool) -> tuple[ListedEpisode, str]:
+    """Return an episode of a page that contains all its data: for the list, and for the viewer as zlib in base64."""
+    data = b64encode(zlib.compress(episode_json(stored, with_images))).decode()
+    return list_episode(stored), data
 
 
 def _episode_data(episode: EpisodeRecord, game: Game[Any, Any] | None, with_images: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import tyro
 from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.pages.document import data_url, document, marked
+from vlmgym.pages.document import asset, data_url, document, marked
 from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
@@ -202,7 +203,7 @@ def render_page(items: Sequence[GalleryItem], size: int, left_out: Sequence[tupl
         "version": __version__,
         "size": str(size),
     }
-    return document("vlmgym: gallery", "gallery", parts)
+    return document("vlmgym: gallery", "gallery", Template(asset("gallery.html")).substitute(parts))
 
 
 def _item(item: GalleryItem, size: int) -> str:

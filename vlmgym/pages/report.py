@@ -3,10 +3,10 @@
 The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 
 - page data: everything shown initially, and a summary row per game and seed.
-- episode data, made by `make_episode`: text and images of one episode, compressed, and read when the episode is shown.
+- episode data: text and images of one episode, compressed, and read when the episode is shown.
 
-A page shows one or two runs. With two (`compare.html`), the viewer has a pane per run, and both panes change turns
-together; results of the comparison are passed as plain-text tables.
+A page shows one or more runs. With several, the viewer has a pane per run, and all panes change turns together; results
+of the comparison are passed as plain text. `vlmgym view` serves the same page, and its episodes one by one.
 
 Recorded text is escaped and only ever becomes text nodes; a content security policy allows only the page's own scripts.
 """
@@ -32,8 +32,8 @@ from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.tables import PageTable, bias_note, control_note, game_rows, run_title, suite_table
-from vlmgym.pages.document import asset, document, safe_json
-from vlmgym.pages.episode import EpisodePage, make_episode
+from vlmgym.pages.document import app
+from vlmgym.pages.episode import ListedEpisode, packed_episode
 from vlmgym.runs.files import write_file
 from vlmgym.runs.record import RunRecord, RunSummary, SuiteSummary
 from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
@@ -46,8 +46,6 @@ IMAGES = 200
 """Default number of episodes per game with images; drawing the images of 100 turns takes 0.3 s of CPU time."""
 AHEAD = 8
 """Episodes in progress per worker, to keep all workers busy."""
-SCRIPTS = ["texts", "overview", "curves", "list", "pane", "viewer", "main"]
-"""Scripts in `assets`, in concatenation order."""
 SINGLE_CURVES = 40
 """Maximum number of single-episode curves per game and run."""
 
@@ -86,16 +84,14 @@ def write_report(
     images: int | None = IMAGES,
 ) -> None:
     """Write the report of a run into its folder; see `write_page`."""
-    config, suite = run.config, summary.suite
     write_page(
         run.folder.report,
-        [LabelledRun(config.policy.label, run, summary)],
-        title=run_title(config),
+        [LabelledRun(run.config.policy.label, run, summary)],
+        title=run_title(run.config),
         workers=workers,
         images=images,
-        tables=[] if config.suite is None or suite is None else [suite_table(config.suite, suite)],
-        skills=skills_of(config, suite) if suite is not None and suite.skills else None,
         console=console,
+        **suite_parts(run.config, summary.suite),
     )
 
 
@@ -108,8 +104,13 @@ class LabelledRun:
     summary: RunSummary
 
 
-def skills_of(config: RunRecord, suite: SuiteSummary) -> dict[str, Any]:
-    """Return the profile of a run of a suite: name, score, standard error and games of each skill, and a note."""
+def suite_parts(config: RunRecord, suite: SuiteSummary | None) -> dict[str, Any]:
+    """Return what the page of a run of a suite shows in addition: `tables` and `skills` of `page_data`.
+
+    The skills are name, score, standard error and games of each, and a note.
+    """
+    if config.suite is None or suite is None:
+        return {}
     scores = [
         (skill, *value, [game for game in suite.games if skill in game_class(game).skills])
         for skill, value in suite.skills.items()
@@ -118,7 +119,10 @@ def skills_of(config: RunRecord, suite: SuiteSummary) -> dict[str, Any]:
         "Means over the games that mainly test a skill, with 95% intervals: 0 is the random policy's score, 1 the "
         f"oracle's, both measured in {config.suite} with at most {config.max_turns} turns per episode."
     )
-    return {"scores": scores, "note": note}
+    return {
+        "tables": [suite_table(config.suite, suite)],
+        "skills": {"scores": scores, "note": note} if scores else None,
+    }
 
 
 def write_page(
@@ -128,11 +132,10 @@ def write_page(
     title: str,
     workers: ProcessPool,
     images: int | None = IMAGES,
-    tables: Sequence[PageTable] = (),
-    skills: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    **more: Any,
 ) -> None:
-    """Write the page of one or two runs.
+    """Write the page of some runs; `more` is passed to `page_data`.
 
     The page is replaced atomically. The same runs give the same bytes. The first `images` episodes of each game in each
     run have images; None means all episodes.
@@ -143,47 +146,64 @@ def write_page(
         for episode in run.run.episodes:
             counts[i, episode.game] += 1
             calls.append((episode, images is None or counts[i, episode.game] <= images))
-    pages: list[EpisodePage] = []
-    call_in_order(workers, make_episode, calls, pages.append, label="Writing report", console=console, ahead=AHEAD)
-    data = safe_json(_page_data(path, title, runs, pages, images, tables, skills))
-    blocks = [f'<script type="application/json" id="page">{data}</script>']
-    for number, page in enumerate(pages):
-        blocks.append(f'<script type="application/zlib" id="episode-{number}">{page.data}</script>')
-    script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    write_file(path, document(title, "report", {"data": "\n".join(blocks)}, script).encode())
+    packed: list[tuple[ListedEpisode, str]] = []
+    call_in_order(workers, packed_episode, calls, packed.append, label="Writing report", console=console, ahead=AHEAD)
+    listed = iter([episode for episode, _ in packed])
+    videos = [
+        {key: quote(Path(os.path.relpath(video, path.parent)).as_posix()) for key, video in run.run.videos().items()}
+        for run in runs
+    ]
+    data = page_data(title, runs, [[next(listed) for _ in run.run.episodes] for run in runs], videos, **more)
+    blocks = [
+        f'<script type="application/zlib" id="episode-{number}">{packed_data}</script>'
+        for number, (_, packed_data) in enumerate(packed)
+    ]
+    write_file(path, app("report", {**data, "images": images}, blocks).encode())
 
 
-def _page_data(
-    path: Path,
+def page_data(
     title: str,
     runs: Sequence[LabelledRun],
-    pages: Sequence[EpisodePage],
-    images: int | None,
-    tables: Sequence[PageTable],
-    skills: Mapping[str, Any] | None,
+    listed: Sequence[Sequence[ListedEpisode]],
+    videos: Sequence[Mapping[tuple[str, int], str]],
+    *,
+    tables: Sequence[PageTable] = (),
+    skills: Mapping[str, Any] | None = None,
+    differences: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    episodes = [(i, episode) for i, run in enumerate(runs) for episode in run.run.episodes]
+    """Return the data of the page of some runs, without the data of the viewer.
+
+    Args:
+        title: Title of the page.
+        runs: The runs.
+        listed: The listed episodes of each run, in order.
+        videos: Links to the videos of each run, by game and seed.
+        tables: Tables for the overview.
+        skills: See `skills_of`.
+        differences: For several runs, the difference in score of each run from the first, by game.
+    """
     planned = [game for run in runs for game in run.run.config.game_ids]
-    games = list(dict.fromkeys([*planned, *(episode.game for _, episode in episodes)]))
-    videos = [run.run.videos() for run in runs]
+    games = list(dict.fromkeys([*planned, *(episode.game for run in runs for episode in run.run.episodes)]))
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
-    for number, ((i, episode), page) in enumerate(zip(episodes, pages)):
-        game, seed = episode.key
-        cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
-        video = videos[i].get(episode.key)
-        cells[i] = {
-            "number": number,
-            "video": None if video is None else quote(Path(os.path.relpath(video, path.parent)).as_posix()),
-            **page.row,
-        }
-        if page.rewards is not None:
-            rewards.setdefault((game, i), []).append(page.rewards)
+    number = 0
+    for i, (run, episodes) in enumerate(zip(runs, listed)):
+        for stored, episode in zip(run.run.episodes, episodes):
+            game, seed = stored.key
+            cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
+            cells[i] = {"number": number, "video": videos[i].get(stored.key), **episode.row}
+            number += 1
+            if episode.rewards is not None:
+                rewards.setdefault((game, i), []).append(episode.rewards)
     return {
         "title": title,
         "madeBy": f"vlmgym {__version__}",
         "runs": [run_facts(run) for run in runs],
-        "games": [game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))]) for game in games],
+        "games": [
+            game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))])
+            | {"differences": (differences or {}).get(game)}
+            for game in games
+        ],
         "episodes": [
             {"game": game, "seed": seed, "runs": cells, "difference": _difference(cells)}
             for (game, seed), cells in sorted(rows.items())
@@ -191,13 +211,13 @@ def _page_data(
         "difference": difference_name(*(run.label for run in runs)) if len(runs) == 2 else None,
         "tables": tables,
         "skills": skills,
-        "images": images,
+        "images": None,
     }
 
 
 def _difference(cells: Sequence[Mapping[str, Any] | None]) -> float | None:
     scores = [cell["score"] for cell in cells if cell is not None and cell["score"] is not None]
-    return scores[0] - scores[1] if len(scores) == 2 else None
+    return scores[0] - scores[1] if len(cells) == len(scores) == 2 else None
 
 
 def run_facts(run: LabelledRun) -> dict[str, Any]:

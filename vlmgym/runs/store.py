@@ -41,7 +41,11 @@ class StoredEpisode:
     def read(self) -> EpisodeRecord:
         """Load the record."""
         allow_data(*self.data)
-        return _validated(EpisodeRecord, self.text(), self.location)
+        return self.read_as(EpisodeRecord)
+
+    def read_as(self, model: type[RecordT]) -> RecordT:
+        """Load only the fields of a model."""
+        return _validated(model, self.text(), self.location)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -98,8 +102,11 @@ class Run(Generic[EpisodeT]):
 
     def videos(self: StoredRun) -> dict[tuple[str, int], Path]:
         """Return the existing videos, by game id and seed."""
+        existing = {path.name for path in self.folder.videos.glob("*.mp4")}
+        if not existing:  # naming the videos of 20,000 episodes takes 0.3 s
+            return {}
         paths = {episode.key: self.folder.video(game_name(episode.game), episode.index) for episode in self.episodes}
-        return {key: path for key, path in paths.items() if path.exists()}
+        return {key: path for key, path in paths.items() if path.name in existing}
 
     def last_summary(self) -> RunSummary:
         """Read `summary.json`; if it is missing or unreadable, return a summary of an interrupted run."""

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from vlmgym.pages.training import PANELS, SMOOTHING, read_curve, smooth
 from vlmgym.runs.files import LineLog, replace_file, writing
 from vlmgym.terminal import ProgressWithStatus
 
@@ -21,36 +22,6 @@ if TYPE_CHECKING:
 
 DRAW_INTERVAL = 20.0
 """Minimum number of seconds between two drawings."""
-SMOOTHING = 20
-"""Window of the moving average in logged steps; for short curves, a third of their length."""
-PANELS = (
-    ("reward", "reward per response"),
-    ("episode_reward", "reward per episode"),
-    ("score", "score of validation episodes"),
-    ("success", "right responses"),
-    ("pass_at_n", "states with a right response (pass@n)"),
-    ("harmonic_success", "harmonic mean over states"),
-    ("perception", "perception accuracy"),
-    ("format", "format compliance"),
-    ("entropy", "entropy per token (nats)"),
-    ("kl", "KL to the reference (nats per token)"),
-    ("grad_norm", "gradient norm"),
-    ("gradient_cosine", "cosine of half-batch gradients"),
-    ("explained_variance", "explained variance of the critic"),
-)
-"""Metrics to plot, with their panel titles."""
-
-
-def read_curve(path: Path) -> list[dict[str, float]]:
-    """Read the metrics of each step from a `curve.jsonl`, ignoring a truncated last line; return [] without a file."""
-    rows = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-    return rows
 
 
 class CurvePlot:
@@ -82,9 +53,14 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
         steps = np.array([row["step"] for row in rows if name in row])
         values = np.array([row[name] for row in rows if name in row])
         axes.plot(steps, values, lw=0.9, alpha=0.4, color="tab:blue")
-        window = max(1, min(SMOOTHING, len(values) // 3))
-        smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-        axes.plot(steps[window - 1 :], smooth, lw=2.2, color="tab:blue", marker="." if len(values) < SMOOTHING else "")
+        mean = smooth(values)
+        axes.plot(
+            steps[len(values) - len(mean) :],
+            mean,
+            lw=2.2,
+            color="tab:blue",
+            marker="." if len(values) < SMOOTHING else "",
+        )
         axes.set_title(title, loc="left", fontsize=10, weight="bold")
         axes.set_xlabel("step", fontsize=9)
         axes.tick_params(labelsize=9)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.curriculum import Curriculum, Progress
+from vlmgym.pages.training import read_curve
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, write_file, writing
@@ -20,7 +21,6 @@ from vlmgym.runs.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecor
 from vlmgym.runs.run import RUN
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.statistics import confidence_interval
-from vlmgym.training.curves import read_curve
 from vlmgym.training.states import MultiTurnConfig
 
 RESULT = "result.json"

@@ -4,7 +4,7 @@ const MARGIN = { top: 14, right: 16, bottom: 36, left: 56 };
 
 function showCurves() {
   const place = document.getElementById("panel-curves");
-  place.append(element("h2", {}, "Cumulative reward over turns"),
+  place.replaceChildren(element("h2", {}, "Cumulative reward over turns"),
     element("div", { class: "curves" }, page.games.map((game) => {
       const figure = element("figure", { class: "curve panel" });
       fillFigure(figure, game);
@@ -14,11 +14,8 @@ function showCurves() {
 
 function fillFigure(figure, game) {
   const curves = game.curves.map((curve, run) => ({ run, ...curve })).filter((curve) => curve.mean);
-  const readout = element("span", { class: "readout" });
-  figure.append(element("figcaption", {}, element("h3", {}, recorded(game.id)), readout));
-  const longest = Math.max(0, ...curves.map((curve) => curve.turns.at(-1)));
-  if (longest < 2) {
-    figure.append(element("p", { class: "faint" }, curves.length
+  if (Math.max(0, ...curves.map((curve) => curve.turns.at(-1))) < 2) {
+    figure.append(element("figcaption", {}, element("h3", {}, recorded(game.id))), element("p", { class: "faint" }, curves.length
       ? "Every episode has one turn: its score is in the overview." : "No episode has a result."));
     return;
   }
@@ -28,14 +25,19 @@ function fillFigure(figure, game) {
     return element("span", { class: `key run-${run}` }, recorded(`${label}mean of ${plural(count, "episode")}${what}`));
   });
   const one = curves.length === 1 && curves[0].single.length > 1;
+  fillCurve(figure, game.id, "turn", curves, one, [words, one ? element("span", { class: "key single" }, singleWords(curves[0])) : null]);
+}
+
+// A plot of curves {run, turns, mean, low, high, single} over `axis`, which is drawn again when its width changes.
+function fillCurve(figure, title, axis, curves, withSingle, keys) {
+  const readout = element("span", { class: "readout" });
   const holder = element("div", { class: "plot" });
-  figure.append(holder,
-    element("p", { class: "keys" }, words, one ? element("span", { class: "key single" }, singleWords(curves[0])) : null));
+  figure.append(element("figcaption", {}, element("h3", {}, recorded(title)), readout), holder, element("p", { class: "keys" }, keys));
   const draw = () => {
     const width = Math.floor(holder.clientWidth);
     if (width > 0 && holder.dataset.width !== String(width)) {
       holder.dataset.width = width;
-      holder.replaceChildren(plot(game.id, curves, width, one, readout));
+      holder.replaceChildren(plot(`${title}: mean`, axis, curves, width, withSingle, readout));
     }
   };
   new ResizeObserver(draw).observe(holder);
@@ -45,12 +47,13 @@ function singleWords({ single, count }) {
   return single.length < count ? `first ${single.length} episodes` : "single episodes";
 }
 
-function plot(title, curves, width, withSingle, readout) {
+function plot(title, axis, curves, width, withSingle, readout) {
   const height = Math.round(Math.min(340, Math.max(220, width * 0.45)));
   const turns = Math.max(...curves.map((curve) => curve.turns.at(-1)), 1);
   const shown = curves.flatMap((curve) => [curve.low ?? curve.mean, curve.high ?? curve.mean, ...(withSingle ? curve.single : [])]);
   let low = Math.min(0, ...shown.map((line) => Math.min(...line)));
   let high = Math.max(...shown.map((line) => Math.max(...line)));
+  const digits = high - low < 10 ? 4 : 2;
   if (high <= low) high = low + 1;
   const ticks = niceTicks(low, high, 5);
   high = Math.max(high, ticks.at(-1));
@@ -59,7 +62,7 @@ function plot(title, curves, width, withSingle, readout) {
   const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - MARGIN.top);
   const svg = drawing("svg", {
     viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `${title}: mean cumulative reward ${curves.map((curve) => number(curve.mean.at(-1))).join(" and ")} after ${turns} turns`,
+    "aria-label": `${title} ${curves.map((curve) => number(curve.mean.at(-1), 4)).join(" and ")} after ${plural(turns, axis)}`,
   });
   for (const value of ticks) {
     svg.append(
@@ -70,7 +73,7 @@ function plot(title, curves, width, withSingle, readout) {
   for (const turn of niceTicks(0, turns, Math.max(2, Math.floor(width / 110))).filter((t) => t <= turns && Number.isInteger(t))) {
     svg.append(drawing("text", { x: x(turn), y: bottom + 18, "text-anchor": "middle" }, number(turn)));
   }
-  svg.append(drawing("text", { x: right, y: height - 3, "text-anchor": "end", class: "axis" }, "turn"));
+  svg.append(drawing("text", { x: right, y: height - 3, "text-anchor": "end", class: "axis" }, axis));
   for (const { turns: at, single } of withSingle ? curves : []) {
     for (const line of single) {
       svg.append(drawing("path", { class: "single", d: path(line.map((value, i) => [x(at[i]), y(value)])) }));
@@ -95,10 +98,10 @@ function plot(title, curves, width, withSingle, readout) {
       cursor.setAttribute("x1", x(curve.turns[i]));
       cursor.setAttribute("x2", x(curve.turns[i]));
       const interval = curve.low ? ` (${number(curve.low[i])} to ${number(curve.high[i])})` : "";
-      return [curve.turns[i], number(curve.mean[i]) + interval];
+      return [curve.turns[i], number(curve.mean[i], digits) + interval];
     });
     cursor.setAttribute("visibility", "visible");
-    readout.textContent = `turn ${values[0][0]}: ${values.map(([, words]) => words).join(" and ")}`;
+    readout.textContent = `${axis} ${values[0][0]}: ${values.map(([, words]) => words).join(" and ")}`;
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");
@@ -108,7 +111,8 @@ function plot(title, curves, width, withSingle, readout) {
 }
 
 function path(points) {
-  return "M" + points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
+  const drawn = points.length > 1 ? points : [...points, ...points]; // a line without length is a dot
+  return "M" + drawn.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join("L");
 }
 
 function nearest(sorted, value) {

@@ -37,22 +37,18 @@ function least(row, value) {
 function episodeList(onChoose) {
   const chosen = { game: "all", status: "all", content: "all", order: "seed" };
   const statuses = [...new Set(page.episodes.flatMap(cells).map((cell) => cell.status))];
-  const choice = (name, label, options) => {
-    const select = element("select", { name, "aria-label": label, onchange: () => { chosen[name] = select.value; refresh(); } },
-      options.map(([value, words]) => element("option", { value }, recorded(words))));
-    return element("label", {}, element("span", {}, label), select);
-  };
+  const chooser = (name, label, options) => choice(label, options, (value) => { chosen[name] = value; refresh(); });
   const worded = (table) => Object.entries(table).map(([value, { words }]) => [value, words]);
   const count = element("p", { class: "faint", role: "status" });
   const rows = element("div", { class: "rows" });
   const box = element("div", { class: "list", role: "listbox", "aria-label": "Episodes", tabindex: 0, onscroll: () => render() }, rows);
   const node = element("div", { class: "chooser panel" },
     element("div", { class: "filters" },
-      GAMES.length < 2 ? null : choice("game", "Game", [["all", "all games"], ...GAMES.map((game, i) => [String(i), game])]),
-      statuses.length < 2 ? null : choice("status", "Ended", [["all", "any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
-      choice("content", "Turns", worded(CONTENTS)),
-      choice("order", "Order", worded(ORDERS))),
-    count, page.difference ? listHead() : null, box);
+      GAMES.length < 2 ? null : chooser("game", "Game", [["all", "all games"], ...GAMES.map((game, i) => [String(i), game])]),
+      statuses.length < 2 ? null : chooser("status", "Ended", [["all", "any way"], ["result", "with a result"], ...statuses.map((status) => [`= ${status}`, status])]),
+      chooser("content", "Turns", worded(CONTENTS)),
+      chooser("order", "Order", worded(ORDERS))),
+    count, page.runs.length > 1 ? listHead() : null, box);
 
   let shown = [];
   let current = null;
@@ -64,7 +60,8 @@ function episodeList(onChoose) {
       && CONTENTS[chosen.content].has(cell));
   }
 
-  function refresh() {
+  // With `keep`, the list stays where it is.
+  function refresh(keep = false) {
     const { key, up } = ORDERS[chosen.order];
     const keyed = page.episodes.filter(matches).map((row) => [key(row), row]);
     keyed.sort(([a, x], [b, y]) => {
@@ -75,9 +72,11 @@ function episodeList(onChoose) {
     count.textContent = shown.length === page.episodes.length
       ? plural(shown.length, "episode") : `${number(shown.length)} of ${plural(page.episodes.length, "episode")}`;
     rows.style.height = `${shown.length * ROW}px`;
-    box.scrollTop = 0;
-    if (shown.length && !shown.includes(current)) onChoose(shown[0]);
-    else reveal();
+    if (!keep) {
+      box.scrollTop = 0;
+      if (shown.length && !shown.includes(current)) onChoose(shown[0]);
+      else reveal();
+    }
     render();
   }
 
@@ -110,6 +109,10 @@ function episodeList(onChoose) {
       reveal();
       render();
     },
+    update(row) {
+      current = row;
+      refresh(true);
+    },
     neighbour(step) {
       const at = shown.indexOf(current);
       return shown[Math.min(shown.length - 1, Math.max(0, at + step))] ?? null;
@@ -125,7 +128,7 @@ function episodeList(onChoose) {
 function listHead() {
   return element("p", { class: "list-head faint" }, "scores: ",
     page.runs.map((run, i) => [i ? ", " : "", element("span", { class: `label run-${i}` }, recorded(run.label))]),
-    recorded(`, and ${page.difference}`));
+    page.difference ? recorded(`, and ${page.difference}`) : null);
 }
 
 const rowId = (row) => `row-${row.game}-${row.seed}`;

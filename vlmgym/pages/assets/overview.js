@@ -1,20 +1,23 @@
 // The head of the page and the overview: scores of all games, tables of a comparison, run configuration.
 
+const GAMES = page.games.map((game) => game.id);
+
 function showHead() {
   const head = document.getElementById("head");
   const named = ({ label, policy }) => label === policy ? label : `${label} (${policy})`;
   const lead = page.runs.length > 1
     ? `${GAMES.join(", ")}, played by ${page.runs.map(named).join(" and ")}`
     : page.runs[0].lead.join("; ");
+  head.replaceChildren();
+  showMaker();
   head.append(
-    element("p", { class: "maker" }, "vlmgym"),
     element("h1", {}, recorded(page.title)),
     element("p", { class: "lead" }, recorded(lead)),
   );
   for (const run of page.runs) {
     const missing = Object.entries(run.missing).map(([status, count]) => `${number(count)} ${status}`);
     const which = page.runs.length > 1 ? `${run.label}: ` : "";
-    const notes = [];
+    const notes = run.progress ? [run.progress] : [];
     if (run.control) notes.push(run.control);
     if (run.stop_reason) notes.push(`The run was stopped: ${run.stop_reason}.`);
     if (missing.length) notes.push(`Episodes without a result, not included in any score: ${missing.join(", ")}. ${run.bias}`);
@@ -23,11 +26,11 @@ function showHead() {
 }
 
 function showOverview() {
-  document.getElementById("panel-overview").append(
+  document.getElementById("panel-overview").replaceChildren(
     element("h2", {}, "Scores"), ...scoreTable(), ...skillChart(), ...page.tables.flatMap(pageTable), ...details());
 }
 
-const SCORE_COLUMNS = ["mean score", "95% interval", "episodes", "turns", "format", "perception"];
+const SCORE_COLUMNS = ["mean score", "95% interval", ...(page.runs.length > 1 ? ["difference"] : []), "episodes", "turns", "format", "perception"];
 
 // A row for each game and run.
 function scoreTable() {
@@ -35,13 +38,14 @@ function scoreTable() {
   const rows = page.games.flatMap((game) => page.runs.map((run, i) => {
     const label = several ? element("td", { class: `label run-${i}` }, recorded(run.label)) : null;
     const name = i === 0 ? element("th", { scope: "row", rowspan: page.runs.length }, gameLink(game)) : null;
-    return element("tr", { class: i === 0 ? "first" : "" }, name, label, scoreCells(game.summaries[i]));
+    return element("tr", { class: i === 0 ? "first" : "" }, name, label, scoreCells(game.summaries[i], game.differences?.[i]));
   }));
   const heads = ["game", ...(several ? ["run"] : []), ...SCORE_COLUMNS];
   const table = element("table", { class: "scores" },
     element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, rows));
-  const note = "Each interval is a 95% confidence interval of the mean score; a dash marks a single episode, equal scores, or several stages.";
+  const note = "Each interval is a 95% confidence interval of the mean score; a dash marks a single episode, equal scores, or several stages."
+    + (several ? ` A difference is ${plain(page.runs[0].label)} minus the other run, over the seeds that both have.` : "");
   return [scrolled("Scores", table), element("p", { class: "faint note" }, note)];
 }
 
@@ -53,7 +57,7 @@ function gameLink(game) {
     : recorded(game.id);
 }
 
-function scoreCells(summary) {
+function scoreCells(summary, difference) {
   if (!summary) return element("td", { colspan: SCORE_COLUMNS.length, class: "faint" }, "not played");
   const { score_mean: mean, score_ci: interval, turns } = summary;
   const missing = Object.values(summary.unfinished).reduce((total, count) => total + count, 0);
@@ -62,6 +66,7 @@ function scoreCells(summary) {
     element("td", { class: "score" }, mean === null ? "none" : number(mean),
       stages ? element("span", { class: "faint small" }, "all stages together") : null),
     element("td", {}, interval ? `${number(interval[0])} to ${number(interval[1])}` : "\u2013"),
+    page.runs.length > 1 ? element("td", {}, difference || "\u2013") : null,
     element("td", {}, number(summary.episodes), missing ? element("span", { class: "faint small" }, `${number(missing)} without a result`) : null),
     element("td", {}, turns ? outcomeBar(summary) : "\u2013"),
     element("td", {}, summary.format_compliance === null ? "n/a" : percent(summary.format_compliance)),
@@ -85,15 +90,9 @@ function outcomeBar(summary) {
 // A bar per skill from 0 (random policy) to 1 (oracle), with its interval; scores beyond are cut off.
 function skillChart() {
   if (!page.skills) return [];
-  const place = (value) => 200 * Math.min(Math.max(value, 0), 1);
   const rows = page.skills.scores.map(([skill, mean, error, games]) => {
-    const [low, high] = [place(mean - 1.96 * error), place(mean + 1.96 * error)]; // without an error, a point
-    const chart = drawing("svg", { class: "skill", viewBox: "0 0 200 12", role: "img", "aria-label": `${skill} ${mean.toFixed(2)}` },
-      drawing("rect", { class: "from-0-to-1", width: 200, height: 12, rx: 3 }),
-      drawing("rect", { class: "share", width: place(mean), height: 12, rx: 3 }),
-      drawing("path", { class: "interval", d: `M${low} 6H${high}M${low} 3V9M${high} 3V9` }));
-    const words = error === null ? mean.toFixed(3) : `${mean.toFixed(3)} \u00b1 ${error.toFixed(3)}`;
-    return [skill, chart, words, games.join(", ")];
+    const bar = scoreBar([mean - 1.96 * error, mean, mean + 1.96 * error]); // without an error, a point
+    return [skill, bar, error === null ? mean.toFixed(3) : `${mean.toFixed(3)} \u00b1 ${error.toFixed(3)}`, games.join(", ")];
   });
   return [
     element("h2", {}, "Skills"), scrolled("Skills", rowsOf(["skill", "", "normalised score", "games"], rows)),
@@ -102,8 +101,9 @@ function skillChart() {
 }
 
 function pageTable(table) {
+  if (page.runs.length > 2 && table.rows.length) return [folded(table.title, rowsOf(table.columns, table.rows), false)];
   return [
-    element("h2", {}, recorded(table.title)), scrolled(table.title, rowsOf(table.columns, table.rows)),
+    element("h2", {}, recorded(table.title)), table.rows.length ? scrolled(table.title, rowsOf(table.columns, table.rows)) : null,
     table.note ? element("p", { class: "faint note" }, recorded(table.note)) : null,
   ].filter((node) => node !== null);
 }
@@ -122,22 +122,4 @@ function details() {
     return found ? found[1] : page.runs.map(() => "");
   })]);
   return [folded("Run configuration", run, true), folded("All metrics", rowsOf(["", ...columns], numbers), false)];
-}
-
-function folded(title, table, open) {
-  const wide = window.matchMedia("(min-width: 60rem)").matches;
-  return element("details", { class: "panel", open: open && wide }, element("summary", {}, title), scrolled(title, table));
-}
-
-function scrolled(label, content) {
-  return element("div", { class: "scrolled", role: "region", "aria-label": plain(label), tabindex: 0 }, content);
-}
-
-function rowsOf(columns, rows) {
-  const headCell = (name) => name === "" ? element("td") : element("th", { scope: "col" }, recorded(name));
-  const cell = (content) => element("td", {}, content instanceof Node ? content : recorded(content));
-  return element("table", {},
-    columns && element("thead", {}, element("tr", {}, columns.map(headCell))),
-    element("tbody", {}, rows.map(([name, ...cells]) =>
-      element("tr", {}, element("th", { scope: "row" }, recorded(name)), cells.map(cell)))));
 }

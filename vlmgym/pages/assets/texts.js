@@ -66,13 +66,11 @@ function plural(count, word) {
 const OUTCOMES = ["played", "illegal", "unparsable"];
 const OUTCOME_SIGNS = { played: "\u2713", illegal: "\u2715", unparsable: "?" };
 
-// Page data, and episodes: base64 of JSON compressed by zlib.
+// Page data, and episodes: base64 of JSON compressed by zlib or, on a page with a server, JSON from there.
 
 const page = JSON.parse(document.getElementById("page").textContent);
-const GAMES = page.games.map((game) => game.id);
 
-function loadEpisode(cell) {
-  const packed = atob(document.getElementById(`episode-${cell.number}`).textContent);
-  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+function showMaker() {
+  const pages = [["./", "Runs"], ["play", "Play"]].map(([href, words]) => element("a", { href }, words));
+  fill(document.getElementById("head"), {}, [element("p", { class: "maker" }, "vlmgym", page.live ? pages : null)]);
 }

@@ -18,8 +18,8 @@ function makeViewer() {
   place.append(
     element("div", { class: "viewer-head" }, element("h2", {}, "Episodes"),
       element("p", { class: "faint hint" }, "\u2190 \u2192 turns; j k episodes; n b invalid turns")),
-    element("div", { class: `viewer runs-${page.runs.length}` }, list.node,
-      element("div", { class: "stage" }, title, bar, element("div", { class: `panes runs-${page.runs.length}` }, panes.map((pane) => pane.node)))));
+    element("div", { class: `viewer ${page.runs.length > 1 ? "several" : "single-run"}` }, list.node,
+      element("div", { class: "stage" }, title, bar, element("div", { class: "panes" }, panes.map((pane) => pane.node)))));
 
   let row = null;
   let index = 0;
@@ -35,10 +35,21 @@ function makeViewer() {
     showAddress();
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
-      const episode = await loadEpisode(cell);
-      if (row === chosen) episodes[run] = episode;
+      const episode = await loadEpisode(run, row).catch((error) => error.message);
+      if (row !== chosen) return null;
+      if (typeof episode === "string") return panes[run].say(episode);
+      episodes[run] = episode;
+      return null;
     }));
     if (row === chosen) go(index);
+  }
+
+  // After the data of the page has changed: the list, and the episode if it is shown.
+  function update() {
+    if (row) {
+      row = page.episodes.find((other) => other.game === row.game && other.seed === row.seed);
+      list.update(row);
+    }
   }
 
   const length = () => Math.max(1, ...episodes.map((episode) => episode?.turns.length ?? 0));
@@ -118,7 +129,7 @@ function makeViewer() {
   } else {
     place.replaceChildren(element("h2", {}, "Episodes"), element("p", { class: "faint" }, "No episode was recorded."));
   }
-  return { find, show, focus: () => list.box.focus({ preventScroll: true }) };
+  return { find, show, update, focus: () => list.box.focus({ preventScroll: true }) };
 }
 
 function episodeAddress(row, turn = 1) {

@@ -235,20 +235,24 @@ class Player:
             uint8 of shape (height, width, 3).
         """
         episode = self.episode
-        image = self._image()
+        image = self.image()
         self.scale = magnification(image)
         if self.scale != 1:
             image = resize(image, round(image.shape[0] * self.scale), round(image.shape[1] * self.scale))
         height = max(image.shape[0], SHORTEST_PANEL)
-        prompt = self.prompt or turn_prompt(self.game, episode.state, episode.feedback)
-        panel = draw_panel(height, self.title, episode, self.last, prompt, self.typed, self._ways())
+        panel = draw_panel(height, self.title, episode, self.last, self.model_prompt(), self.typed, self.ways())
         frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
         frame[:] = image[0, 0]  # surround small images with their page colour
         frame[: image.shape[0], : image.shape[1]] = image
         frame[:, image.shape[1] :] = panel
         return frame
 
-    def _image(self) -> ImageArray:
+    def model_prompt(self) -> str:
+        """Return the prompt that a model would get."""
+        return self.prompt or turn_prompt(self.game, self.episode.state, self.episode.feedback)
+
+    def image(self) -> ImageArray:
+        """Return the images that a model would get, side by side, with selected cells framed."""
         image = side_by_side(self.game.images(self.episode.state))
         if isinstance(self.game, BoardGame):
             for row, column in self.clicks:
@@ -261,7 +265,8 @@ class Player:
         self.prompt, self.typed, self.clicks = None, "", []
         return response
 
-    def _ways(self) -> str:
+    def ways(self) -> str:
+        """Return help on the ways to answer, and on other keys."""
         game = self.game
         ways = []
         if self.episode.ended is None:
@@ -310,7 +315,7 @@ def draw_panel(
     outcomes = [f"{outcome.value} {count}" for outcome, count in episode.outcomes.items()]
     counts = [f"seed {episode.seed}", f"turn {episode.turn}", f"score {episode.score:g}", *outcomes]
     canvas.text("   ".join(counts), _MARGIN, 66, 9, _INK, align="left", max_width=_INNER)
-    _write(canvas, *_last_turn(episode, last), 90, 190)
+    _write(canvas, *last_turn(episode, last), 90, 190)
     canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
     bottom = height - 96
     _write(canvas, prompt, _INK, 230, bottom)
@@ -327,7 +332,7 @@ def _write(canvas: Canvas, text: str, colour: Colour, top: float, bottom: float)
     write_lines(canvas, lines, _MARGIN, top, capitals, colour)
 
 
-def _last_turn(episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> tuple[str, Colour]:
+def last_turn(episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> tuple[str, Colour]:
     """Describe outcome, reward and feedback of the last turn, and why the episode ended; return text and colour."""
     text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:

@@ -28,12 +28,13 @@ from verl.utils.logger.logger import LOGGERS, Logger
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
+from vlmgym.pages.training import EASYR1_PANELS, read_curve
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.runs.files import replace_file, write_file, writing
 from vlmgym.runs.record import PolicyRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.algorithm import TrainingError
-from vlmgym.training.curves import CurvePlot, read_curve
+from vlmgym.training.curves import CurvePlot
 from vlmgym.training.easyr1.batch import (
     PromptEncoder,
     compute_advantages,
@@ -350,18 +351,6 @@ def compute_metrics(batch: DataProto, use_critic: bool = False) -> dict[str, flo
 
 SIGNAL = "signal/"
 """Prefix of the metrics of `group_metrics`."""
-PANELS = {
-    "reward/total": "reward",
-    "val/score": "score",
-    "signal/success": "success",
-    "signal/pass_at_n": "pass_at_n",
-    "signal/harmonic_success": "harmonic_success",
-    "reward/perception": "perception",
-    "reward/format": "format",
-    "actor/grad_norm": "grad_norm",
-    "critic/vf_explained_var": "explained_variance",
-}
-"""EasyR1's names of the metrics to plot, and the names of the same metrics in local training."""
 
 
 class RunLog(Logger):
@@ -393,9 +382,12 @@ class RunLog(Logger):
 
     def _plotted(self) -> list[dict[str, float]]:
         return [
-            {"step": row["step"], **{PANELS[name]: value for name, value in row.items() if name in PANELS}}
+            {
+                "step": row["step"],
+                **{EASYR1_PANELS[name]: value for name, value in row.items() if name in EASYR1_PANELS},
+            }
             for row in self.rows
-            if any(name in row for name in PANELS)
+            if any(name in row for name in EASYR1_PANELS)
         ]
 
 

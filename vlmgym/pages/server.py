@@ -1,0 +1,274 @@
+"""The server of `vlmgym view`: lists, reports, comparisons, training curves and play over HTTP.
+
+It listens on the loopback interface only. A request needs the token of the URL that the command prints, or the cookie
+that this URL sets, and the name of this machine as its host, so that no other user and no website reads runs or plays.
+The pages are those of the static reports, under the same content security policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.pages.document import app, safe_json
+from vlmgym.pages.episode import episode_json
+from vlmgym.pages.library import Library
+from vlmgym.runs.store import StoredEpisode
+from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.drawing.encode import encode_png
+from vlmgym.sandbox.envs.human import ARROWS, Player, last_turn
+from vlmgym.sandbox.registry import game_ids, make_game
+
+POLL_SECONDS = 0.5
+MOST_PLAYED = 20
+"""Maximum number of episodes that people play at the same time; the oldest is dropped."""
+KEYS = (*ARROWS, "space", *"abcdefghijklmnopqrstuvwxyz0123456789")
+"""Keys that may be bound to actions, by their names in pygame."""
+SEEDS = 2**31
+HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+def serve(library: Library, port: int, announce: Callable[[str], object]) -> None:
+    """Serve the pages of a library on this machine until Ctrl-C.
+
+    Args:
+        library: The library.
+        port: Port; 0 means any free one.
+        announce: Called with the URL of the list of runs, which contains the token.
+
+    Raises:
+        UsageError: The port cannot be used.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another --port") from None
+    listener.listen()  # connections wait until the server has started
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
+    web_app = App(library, lambda: server.should_exit).starlette()
+    config = uvicorn.Config(Guard(web_app, port, token), log_level="error", lifespan="off", timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    announce(f"http://127.0.0.1:{port}/?token={token}")
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+
+
+class Guard:
+    """Lets only requests of this machine's user through, and adds security headers to the responses."""
+
+    def __init__(self, app: ASGIApp, port: int, token: str) -> None:
+        """Guard an app that is served on `port`, with the token of its URL."""
+        self.app, self.token = app, token
+        self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+        self.cookie = f"vlmgym-{port}"  # cookies are shared by all ports
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request."""
+        if scope["type"] != "http":
+            return
+        request = HTTPConnection(scope)
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        response: ASGIApp = self.app
+        if host not in self.hosts or (origin is not None and origin != f"http://{host}"):  # DNS rebinding, other sites
+            response = PlainTextResponse("This server answers only on this machine.", 403)
+        elif self._is(request.query_params.get("token", "")):
+            response = RedirectResponse(request.url.remove_query_params("token"), 303)
+            response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
+        elif not self._is(request.cookies.get(self.cookie, "")):
+            response = PlainTextResponse("Open the URL with its token, which vlmgym view has printed.", 403)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await response(scope, receive, send_with_headers)
+
+    def _is(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self.token.encode())
+
+
+class App:
+    """The pages of a library and the episodes that are played."""
+
+    def __init__(self, library: Library, is_ending: Callable[[], bool]) -> None:
+        """Serve a library; event streams end when `is_ending` returns True."""
+        self.library, self.is_ending = library, is_ending
+        self.players: dict[str, Player] = {}
+        self.drawing = threading.Lock()  # pygame's fonts are not for several threads
+
+    def starlette(self) -> Starlette:
+        """Return the web app."""
+        routes = [
+            Route("/", self.runs),
+            Route("/run", self.run),
+            Route("/training", self.training),
+            Route("/data", self.data),
+            Route("/episode", self.episode),
+            Route("/video", self.video),
+            Route("/live", self.live),
+            Route("/play", self.play),
+            Route("/play/new", self.new_episode, methods=["POST"]),
+            Route("/play/respond", self.respond, methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={VlmgymError: _explain})
+
+    def runs(self, request: Request) -> Response:
+        """Show the list of runs and trainings."""
+        self.library.scan()
+        return HTMLResponse(app("runs", self.library.list()))
+
+    def run(self, request: Request) -> Response:
+        """Show one or more runs."""
+        self.library.scan()
+        return HTMLResponse(app("report", self.library.report(request.query_params.getlist("run"))))
+
+    def training(self, request: Request) -> Response:
+        """Show a training."""
+        self.library.scan()
+        return HTMLResponse(app("training", self.library.training(request.query_params.get("run", ""))))
+
+    def data(self, request: Request) -> Response:
+        """Return the data of a page of runs or of a training."""
+        names = request.query_params.getlist("run")
+        is_training = len(names) == 1 and names[0] in self.library.trainings
+        return _json(self.library.training(names[0]) if is_training else self.library.report(names))
+
+    def episode(self, request: Request) -> Response:
+        """Return what the viewer shows of an episode."""
+        with self.drawing:
+            return Response(episode_json(self._stored(request), True), media_type="application/json")
+
+    def video(self, request: Request) -> Response:
+        """Return a video of a run."""
+        run, stored = self.library.run(request.query_params.get("run", "")), self._stored(request)
+        path = run.saved.stored.videos().get(stored.key)
+        if path is None or path.is_symlink() or not path.is_file():
+            raise HTTPException(404)
+        return FileResponse(path, media_type="video/mp4")
+
+    def _stored(self, request: Request) -> StoredEpisode:
+        query = request.query_params
+        key = query.get("game", ""), query.get("seed", "")
+        episodes = self.library.run(query.get("run", "")).saved.stored.episodes
+        stored = next((episode for episode in episodes if (episode.game, str(episode.seed)) == key), None)
+        if stored is None:
+            raise UsageError("this run has no record of this episode")
+        return stored
+
+    async def live(self, request: Request) -> Response:
+        """Stream the changes of the library as server-sent events."""
+        since = request.headers.get("last-event-id", request.query_params.get("since", ""))
+        return StreamingResponse(self._events(int(since) if since.isdecimal() else 0), media_type="text/event-stream")
+
+    async def _events(self, sent: int) -> AsyncIterator[str]:
+        yield ": connected\n\n"
+        while not self.is_ending():
+            version = await run_in_threadpool(self.library.scan)
+            if version > sent:
+                data = safe_json({"changed": self.library.changed(sent), "version": version})
+                yield f"id: {version}\ndata: {data}\n\n"
+                sent = version
+            await asyncio.sleep(POLL_SECONDS)
+
+    def play(self, request: Request) -> Response:
+        """Show the page on which people play."""
+        page = {"title": "vlmgym: play", "games": [{"id": game} for game in game_ids()], "live": {"version": 0}}
+        return HTMLResponse(app("play", page))
+
+    async def new_episode(self, request: Request) -> Response:
+        """Start an episode of a game, at the levels and with the seed of the request."""
+        body = await request.json()
+        return await run_in_threadpool(self._new_episode, body)
+
+    def _new_episode(self, body: Mapping[str, Any]) -> Response:
+        seed = body.get("seed")
+        seed = int(np.random.default_rng().integers(SEEDS)) if seed is None else seed
+        with self.drawing:
+            game = make_game(str(body.get("game")), body.get("perception", 3), body.get("reasoning", 3))
+            player = Player(Episode(game, seed))
+            name = secrets.token_urlsafe(9)
+            self.players[name] = player
+            while len(self.players) > MOST_PLAYED:
+                del self.players[next(iter(self.players))]
+            return _json({"player": name, **_frame(player)})
+
+    async def respond(self, request: Request) -> Response:
+        """Play a key, a click or a text in an episode."""
+        body = await request.json()
+        return await run_in_threadpool(self._respond, body)
+
+    def _respond(self, body: Mapping[str, Any]) -> Response:
+        player = self.players.get(str(body.get("player")))
+        if player is None:
+            raise UsageError("this episode is no longer open: start a new one")
+        with self.drawing:
+            if "key" in body:
+                player.press(str(body["key"]))
+            elif "text" in body:
+                player.typed = ""
+                player.press("", str(body["text"]).replace("\n", " "))
+                player.press("return")
+            else:
+                player.click(int(body["x"]), int(body["y"]))
+            return _json(_frame(player))
+
+
+def _frame(player: Player) -> dict[str, Any]:
+    """Return what the page shows of an episode."""
+    episode, answer = player.episode, player.game.answer
+    image = player.image()
+    outcome = player.last.outcome.value if player.last is not None else ""
+    return {
+        "image": f"data:image/png;base64,{b64encode(encode_png(image)).decode()}",
+        "prompt": player.model_prompt(),
+        "facts": {"seed": episode.seed, "turn": episode.turn, "score": f"{episode.score:g}"}
+        | {kind.value: count for kind, count in episode.outcomes.items()},
+        "outcome": outcome,
+        "last": last_turn(episode, player.last)[0],
+        "ended": episode.ended is not None,
+        "keys": [key for key in KEYS if answer.key(key) is not None],
+        "ways": player.ways().strip(),
+        "clicks": answer.clicks,
+    }
+
+
+def _json(data: Mapping[str, Any]) -> Response:
+    return Response(safe_json(data), media_type="application/json")
+
+
+async def _explain(request: Request, error: Exception) -> Response:
+    return PlainTextResponse(str(error), 400)
