@@ -55,13 +55,6 @@ class ImageSpace(spaces.Box):
     def __eq__(self, other: object) -> bool:
         return self.shape == other.shape if isinstance(other, ImageSpace) else super().__eq__(other)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ImageSpace:
-        copy = ImageSpace(self.shape)
-        if self._np_random is not None:
-            copy._np_random = np.random.default_rng(0)
-            copy._np_random.bit_generator.state = self._np_random.bit_generator.state
-        return copy
-
     def __reduce__(self) -> tuple[Any, ...]:
         return ImageSpace, (self.shape, self._np_random)
 
