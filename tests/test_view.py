@@ -1,6 +1,7 @@
 """`vlmgym view` in a real browser, served by its command."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,10 @@ def folder(tmp_path_factory):
     (root / "stolen" / "run.json").symlink_to(outside / "secret" / "run.json")
     training = root / "training"
     training.mkdir()
+    (root / "pipe").mkdir()
+    os.mkfifo(root / "pipe" / "curve.jsonl")
+    (root / "odd").mkdir()
+    (root / "odd" / "curve.jsonl").write_bytes(b'{"step": NaN}\n[1]\n"\xff"\n' + b"[" * 100_000)
     settings = {"algorithm": "grpo", "steps": 30, "model": {"model": EVIL}}
     (training / "config.json").write_text(json.dumps({"settings": settings}))
     rows = [{"step": step, "reward": step / 30, "seconds": 2.0, "actor/lr": 0.1} for step in range(1, 31)]
@@ -119,7 +124,7 @@ def test_pages_are_accessible_and_fit_the_window(url, browser, scheme, width):
 
 def test_list_is_filtered_sorted_and_compared(opened, url, folder):
     page = opened.page
-    expect(page.locator("#runs tbody tr")).to_have_count(8)
+    expect(page.locator("#runs tbody tr")).to_have_count(9)
     page.get_by_role("combobox", name="game").select_option("swap-v0")
     assert sorted(column(page, "run")) == ["oracle", "random", "random-legal"]
     page.get_by_role("button", name="score").click()
@@ -143,8 +148,10 @@ def test_list_is_filtered_sorted_and_compared(opened, url, folder):
 
 
 def test_unreadable_runs_say_why(opened):
-    row = opened.page.locator("#runs tr", has_text="stolen")
-    expect(row).to_contain_text("must be an ordinary file in the folder of the run, not a link")
+    for run in ("stolen", "pipe"):
+        row = opened.page.get_by_role("row", name=f"{run} unreadable")
+        expect(row).to_contain_text("must be an ordinary file in the folder of the run, not a link or a pipe")
+    expect(opened.page.locator("#trainings tr", has_text="odd")).to_contain_text("running")
     assert "linked" not in opened.page.inner_text("#runs")
 
 

@@ -23,7 +23,7 @@ from vlmgym.pages.report import LabelledRun, page_data, suite_parts
 from vlmgym.pages.training import CURVE, SFT_CURVE, TrainingFolder
 from vlmgym.runs.files import LOCK
 from vlmgym.runs.record import RunRecord, RunSummary, Summary
-from vlmgym.runs.run import RUN, RunFolder
+from vlmgym.runs.run import RUN, RunFolder, check_ordinary
 from vlmgym.statistics import mean_and_stderr
 
 SCAN_INTERVAL = 0.5
@@ -104,7 +104,11 @@ class LibraryRun:
     @cached_property
     def scores(self) -> dict[tuple[str, int], float]:
         """Score of each episode, by game and seed."""
-        return {episode.key: episode.score for episode in self.saved.stored.episodes if episode.score is not None}
+        try:
+            episodes = self.saved.stored.episodes
+        except UsageError:  # the page of the run says why; its summary can be read
+            return {}
+        return {episode.key: episode.score for episode in episodes if episode.score is not None}
 
     def settings(self, **changes: Any) -> tuple[object, ...]:
         """Return what must be equal in runs that differ only in the `changes` of their prompts."""
@@ -259,9 +263,13 @@ class Library:
                 fresh.summary  # noqa: B018 - raises if the records cannot be read
                 self.runs[name] = fresh
             else:
-                self.trainings[name] = TrainingFolder(name, folder, running)
-        except UsageError as error:
+                check_ordinary(folder / file for file in watched)
+                training = TrainingFolder(name, folder, running)
+                training.row()
+                self.trainings[name] = training
+        except (UsageError, OSError) as error:
             self.runs.pop(name, None)
+            self.trainings.pop(name, None)
             self._problems[name] = str(error)
         return stamp
 

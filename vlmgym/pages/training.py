@@ -57,10 +57,10 @@ def read_curve(path: Path) -> list[dict[str, float]]:
     """Read the metrics of each step from a `curve.jsonl`, ignoring a truncated last line; return [] without a file."""
     rows = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 rows.append(json.loads(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 break
     return rows
 

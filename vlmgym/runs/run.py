@@ -19,6 +19,13 @@ RUN = "run.json"
 """Name of the file that makes a folder a run."""
 
 
+def check_ordinary(paths: Iterable[Path]) -> None:
+    """Raise `UsageError` if a file of a run is a link, which may lead out of its folder, or a pipe, which may block."""
+    special = [path for path in paths if path.is_symlink() or path.is_fifo()]
+    if special:
+        raise UsageError(f"{special[0]} must be an ordinary file in the folder of the run, not a link or a pipe")
+
+
 class RunFolder:
     """Files of a run: `run.json`, `episodes.jsonl` (a line per episode), `summary.json`, curves, videos, a report page.
 
@@ -54,10 +61,7 @@ class RunFolder:
         """Raise `UsageError` if a file of the run is a link, which may lead out of it, or a pipe, which may block."""
         names = (self.run, self.episodes, self.summary, self.report, self.videos)
         with writing(self.folder):
-            paths = (*names, self.folder / "tensorboard", *self.folder.glob(self.steps))
-            special = [path for path in paths if path.is_symlink() or path.is_fifo()]
-        if special:
-            raise UsageError(f"{special[0]} must be an ordinary file in the folder of the run, not a link or a pipe")
+            check_ordinary((*names, self.folder / "tensorboard", *self.folder.glob(self.steps)))
 
     @contextmanager
     def new_run(self, config: RunRecord, *, replace: bool = False) -> Iterator[None]:

@@ -6,12 +6,26 @@ async function ask(path, parameters, options) {
   return response.json();
 }
 
-// Call `onChange` with each event, {changed, version}, as long as the server runs.
+// Call `onChange` with each event, {changed, version}, as long as the server runs. Hidden tabs do not listen, because
+// browsers allow six connections to a server.
 function listen(onChange) {
   const notice = element("p", { class: "banner", role: "status", hidden: true }, "The server has ended; start vlmgym view again.");
   document.getElementById("main").prepend(notice);
-  const source = new EventSource(`live?since=${page.live.version}`);
-  source.addEventListener("message", (event) => onChange(JSON.parse(event.data)));
-  source.addEventListener("open", () => { notice.hidden = true; });
-  source.addEventListener("error", () => { notice.hidden = false; });
+  let source = null;
+  let { version } = page.live;
+  function connect() {
+    source?.close();
+    source = null;
+    if (document.hidden) return;
+    source = new EventSource(`live?since=${version}`);
+    source.addEventListener("message", (event) => {
+      const news = JSON.parse(event.data);
+      version = news.version;
+      onChange(news);
+    });
+    source.addEventListener("open", () => { notice.hidden = true; });
+    source.addEventListener("error", () => { notice.hidden = false; });
+  }
+  document.addEventListener("visibilitychange", connect);
+  connect();
 }

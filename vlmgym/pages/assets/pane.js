@@ -39,7 +39,7 @@ async function showImages(holder, images, state, words) {
 function episodePane(run) {
   const whose = page.runs.length > 1 ? `${page.runs[run].label}: ` : ""; // names of landmarks must be unique
   const label = page.runs.length > 1 ? element("span", { class: `label run-${run}` }, recorded(page.runs[run].label)) : null;
-  const summary = element("span", { class: "faint" });
+  const summary = element("span", { class: "faint" }, "loading");
   const before = figure("before");
   const after = figure("after");
   const outcome = element("p", { class: "outcome" });
@@ -114,7 +114,7 @@ function episodePane(run) {
     },
     say(words) {
       body.hidden = true;
-      summary.textContent = "";
+      summary.textContent = "not shown";
       message.textContent = words;
     },
   };
