@@ -125,15 +125,6 @@ def test_snapshots_continue_and_branches_differ() -> None:
     assert len(ends) > 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"snapshots": 1}, "unknown reset option 'snapshots'"), ({"snapshot": "{}"}, "invalid snapshot: ")],
-)
-def test_invalid_reset_options_are_rejected(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        GameEnv("2048", **SMALL).reset(options=options)
-
-
 def test_human_mode_shows_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
