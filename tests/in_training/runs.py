@@ -31,8 +31,7 @@ VARIANTS = {
         *NO_EPISODES,
         "--settings",
         "grpo.gamma=0.9",
-        "--update.micro-batch-size",
-        "4",
+        *("--update.micro-batch-size", "4", "--update.perception-coef", "0.1"),
     ),
     "ppo": (*SMALL, *EPISODES, *NO_EPISODES, *PPO, "--settings", "ppo.entropy_coef=0.01", "--observation", "text"),
     "ppo, tokens": (

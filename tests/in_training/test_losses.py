@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -303,6 +303,26 @@ def test_each_sample_is_in_one_minibatch_of_each_epoch(checkpoint: Path, tmp_pat
     assert metrics["clip_fraction"] == 0
     assert metrics["approx_kl"] == pytest.approx(0, abs=TOLERANCE)
     assert len({round(norm_of(step), 3) for step in steps}) > 2, "minibatches are the same in all epochs"
+
+
+def test_perception_loss_is_the_mean_over_the_tokens_of_distinct_states(checkpoint: Path, tmp_path: Path) -> None:
+    actor, coef = make_actor(checkpoint), 0.3
+    samples = make_targets(actor)
+    for sample, truth in zip(samples, ([5, 6, 7], [8], [9, 10], None, None)):
+        sample.truth = truth
+    samples.append(replace(samples[0]))  # the same state
+    truths = [TrainSample(sample.prompt, sample.truth) for sample in samples[:3] if sample.truth]
+    out = actor.compute_logprobs(truths, TEMPERATURE)
+    loss = -out.logprobs.sum() / 6
+    loss.backward()
+    expected = {name: coef * one.grad for name, one in actor.named_parameters() if one.grad is not None}
+    for size in (64, 1):
+        (_, (without,)), (metrics, (gradients,)) = (
+            run_update(make_trainer(checkpoint, tmp_path, f"update.micro_batch_size={size}", *settings), samples)
+            for settings in ((), (f"update.perception_coef={coef}",))
+        )
+        assert metrics["perception_loss"] == pytest.approx(loss.item(), abs=TOLERANCE)
+        assert_close({name: gradient - without[name] for name, gradient in gradients.items()}, expected)
 
 
 def test_gradients_are_clipped(checkpoint: Path, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_variant_trains_and_writes_its_files(finished: Run, model: Path, variant
     assert max(row["grad_norm"] for row in rows) > 0, "there is nothing to learn, so nothing is tested"
     ppo = variant.startswith("ppo")
     assert all(("explained_variance" in row) == ("value_loss" in row) == ppo for row in rows)
-    assert all(("kl" in row) == ("--update.kl-coef" in VARIANTS[variant]) for row in rows)
+    for metric, option in (("kl", "--update.kl-coef"), ("perception_loss", "--update.perception-coef")):
+        assert all((metric in row) == (option in VARIANTS[variant]) for row in rows)
     assert any(row["clip_fraction"] > 0 for row in rows) == (ppo or variant == "dr grpo, updates")
 
     group_size, prompts = (1, 4) if ppo else (3, 4 if variant == "mixture" else 2)

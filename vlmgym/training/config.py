@@ -136,6 +136,9 @@ class UpdateConfig(Options):
     """Maximum gradient norm."""
     kl_coef: NonNegativeFloat = 0.0
     """Coefficient of the KL divergence from the model before reinforcement learning."""
+    perception_coef: NonNegativeFloat = 0.0
+    """Coefficient of a supervised loss on the true <perception> of the states of a step: the mean negative
+    log-likelihood of its tokens, as the start of a response. 0.1 keeps what rewards would make the model forget."""
     loss_over: Fixed[Literal["tokens", "responses", "constant"]] = "tokens"
     """Averaging of the loss.
     tokens: over all tokens.

@@ -240,13 +240,25 @@ class Trainer:
         return self.algorithm.targets(trajectories)
 
     def loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Compute the algorithm's loss, with the KL penalty if there is a reference model."""
+        """Compute the algorithm's loss, with the KL penalty if there is a reference model.
+
+        The metric approx_kl is the divergence from the model before the step.
+        """
         loss, metrics = self.algorithm.loss(out, batch)
+        metrics |= {
+            "entropy": (out.entropy * batch.token_weights).sum(),
+            "approx_kl": (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum(),
+        }
         if batch.ref_logprobs is not None:
             kl = kl_estimate(out.logprobs, batch.ref_logprobs)
             loss = loss + self.config.update.kl_coef * (kl * batch.weights).sum()
             metrics["kl"] = (kl * batch.token_weights).sum()
         return loss, metrics
+
+    def perception_loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute the weighted negative log-likelihood of true perceptions."""
+        loss = -(out.logprobs * batch.weights).sum()
+        return self.config.update.perception_coef * loss, {"perception_loss": loss}
 
     def update(self, samples: Sequence[TrainSample], split: int = 0) -> dict[str, float]:
         """Take the gradient steps of a training step, one per minibatch in each epoch; return their mean metrics.
@@ -260,12 +272,15 @@ class Trainer:
         metrics: list[dict[str, float]] = []
         for _ in range(algorithm.epochs):
             for indices in np.array_split(rng.permutation(len(samples)), algorithm.minibatches):
+                minibatch = samples if single else [samples[index] for index in indices]
+                truths = true_perceptions(minibatch) if config.update.perception_coef else []
                 metrics.append(
                     self.engine.step(
                         self.optimizer,
-                        samples if single else [samples[index] for index in indices],
+                        minibatch,
                         self.loss,
                         config.update.rate(self.step, config.steps),
+                        further=(truths, self.perception_loss),
                         loss_over=config.update.loss_over,
                         entropy_grad=algorithm.entropy_coef > 0,
                         max_grad_norm=config.update.max_grad_norm,
@@ -326,6 +341,12 @@ class Trainer:
 def make_trajectory(episode: EpisodeRollout, samples: list[TrainSample], bootstrap_value: float) -> Trajectory:
     """Combine a finished episode and its samples."""
     return Trajectory(episode.prompt_id, [turn.reward.total for turn in episode.turns], samples, bootstrap_value)
+
+
+def true_perceptions(samples: Sequence[TrainSample]) -> list[TrainSample]:
+    """Return the true perception of each distinct prompt as a response to it."""
+    truths = {id(sample.prompt): (sample.prompt, sample.truth) for sample in samples}
+    return [TrainSample(prompt, truth) for prompt, truth in truths.values() if truth is not None]
 
 
 def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> None:

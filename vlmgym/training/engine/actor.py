@@ -340,11 +340,14 @@ def roll_out(
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
                 prompt = prompts[prompt_index]
-                samples[number].append(TrainSample(prompt, response))
+                episode, sample = episodes[number], TrainSample(prompt, response)
+                samples[number].append(sample)
+                game, state = episode.setup.game, episode.episode.state
                 try:
-                    episodes[number].respond(actor.reply(prompt, response))
+                    episode.respond(actor.reply(prompt, response))
+                    sample.truth = actor.encoder.truth(game, state)
                 except EpisodeError as error:
-                    episodes[number].fail(error)
+                    episode.fail(error)
             seconds_scoring += time.perf_counter() - start
     return samples, seconds_scoring
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig
 
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import ChatTemplate, SpecialTokens, error_text
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.training.advantages import Floats
 from vlmgym.training.engine.families import EncodedPrompt, Family
@@ -29,6 +29,7 @@ class TrainSample:
     Attributes:
         prompt: The prompt.
         response: Tokens, including the end token unless the response was cut off.
+        truth: Tokens of the true `<perception>` of the state; None if the game describes none.
         advantages: Advantages. Supervised fine-tuning uses neither these nor the following attributes.
         old_logprobs: Log-probabilities before the step. None if a step is a single update, because they would equal
             the log-probabilities computed for the loss.
@@ -39,6 +40,7 @@ class TrainSample:
 
     prompt: EncodedPrompt
     response: list[int]
+    truth: list[int] | None = None
     advantages: Floats | None = None
     old_logprobs: Floats | None = None
     ref_logprobs: Floats | None = None
@@ -85,6 +87,15 @@ class Encoder:
     def tokens(self, response: str) -> list[int]:
         """Tokenize a response and append the end token."""
         return [*self.tokenizer.encode(response, add_special_tokens=False), self.end]
+
+    def truth(self, game: Game[Any, Any], state: Any) -> list[int] | None:
+        """Tokenize the start of a response that describes the image of a state; None without a ground truth."""
+        description = game.describe(state)
+        if description == NOT_DESCRIBED:
+            return None
+        text = f"<perception>{description}</perception>"
+        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return tokens
 
     def sample(self, prompt: str | Sequence[Message], images: Sequence[ImageArray], response: str) -> TrainSample:
         """Encode a prompt and a response to it."""

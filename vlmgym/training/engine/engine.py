@@ -21,7 +21,6 @@ from vlmgym.training.engine.actor import Actor, LogProbs, deduplicate, roll_out
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.loss import kl_estimate
 from vlmgym.training.states import EpisodeRollout
 
 MIN_FILL = 0.9
@@ -97,6 +96,7 @@ class Engine:
         loss: Loss,
         rate: float,
         *,
+        further: tuple[Sequence[TrainSample], Loss] | None = None,
         loss_over: str = "tokens",
         temperature: float | None = None,
         entropy_grad: bool = False,
@@ -110,6 +110,7 @@ class Engine:
             samples: Minibatch.
             loss: Loss of a micro-batch.
             rate: Learning rate, as a fraction of the peak learning rates.
+            further: Other samples, and a loss to add, whose weights make a mean over the tokens of these samples.
             loss_over: Averaging of the loss; see `UpdateConfig`.
             temperature: Temperature of the log-probabilities; the one of rollouts by default.
             entropy_grad: Whether the loss has an entropy bonus.
@@ -117,8 +118,7 @@ class Engine:
             split: Number of the first samples whose gradient is compared with that of the others, as `gradient_cosine`.
 
         Returns:
-            Means over the minibatch of the loss and its metrics, entropy and approx_kl (divergence from the model
-            before the training step); grad_norm, and gradient_cosine if measured.
+            Means over the minibatch of the loss and its metrics; grad_norm, and gradient_cosine if measured.
 
         Raises:
             DivergedError: The loss or the gradient is not finite, or the loss is too large.
@@ -126,38 +126,35 @@ class Engine:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         temperature = self.rollout.temperature if temperature is None else temperature
         make_batch = BatchMaker(samples, loss_over, self.rollout.max_tokens)
+        added = [] if further is None else [(*further, BatchMaker(further[0], "tokens", self.rollout.max_tokens))]
 
-        def accumulate(samples: Sequence[TrainSample]) -> list[dict[str, float]]:
-            """Add the gradient of samples to that of the parameters; return the metrics of each micro-batch."""
-            size = min(self.micro_batch_size, -(-len(samples) // self.processes.size))
-            batches = micro_batches(samples, size, share=self.actor.shares_prompts)
+        def accumulate(*terms: tuple[Sequence[TrainSample], Loss, BatchMaker]) -> list[dict[str, float]]:
+            """Add the gradients of terms to those of the parameters; return the metrics of each micro-batch."""
             parts = []
-            for indices in batches[self.processes.rank :: self.processes.size]:
-                part = [samples[index] for index in indices]
-                out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad)
-                batch = make_batch(part, out)
-                total, metrics = loss(out, batch)
-                total.backward()
-                metrics |= {
-                    "loss": total,
-                    "entropy": (out.entropy * batch.token_weights).sum(),
-                    "approx_kl": (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum(),
-                }
-                parts.append({name: float(value.detach()) for name, value in metrics.items()})
+            for samples, loss, make_batch in terms:
+                size = min(self.micro_batch_size, -(-len(samples) // self.processes.size))
+                batches = micro_batches(samples, size, share=self.actor.shares_prompts)
+                for indices in batches[self.processes.rank :: self.processes.size]:
+                    part = [samples[index] for index in indices]
+                    out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad)
+                    total, metrics = loss(out, make_batch(part, out))
+                    total.backward()
+                    parts.append({name: float(value.detach()) for name, value in {**metrics, "loss": total}.items()})
             parts = self.processes.gather(parts)
             self.processes.sum_gradients(parameters)
             return parts
 
         measured = {}
         if split is not None:
-            parts = accumulate(samples[:split])
+            parts = accumulate((samples[:split], loss, make_batch))
             first = [parameter.grad for parameter in parameters]
             optimizer.zero_grad()
-            parts += accumulate(samples[split:])
+            parts += accumulate((samples[split:], loss, make_batch), *added)
             measured["gradient_cosine"] = add_gradients(parameters, first)
         else:
-            parts = accumulate(samples)
-        sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+            parts = accumulate((samples, loss, make_batch), *added)
+        names = dict.fromkeys(name for part in parts for name in part)
+        sums = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
         if not math.isfinite(sums["loss"]):
             raise DivergedError(f"the loss is {sums['loss']}")
         if abs(sums["loss"]) > MAX_LOSS:
