@@ -208,7 +208,7 @@ def test_running_evaluations_appear_and_progress(browser, folder, tmp_path):
     with serving(tmp_path) as url, browser.new_context() as context:
         page = context.new_page()
         page.goto(url)
-        expect(page.locator(".empty")).to_contain_text("vlmgym eval 2048")
+        expect(page.locator(".empty")).to_contain_text(f"--output-dir {tmp_path}/first")
         assert not page.locator("#runs").is_visible()
         lines = (folder / "random" / "episodes.jsonl").read_bytes().splitlines(keepends=True)
         with output_folder(tmp_path / "new", "run.json") as run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from urllib.parse import urlencode
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.saved_runs import SavedRun
 from vlmgym.evaluation.summary import updated_summary
+from vlmgym.evaluation.tables import run_title
 from vlmgym.pages.compare import compare_many, distinct_labels
 from vlmgym.pages.document import cell, estimate_cell, number_cell
 from vlmgym.pages.episode import ListedEpisode, list_episode
@@ -320,6 +322,7 @@ class Library:
         data = page_data(title, labelled, listed, videos, **more)
         for run, facts in zip(runs, data["runs"]):
             state, words, _ = state_of(run.saved.config, run.summary, run.running)
+            facts["lead"] = [run_title(run.saved.config), *facts["lead"]]
             facts["progress"] = "" if state == "finished" else f"{words[:1].upper()}{words[1:]} episodes."
         return {**data, "live": {"runs": names, "version": version}}
 
@@ -350,6 +353,7 @@ class Library:
             "trainingColumns": [{"name": name} for name in TrainingFolder.COLUMNS],
             "entries": self.changed(0),
             "mostCompared": MOST_COMPARED,
+            "command": f"vlmgym eval 2048 --episodes 5 --output-dir {shlex.quote(str(self.root / 'first'))}",
             "live": {"version": self.version},
         }
 

@@ -39,7 +39,7 @@ const trainings = board("Trainings", page.trainingColumns, rowsOfKind("training"
   id: "trainings", search: false, order: { column: page.trainingColumns.length - 1, down: true } });
 const empty = element("section", { class: "panel empty" },
   element("p", {}, "There are no runs in this folder yet. Start one in another terminal, and it appears here by itself:"),
-  element("pre", { tabindex: 0 }, "vlmgym eval 2048 --episodes 5"),
+  element("pre", { tabindex: 0 }, recorded(page.command)),
   element("p", {}, "Or ", element("a", { href: "play" }, "play a game yourself"), " beside the prompt that a model gets."));
 const parts = {
   training: element("section", {}, element("h2", {}, "Trainings"), trainings.node),
