@@ -41,7 +41,7 @@ def grpo_config(folder: Path, **options: Any) -> GRPOConfig:
 
 
 def load(folder: Path) -> torch.nn.Module:
-    """Load a model. TRL could load it from a path, but fails for Qwen2.5-VL with transformers 4.57."""
+    """Load a model in float32."""
     model: torch.nn.Module = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     return model
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from transformers.utils.logging import disable_progress_bar
 
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.runs.files import OutputError, writing
@@ -36,6 +37,7 @@ TORCH_WRITER = ("PytorchStreamWriter", "inline_container")
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
     """Turn errors of the file system, safetensors and `torch.save` into an `OutputError` that names the path."""
+    disable_progress_bar()  # of transformers, for files that are written in a moment
     try:
         with writing(path):
             yield
