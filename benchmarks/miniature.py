@@ -134,7 +134,7 @@ Grey images show how much can be had without seeing. One and the same swap is le
 which a blind model learns, too: greedy shares there say little. In Shisen-Sho, GRPO makes sampled responses more often
 right, but greedy ones less often, since 8% to 11% of them (1% at the start) list pairs without ever choosing one. Whole
 games gain little: a model that is certain of a wrong answer repeats it on the unchanged board. Perception falls by one
-to eight points in Shisen-Sho and Swap; `--update.perception-coef` prevents this.
+to eight points in Shisen-Sho and Swap. `--update.perception-coef` keeps it in Swap ([log](../log.md)).
 
 Gains of GRPO over more SFT, paired by state and by game:
 
