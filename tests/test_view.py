@@ -218,6 +218,7 @@ def test_running_evaluations_appear_and_progress(browser, folder, tmp_path):
             report = context.new_page()
             report.goto(f"{url.partition('?')[0]}run?run=new#2048-v0/0/2")
             expect(report.locator(".banner", has_text="Running")).to_contain_text("Running, 3 of 8 episodes.")
+            assert "stopped" not in report.inner_text(".banner >> nth=-1")
             expect(report.locator(".row")).to_have_count(3)
             (run / "episodes.jsonl").write_bytes(b"".join(lines[:7]))
             expect(page.locator("#runs tbody tr").first).to_contain_text("running, 7 of 8", timeout=WAIT)

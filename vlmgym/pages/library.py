@@ -101,7 +101,9 @@ class LibraryRun:
     @cached_property
     def summary(self) -> RunSummary:
         """Summary of the records so far."""
-        return updated_summary(self.saved.stored) if self.running else self.saved.summary
+        if not self.running:
+            return self.saved.summary
+        return updated_summary(self.saved.stored).model_copy(update={"stop_reason": None})
 
     @cached_property
     def scores(self) -> dict[tuple[str, int], float]:
