@@ -28,14 +28,14 @@ class ViewConfig:
     """Open the page in a browser."""
 
     def __post_init__(self) -> None:
-        if not self.folder.is_dir():
-            raise UsageError(f"{self.folder} is not a folder")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port must be between 0 and 65535, got {self.port}")
 
 
 def view(config: ViewConfig) -> None:
-    """Serve the pages until Ctrl-C."""
+    """Serve the pages until Ctrl-C; raise `UsageError` if the folder does not exist."""
+    if not config.folder.is_dir():
+        raise UsageError(f"{config.folder} is not a folder")
     from vlmgym.pages.library import Library
     from vlmgym.pages.server import serve  # imports the web server
 
