@@ -20,6 +20,9 @@ from datasets import load_dataset
 from hydra import compose, initialize_config_module
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.config import validate_config
 from verl.workers.rollout.replica import TokenOutput
 
 from tests.in_training.tiny import make_checkpoint
@@ -115,6 +118,10 @@ def test_verl_takes_the_options_of_the_page() -> None:
     (options,) = re.findall(r"verl\.trainer\.main_ppo (.*?)\n\n", page, re.DOTALL)
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=options.replace("\\\n", " ").split())
+    assert get_trainer_cls(config.trainer.v1.trainer_mode)  # imports more than the agent loop does
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    (rows,) = re.findall(r'"--rows", type=int, default=(\d+)', (EXAMPLES / "write_data.py").read_text())
+    assert int(rows) >= config.data.train_batch_size  # verl drops an incomplete batch, and has no step without others
     assert (EXAMPLES.parents[1] / config.actor_rollout_ref.rollout.agent.agent_loop_config_path).exists()
 
 
