@@ -164,8 +164,10 @@ def _seconds_per_turn(setup: GameSetup, seed: int) -> float:
         began = time.thread_time()
         live = LiveEpisode(setup, seed)
         while not live.done and len(live.turns) < SAMPLE_TURNS:
-            actions = setup.game.legal_actions(live.episode.state)
-            live.respond(Reply(f"<answer>{setup.game.answer.format(actions[0])}</answer>" if actions else ""))
+            with live.episode.game_errors():
+                actions = setup.game.legal_actions(live.episode.state)
+                answer = setup.game.answer.format(actions[0]) if actions else ""
+            live.respond(Reply(f"<answer>{answer}</answer>"))
     return (time.thread_time() - began) / max(1, len(live.turns))
 
 
