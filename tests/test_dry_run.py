@@ -143,7 +143,7 @@ def test_cost_and_what_cannot_be_known(run):
     assert f"at most {most * 8 / 1e6:,.4g} for responses" in limited
     listed = run(*args, "--provider", "anthropic", "--model", "claude-sonnet-4-5").out
     paid = (numbers["image tokens"] + numbers["text tokens"]) * 3 / 1e6
-    assert f"{paid:.4g} for prompts, and 15 per million output tokens (dollars; prices of anthropic in" in listed
+    assert f"{paid:.4g} for prompts, and 15 per million output tokens (dollars; prices of anthropic)" in listed
     assert "unknown: set --price-in" in run(*args, "--provider", "anthropic", "--model", "claude-x").out
     unknown = run(*args, "--base-url", "http://localhost:9/v1", "--model", "new", *priced).out
     assert "image tokens   unknown: no rule for new in providers.toml" in unknown

@@ -96,7 +96,7 @@ def test_providers_of_the_user(monkeypatch, tmp_path):
     assert rule is not None
     assert rule.count(640, 640) == 64
     file.with_name("bad.toml").write_text(text.replace("key", "keys"))
-    with pytest.raises(UsageError, match=r"bad.toml cannot be read: keys: extra inputs"):
+    with pytest.raises(UsageError, match=r"bad.toml cannot be read: keys: extra inputs are not permitted$"):
         find_provider(f"{tmp_path}/bad.toml:mine")
 
 

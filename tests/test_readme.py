@@ -53,6 +53,7 @@ NOT_RUN = {
     "bash training/scripts/local_2048.sh": "takes minutes; tested by test_training_scripts.py",
     "bash training/scripts/rl_shisensho.sh --check": "needs .venv-easyr1; tested by test_training_scripts.py",
     "bash training/scripts/rl_shisensho.sh": "needs 4 GPUs",
+    ".venv/bin/vlmgym view logs": "serves until Ctrl-C; tested by test_view.py",
 }
 """Commands that are not run, with the reason."""
 MISSING = {

@@ -19,6 +19,8 @@ from tests.test_report import INTRUSION
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
+from vlmgym.pages.document import safe_json
+from vlmgym.pages.library import Library
 from vlmgym.runs.files import output_folder
 from vlmgym.sandbox.core.episode import Episode
 
@@ -153,6 +155,45 @@ def test_unreadable_runs_say_why(opened):
         expect(row).to_contain_text("must be an ordinary file in the folder of the run, not a link or a pipe")
     expect(opened.page.locator("#trainings tr", has_text="odd")).to_contain_text("running")
     assert "linked" not in opened.page.inner_text("#runs")
+
+
+def test_odd_runs_do_not_hide_others(folder, tmp_path):
+    names = ("good", "fifo", os.fsdecode(b"bad\xff"), "huge", "infinite")
+    for name in names:
+        shutil.copytree(folder / "random", tmp_path / name)
+    (tmp_path / "fifo" / ".lock").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "fifo" / ".lock")
+    for name, number in (("huge", 10**400), ("infinite", float("inf"))):
+        path = tmp_path / name / "summary.json"
+        summary = json.loads(path.read_text())
+        summary["games"]["2048-v0"]["score_mean" if name == "infinite" else "turns"] = number
+        path.write_text(json.dumps(summary))
+    library = Library(tmp_path)
+    library.scan()
+    rows = {row["run"]: row["cells"] for entry in library.entries.values() for row in entry.rows if "run" in row}
+    assert {*rows} == {"good", "fifo", "bad\\xff", "huge", "infinite"}
+    assert safe_json(library.list()).count("infinity") == 0
+    assert all(cells[1:] == rows["good"][1:] for cells in rows.values()), "invalid summaries are computed again"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("play/new", "[]"),
+        ("play/new", "{"),
+        ("play/new", '{"game": "2048", "perception": "x"}'),
+        ("play/new", '{"game": "2048", "seed": []}'),
+        ("play/respond", '{"player": []}'),
+        ("play/respond", '{"player": "PLAYER"}'),
+        ("play/respond", '{"player": "PLAYER", "x": "a", "y": 1}'),
+    ],
+)
+def test_bad_requests_end_in_a_sentence(opened, url, path, body):
+    base, request = url.partition("?")[0], opened.page.context.request
+    player = request.post(f"{base}play/new", data='{"game": "2048", "seed": 1}').json()["player"]
+    answer = request.post(f"{base}{path}", data=body.replace("PLAYER", player))
+    assert answer.status == 400
+    assert answer.text().count("\n") == 0
 
 
 def test_episodes_and_videos_are_those_of_the_run(opened, url, folder):

@@ -143,6 +143,6 @@ def describe_validation_error(error: ValidationError) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if problem["type"] not in ("value_error", "missing"):
+    if problem["type"] not in ("value_error", "missing", "extra_forbidden"):  # unknown fields may hold secrets
         message = f"{message} (got {short_repr(problem['input'])})"
     return f"{where}: {message}" if where else message

@@ -103,7 +103,7 @@ class DryRun:
         prices = None if budget.price_in is None or budget.price_out is None else (budget.price_in, budget.price_out)
         if prices is None and isinstance(options, OpenAIOptions) and options.found_provider is not None:
             prices = options.found_provider.price(options.model)
-            where = f" (dollars; prices of {options.provider} in providers.toml)"
+            where = f" (dollars; prices of {options.provider})"
         if prices is None:
             return "unknown: set --price-in and --price-out"
         if self.image_tokens is None:

@@ -59,7 +59,7 @@ Stamp = tuple[object, ...]
 def is_running(folder: Path) -> bool:
     """Return whether a process holds the lock of an output folder."""
     try:
-        file = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # does not wait for a FIFO
     except OSError:
         return False
     try:
@@ -240,7 +240,7 @@ class Library:
             if files:
                 folder = Path(path)
                 running = LOCK in names and is_running(folder)
-                name = folder.relative_to(self.root).as_posix()
+                name = os.fsencode(folder.relative_to(self.root)).decode("utf-8", "backslashreplace")
                 stamps[name] = self._read(name, folder, RUN in files, running, names)
         for name in self._stamps.keys() - stamps.keys():
             for table in (self.runs, self.trainings, self._problems):
@@ -308,8 +308,10 @@ class Library:
         Raises:
             UsageError: A run is missing or unreadable, or there are too many.
         """
-        if not 0 < len({*names}) == len(names) <= MOST_COMPARED:
-            raise UsageError(f"choose 1 to {MOST_COMPARED} different runs, got {len(names)}")
+        if not 0 < len(names) <= MOST_COMPARED:
+            raise UsageError(f"choose 1 to {MOST_COMPARED} runs, got {len(names)}")
+        if len({*names}) < len(names):
+            raise UsageError("a run is named twice: choose different runs")
         with self.lock:
             version, runs = self.version, [self.run(name) for name in names]
             stored = [run.saved.stored for run in runs]

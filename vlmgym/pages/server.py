@@ -211,8 +211,7 @@ class App:
 
     async def new_episode(self, request: Request) -> Response:
         """Start an episode of a game, at the levels and with the seed of the request."""
-        body = await request.json()
-        return await run_in_threadpool(self._new_episode, body)
+        return await run_in_threadpool(self._new_episode, await _body(request))
 
     def _new_episode(self, body: Mapping[str, Any]) -> Response:
         seed = body.get("seed")
@@ -228,8 +227,7 @@ class App:
 
     async def respond(self, request: Request) -> Response:
         """Play a key, a click or a text in an episode."""
-        body = await request.json()
-        return await run_in_threadpool(self._respond, body)
+        return await run_in_threadpool(self._respond, await _body(request))
 
     def _respond(self, body: Mapping[str, Any]) -> Response:
         player = self.players.get(str(body.get("player")))
@@ -242,8 +240,10 @@ class App:
                 player.typed = ""
                 player.press("", str(body["text"]).replace("\n", " "))
                 player.press("return")
+            elif isinstance(x := body.get("x"), int) and isinstance(y := body.get("y"), int):
+                player.click(x, y)
             else:
-                player.click(int(body["x"]), int(body["y"]))
+                raise UsageError("respond with a key, a text, or x and y in pixels")
             return _json(_frame(player))
 
 
@@ -264,6 +264,16 @@ def _frame(player: Player) -> dict[str, Any]:
         "ways": player.ways().strip(),
         "clicks": answer.clicks,
     }
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise UsageError("the body must be a JSON object")
+    return body
 
 
 def _json(data: Mapping[str, Any]) -> Response:

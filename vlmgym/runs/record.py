@@ -486,28 +486,28 @@ class Summary(_Record):
         served_models: Number of turns by model name reported by the server, including unfinished episodes.
     """
 
-    episodes: int
-    unfinished: dict[str, int]
-    turns: int
-    score_mean: float | None
-    score_stderr: float | None
-    score_ci: tuple[float, float] | None
-    score_max: float | None
-    illegal_rate: float | None
-    unparsable_rate: float | None
-    format_compliance: float | None
-    perception_accuracy: float | None
-    perception_exact_match: float | None
-    end_reasons: dict[str, int]
-    metric_means: dict[str, tuple[float, float | None]]
-    metric_counts: dict[str, dict[str, int]]
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cost: float | None
-    latency_p50: float | None
-    latency_p95: float | None
+    episodes: Count
+    unfinished: dict[str, Count]
+    turns: Count
+    score_mean: Number | None
+    score_stderr: Number | None
+    score_ci: tuple[Number, Number] | None
+    score_max: Number | None
+    illegal_rate: Number | None
+    unparsable_rate: Number | None
+    format_compliance: Number | None
+    perception_accuracy: Number | None
+    perception_exact_match: Number | None
+    end_reasons: dict[str, Count]
+    metric_means: dict[str, tuple[Number, Number | None]]
+    metric_counts: dict[str, dict[str, Count]]
+    prompt_tokens: Count | None
+    completion_tokens: Count | None
+    cost: Number | None
+    latency_p50: Number | None
+    latency_p95: Number | None
     stages: dict[str, StageSummary] = Field(default_factory=dict)
-    served_models: dict[str, int] = Field(default_factory=dict)
+    served_models: dict[str, Count] = Field(default_factory=dict)
 
 
 Estimate = tuple[float, float | None]

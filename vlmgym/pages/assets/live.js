@@ -21,7 +21,10 @@ function listen(onChange) {
     source.addEventListener("message", (event) => {
       const news = JSON.parse(event.data);
       version = news.version;
-      onChange(news);
+      Promise.resolve(onChange(news)).catch((error) => { // such as: the run was deleted
+        notice.textContent = error.message;
+        notice.hidden = false;
+      });
     });
     source.addEventListener("open", () => { notice.hidden = true; });
     source.addEventListener("error", () => { notice.hidden = false; });

@@ -9,13 +9,14 @@ from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vlmgym.checks import read_toml
 from vlmgym.errors import UsageError, describe_validation_error, did_you_mean
 
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BUILT_IN = Path(__file__).with_name("providers.toml")
 
 
@@ -68,8 +69,8 @@ class Provider(_Entry):
     ignored: tuple[str, ...] = ()
     max_temperature: float | None = None
     images: ImageTokens | None = None
-    prices: dict[str, tuple[float, float]] = {}
-    requests_per_minute: float | None = None
+    prices: dict[str, tuple[Price, Price]] = {}
+    requests_per_minute: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     def price(self, model: str) -> tuple[float, float] | None:
         """Return the price of a million input and output tokens of a model; None if it is unknown."""
