@@ -33,11 +33,15 @@ document.getElementById("main").append(
 
 let player = null;
 let frame = null;
-let busy = false;
+let pending = Promise.resolve();
 
-async function request(path, body) {
-  if (busy) return;
-  busy = true;
+// Send requests one after another, in the order of the keys and clicks.
+function request(path, body) {
+  pending = pending.then(() => post(path, body));
+  return pending;
+}
+
+async function post(path, body) {
   try {
     show(await ask(path, {}, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }));
     problem.hidden = true;
@@ -45,7 +49,6 @@ async function request(path, body) {
     problem.hidden = false;
     problem.replaceChildren(...recorded(error.message));
   }
-  busy = false;
 }
 
 function begin() {
@@ -87,7 +90,7 @@ image.addEventListener("click", (event) => {
     x: Math.floor(((event.clientX - left) / width) * image.naturalWidth), y: Math.floor(((event.clientY - top) / height) * image.naturalHeight) });
 });
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea, button, a, pre")) return;
+  if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea, button, a, pre")) return;
   const key = KEY_NAMES[event.key] ?? event.key;
   if (!frame || frame.ended || !frame.keys.includes(key)) return;
   event.preventDefault();
