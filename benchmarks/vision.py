@@ -239,7 +239,8 @@ prompts with small ones, images are reduced: by a server, or by the model's own 
 **Weak models.** A model that reads nothing, or that looks at the first of several images whatever the question, answers
 as if images were lost. The check therefore asks for the log-probabilities of a response to prompts that differ only in
 the image that is asked for. If they are the same, the image is lost, and the fault is named. If they differ, or if the
-server reports none, the result is *unclear*, with the fault that would explain the answers, and the exit code is 1.
+server reports none, or other ones at each repetition, the result is *unclear*, with the fault that would explain the
+answers, and the exit code is 1.
 
 ## In training
 

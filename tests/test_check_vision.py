@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -161,18 +162,39 @@ def test_functions_that_read_their_images_pass() -> None:
     assert {finding.verdict for finding in check_function(read)} == {"right"}
 
 
+def by_form(request: Request) -> Answer:
+    """Answer without looking at the images, but differently to each form of the prompt; read words."""
+    if not images_of(request.body):
+        return Model()(request)
+    return completion(f"<answer>{3 if 'nothing else' in json.dumps(request.body) else 7}</answer>")
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.5])
+def test_noisy_log_probabilities_blame_no_server(noise: float) -> None:
+    model, count = Model(looks_at=HABITS["first image"], logprobs=True), itertools.count()
+
+    def noisy(request: Request) -> Answer:
+        body = json.loads(model(request).body)
+        if logprobs := body["choices"][0].get("logprobs"):
+            logprobs["content"][0]["logprob"] -= noise * (next(count) % 2)
+        return as_json(body)
+
+    assert faults(check(noisy)[0]) == set()
+
+
 @pytest.mark.parametrize(
     ("model", "verdict", "evidence"),
     [
         (Model(reads=False), "unclear", "the response is always the same"),
         (Model(reads=False, logprobs=True), "unclear", "log-probabilities depend on the images"),
         (Model("grey"), "unclear", "the response is always the same"),
+        (by_form, "unclear", "the response is always the same"),
         (Model("grey", logprobs=True), "wrong", "log-probabilities are the same for different images"),
         (Model("dropped"), "unclear", "images have no tokens, or they are not counted"),
         (Model("dropped", logprobs=True), "wrong", "log-probabilities are the same for different images"),
     ],
 )
-def test_weak_models_are_told_apart_from_lost_images(model: Model, verdict: str, evidence: str) -> None:
+def test_weak_models_are_told_apart_from_lost_images(model: Behaviour, verdict: str, evidence: str) -> None:
     (finding,), _ = check(model)
     assert finding.verdict == verdict
     assert evidence in finding.evidence
