@@ -19,13 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.browser import chromium
+from tests.playing import save_run
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation import EvalConfig, evaluate
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.runs.record import EpisodeRecord, RunRecord, now, versions
+from vlmgym.runs.record import EpisodeRecord
 from vlmgym.runs.run import RunFolder
 from vlmgym.runs.store import open_run
-from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.terminal import parse_options, reporting_errors
 
 RUNS, EPISODES = 1000, 20
@@ -41,25 +41,8 @@ class Options:
 
 def write_run(folder: Path, episodes: Sequence[EpisodeRecord], count: int) -> None:
     """Save `count` episodes as a run, with its summary."""
-    folder.mkdir(parents=True)
-    first = episodes[0]
-    config = RunRecord(
-        started=now(),
-        versions=versions(),
-        games=(first.game,),
-        policy=first.policy,
-        reward=first.reward,
-        prompts=PromptConfig(),
-        max_turns=first.max_turns,
-        seed=0,
-        episodes=count,
-        options={},
-    )
-    run = RunFolder(folder)
-    run.run.write_text(config.model_dump_json())
-    lines = (episodes[seed % len(episodes)].model_copy(update={"seed": seed}) for seed in range(count))
-    run.episodes.write_text("".join(f"{episode.model_dump_json()}\n" for episode in lines))
-    run.write_summary(updated_summary(open_run(folder)))
+    save_run(folder, [episodes[seed % len(episodes)].model_copy(update={"seed": seed}) for seed in range(count)])
+    RunFolder(folder).write_summary(updated_summary(open_run(folder)))
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """A small game, a small suite, and a policy that stands in for a model."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from vlmgym.benchmark.suites import read_suite
 from vlmgym.errors import InfrastructureError
 from vlmgym.evaluation.summary import GameTally
 from vlmgym.policies import ModelPolicy, Reply, random_response
+from vlmgym.runs.record import EpisodeRecord, RunRecord, now, versions
+from vlmgym.sandbox.core.prompt import PromptConfig
 
 GAME = vlmgym.make_game("2048", size=64)
 
@@ -28,6 +32,26 @@ def small_suite(folder, *games, **settings):
         read_suite.cache_clear()
         yield "small-1"
     read_suite.cache_clear()
+
+
+def save_run(folder: Path, episodes: Sequence[EpisodeRecord]) -> None:
+    """Save records of one game, with seeds from 0, as a run without a summary."""
+    folder.mkdir(parents=True)
+    first = episodes[0]
+    config = RunRecord(
+        started=now(),
+        versions=versions(),
+        games=(first.game,),
+        policy=first.policy,
+        reward=first.reward,
+        prompts=PromptConfig(),
+        max_turns=first.max_turns,
+        seed=0,
+        episodes=len(episodes),
+        options={},
+    )
+    (folder / "run.json").write_text(config.model_dump_json())
+    (folder / "episodes.jsonl").write_text("".join(f"{episode.model_dump_json()}\n" for episode in episodes))
 
 
 def summarise(episodes, planned=None):

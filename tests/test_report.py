@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 from tests.browser import EVIL, WAIT, canvas, choose, pixels, rows, shows, turn
+from tests.playing import save_run
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.evaluation import EvalConfig, RunFolder, RunRecord, RunSummary, evaluate, open_run, read_run
+from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, evaluate, open_run, read_run
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.tables import PageTable
 from vlmgym.pages.document import LONGEST, safe_json
 from vlmgym.pages.episode import episode_images
 from vlmgym.pages.report import LabelledRun, write_page
-from vlmgym.runs.record import now, versions
-from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.response_format import compose
 from vlmgym.workers.pool import ProcessPool
 
@@ -211,22 +210,7 @@ def few():
 
 def labelled(episodes, folder, label="x", stop_reason=None):
     """Save a run with episodes of one game; return it as a `LabelledRun` for a page."""
-    folder.mkdir(parents=True)
-    first = episodes[0]
-    config = RunRecord(
-        started=now(),
-        versions=versions(),
-        games=(first.game,),
-        policy=first.policy,
-        reward=first.reward,
-        prompts=PromptConfig(),
-        max_turns=first.max_turns,
-        seed=0,
-        episodes=len(episodes),
-        options={},
-    )
-    (folder / "run.json").write_text(config.model_dump_json())
-    (folder / "episodes.jsonl").write_text("".join(f"{one.model_dump_json()}\n" for one in episodes))
+    save_run(folder, episodes)
     run = open_run(folder)
     return LabelledRun(label, run, updated_summary(run).model_copy(update={"stop_reason": stop_reason}))
 

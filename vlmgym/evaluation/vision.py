@@ -336,7 +336,9 @@ class _VisionCheck:
             return None
         noise = abs(values[2] - values[1])
         change = max(abs(value - values[1]) for value in values[3:])
-        return True if change > 10 * noise + 1e-6 else False if noise <= 1e-6 else None
+        if change > 10 * noise + 1e-6:
+            return True
+        return None if noise > 1e-6 else False
 
     async def _parallel(self) -> list[Finding]:
         finding, answers = await self._probe(PARALLEL)

@@ -127,7 +127,10 @@ def score_differences(comparisons: Sequence[Mapping[str, GameComparison]]) -> di
     return {
         game: [
             "",
-            *(_difference(found[game].metrics["score"], False) if game in found else "" for found in comparisons),
+            *(
+                _difference(comparison[game].metrics["score"], False) if game in comparison else ""
+                for comparison in comparisons
+            ),
         ]
         for game in games
     }

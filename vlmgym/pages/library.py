@@ -6,7 +6,7 @@ import fcntl
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -139,13 +139,13 @@ class LibraryRun:
         bar = {"progress": progress} if state == "running" else {}
         link = f"run?{urlencode({'run': self.name})}"
 
-        def row(game: str, score: dict[str, Any], interval: dict[str, Any], results: Mapping[str, Summary]) -> Any:
-            turns = sum(one.turns for one in results.values())
-            invalid = sum(
-                one.turns * ((one.illegal_rate or 0) + (one.unparsable_rate or 0)) for one in results.values()
-            )
-            tokens = [one.prompt_tokens + (one.completion_tokens or 0) for one in results.values() if one.prompt_tokens]
-            costs = [one.cost for one in results.values() if one.cost is not None]
+        def row(game: str, score: dict[str, Any], interval: dict[str, Any], results: Collection[Summary]) -> Any:
+            turns = sum(result.turns for result in results)
+            rates = [(result.turns, (result.illegal_rate or 0) + (result.unparsable_rate or 0)) for result in results]
+            invalid = sum(count * rate for count, rate in rates)
+            counted = [result for result in results if result.prompt_tokens]
+            tokens = [(result.prompt_tokens or 0) + (result.completion_tokens or 0) for result in counted]
+            costs = [result.cost for result in results if result.cost is not None]
             cells = (
                 cell(self.name, href=link),
                 cell(words, group=state, **bar),
@@ -157,7 +157,7 @@ class LibraryRun:
                 cell(f"{prompt}, chat" if prompts.chat else prompt),
                 gap_cell(text, self if text else None, game),
                 gap_cell(self if grey else None, grey, game),
-                number_cell(sum(one.episodes for one in results.values()), ",d"),
+                number_cell(sum(result.episodes for result in results), ",d"),
                 number_cell(invalid / turns, ".1%") if turns else cell(""),
                 number_cell(sum(tokens), ",d") if tokens else cell(""),
                 number_cell(sum(costs), ",.4g") if costs else cell(""),
@@ -167,11 +167,13 @@ class LibraryRun:
 
         rows = []
         if config.suite is not None and summary.suite is not None:
-            rows.append(row(config.suite, estimate_cell(summary.suite.score, bar=True), cell(""), summary.games))
+            rows.append(
+                row(config.suite, estimate_cell(summary.suite.score, bar=True), cell(""), summary.games.values())
+            )
         for game, result in summary.games.items():
             ends = result.score_ci
             interval = cell("") if ends is None else cell(f"{ends[0]:,.4g} to {ends[1]:,.4g}", ends[0])
-            rows.append(row(game, number_cell(result.score_mean, ",.4g"), interval, {game: result}))
+            rows.append(row(game, number_cell(result.score_mean, ",.4g"), interval, [result]))
         return rows
 
 

@@ -57,16 +57,15 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the text of messages, followed by the start of the next response."""
-        if not self._checked and any(message["role"] == "assistant" for message in messages):
-            self.check_history()
+        self.check_history(messages)
         text: str = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **self._options
         )
         return text
 
-    def check_history(self) -> None:
-        """Warn once if an earlier response would not reach the model in full."""
-        if self._checked:
+    def check_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Warn once if the earlier responses of messages would not reach the model in full."""
+        if self._checked or all(message["role"] != "assistant" for message in messages):
             return
         self._checked = True
         words = dict(zip(SECTIONS, ("7391", "7392", "7393")))  # no template contains them

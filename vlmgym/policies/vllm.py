@@ -153,8 +153,7 @@ class VLLMPolicy(ModelPolicy):
         messages: Any = chat_messages(
             prompt.conversation, images, lambda image: {"type": "image_pil", "image_pil": Image.fromarray(image)}
         )
-        if any(message["role"] == "assistant" for message in messages):
-            self._template.check_history()
+        self._template.check_history(messages)
         renderer = self._engine.renderer
         _, (rendered,) = await renderer.render_chat_async(
             [messages],
