@@ -102,6 +102,8 @@ def export_episode(
         prompt = prompts.messages(count, turn.system, earlier, turn.prompt)
         messages = (*prompt, Message("assistant", turn.response))
         shown = prompts.shown_states(prompts.window(states[:i]), states[i])
+        if prompts.goal_image:
+            shown.insert(0, game.goal(states[i]))
         names = [name for state in shown for name in images.of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
             rows.lines.pop()  # this row begins with the whole conversation of the previous row

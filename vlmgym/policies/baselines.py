@@ -60,7 +60,7 @@ class OraclePolicy(StatePolicy):
         action = game.best_action(state)
         if action is None:
             raise EpisodeError(NO_MOVE)
-        return game.respond(state, action)
+        return game.respond(state, action, *game.follow_up(state, action))
 
 
 def random_response(prompt: Prompt) -> str:

@@ -220,7 +220,7 @@ class Episode:
             EpisodeEnded: There are no more turns.
         """
         action = self._best_action()
-        return None if action is None else self.game.answer.format(action)
+        return None if action is None else self.game.format_actions((action, *self._follow_up(action)))
 
     def oracle(self) -> str | None:
         """Return the oracle's full response: true perception, reasoning and answer; None if the game has no oracle.
@@ -229,7 +229,7 @@ class Episode:
             EpisodeEnded: There are no more turns.
         """
         action = self._best_action()
-        return None if action is None else self.game.respond(self._live.episode.state, action)
+        return None if action is None else self.game.respond(self._live.episode.state, action, *self._follow_up(action))
 
     def respond(self, response: str) -> Scored[Any, Any]:
         """Take a turn with a model's full response.
@@ -244,6 +244,9 @@ class Episode:
     def _best_action(self) -> Any:
         self._check_running()
         return self.game.best_action(self._live.episode.state)
+
+    def _follow_up(self, action: Any) -> list[Any]:
+        return self.game.follow_up(self._live.episode.state, action)
 
     def _check_running(self) -> None:
         if self.done:

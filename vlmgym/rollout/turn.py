@@ -22,7 +22,7 @@ from vlmgym.runs.record import (
 from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
-from vlmgym.sandbox.core.reward import Scored
+from vlmgym.sandbox.core.reward import Scored, step_infos
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
 
@@ -171,7 +171,7 @@ class LiveEpisode:
                 prompt=observation.prompt,
                 response=reply.text,
                 outcome=scored.outcome,
-                action=list(scored.action) if isinstance(scored.action, tuple) else scored.action,
+                action=_as_json(scored.action),
                 feedback=scored.feedback,
                 reward=RewardRecord(
                     total=scored.total,
@@ -214,13 +214,15 @@ class LiveEpisode:
         """Render the images of the turn, oldest first, or what the control experiment shows instead."""
         return self._render(self.past)
 
-    def _render(self, past: Sequence[PastTurn[Any]]) -> list[ImageArray]:
-        """Render the current state, and the states of past turns that the prompt shows."""
+    def _render(self, past: Sequence[PastTurn[Any]] | None) -> list[ImageArray]:
+        """Render the goal and the states of past turns that the prompt shows, unless `past` is None, and the state."""
         game, prompts = self.setup.game, self.setup.prompts
-        states = prompts.shown_states([turn.state for turn in past], self.episode.state)
+        states = prompts.shown_states([turn.state for turn in past or ()], self.episode.state)
         if prompts.images in ("stale", "shuffled"):
             seed = self.episode.seed + (prompts.images == "shuffled")
             states = [Episode(game, seed).state] * len(states)
+        if prompts.goal_image and past is not None:
+            states.insert(0, game.goal(self.episode.state))
         images = [image for state in states for image in game.images(state)]
         if prompts.images == "blank":
             return [*map(blank, images)]
@@ -245,11 +247,16 @@ class LiveEpisode:
             )
             if setup.transform is None:
                 return Observation([], messages)
-            images = [*map(setup.transform, self._render(self.past if before is None else ()))]
+            images = [*map(setup.transform, self._render(self.past if before is None else None))]
             return Observation(setup.prompts.shown_images(before or (), images, messages), messages)
         except Exception:
             with episode.game_errors():
                 raise
+
+
+def _as_json(action: Any) -> Any:
+    """Convert an action, or the actions of a response, to lists."""
+    return [*map(_as_json, action)] if isinstance(action, tuple) else action
 
 
 def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> tuple[list[TurnRecord], EpisodeState]:
@@ -349,7 +356,9 @@ def episode_record(
             if state is not None:
                 final = game.from_json(state.snapshot.state)
                 final_state = game.to_data(final)
-                metrics = METRICS.validate_python(dict(game.metrics(final, [turn.info for turn in turns])))
+                metrics = METRICS.validate_python(
+                    dict(game.metrics(final, step_infos(game, [turn.info for turn in turns])))
+                )
     except GameError as error:
         status, end = ("error", str(error)) if status in ("ended", TURN_LIMIT) else (status, end)
     assert status is not None

@@ -87,7 +87,7 @@ class TurnRecord(_Record):
         prompt: Text of the prompt; in a chat, text of the last user message.
         response: Unchanged response of the policy.
         outcome: Played, illegal or unparsable.
-        action: The action; None if unparsable.
+        action: The action; None if unparsable. A list of all actions if the game takes several per turn.
         feedback: Why the response was rejected; empty if its action was played.
         reward: Reward components.
         info: Information about the step, as returned by the game.
@@ -363,10 +363,9 @@ def recorded_action(game: Game[Any, Any], turn: TurnRecord) -> str | None:
     if turn.action is None:
         return None
     try:
-        action = game.answer.from_data(turn.action)
+        return game.format_actions(game.recorded_actions(turn.action))
     except UsageError as error:
         raise UsageError(f"turn {turn.turn}: {error}") from None
-    return game.answer.format(action)
 
 
 @lru_cache(maxsize=1)

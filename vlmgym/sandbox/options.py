@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -25,6 +25,10 @@ class GameOptions:
     """Perceptual difficulty, 1 to 5."""
     reasoning: int = 3
     """Reasoning difficulty, 1 to 5."""
+    actions: int = 1
+    """Maximum number of actions in a response."""
+    interface: Literal["text", "click"] = "text"
+    """Answer board games with rows and columns, or with the points of the image to click on, from 0 to 1000."""
     overrides: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="config", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
@@ -48,6 +52,11 @@ class GameOptions:
         for difficulty in DIFFICULTIES:
             if difficulty in overrides:
                 raise UsageError(f"set {difficulty} by --{difficulty}, not by --config")
-        if self.size is not None and overrides.setdefault("size", self.size) != self.size:
-            raise UsageError("--size and --config set different sizes")
+        for option, field, value in (
+            ("size", "size", self.size),
+            ("actions", "actions_per_turn", None if self.actions == 1 else self.actions),
+            ("interface", "interface", None if self.interface == "text" else self.interface),
+        ):
+            if value is not None and overrides.setdefault(field, value) != value:
+                raise UsageError(f"--{option} and --config set different values of {field}")
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **overrides})

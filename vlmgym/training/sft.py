@@ -156,7 +156,7 @@ class Demonstrations:
             turn = episode.respond(Reply(respond(0.0)))
             if episode.done:
                 break
-            rejected = None if turn.outcome is Outcome.PLAYED else game.answer.from_data(turn.action)
+            rejected = None if turn.outcome is Outcome.PLAYED else game.recorded_actions(turn.action)[0]
             state, observation = episode.episode.state, episode.observation
         return self.encoder.sample(observation.messages, observation.images, respond(sft.accuracy))
 

@@ -186,7 +186,8 @@ def expert_response(
     action = expert_action(game, state, expert, reward, rng) if right else game.answer.sample(rng)
     while action == rejected:
         action = game.answer.sample(rng)
-    return game.respond(state, action)
+    later = game.follow_up(state, action) if right and expert == "oracle" else ()
+    return game.respond(state, action, *later)
 
 
 def expert_action(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction
+from vlmgym.errors import IllegalAction, ParseError
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 
 Cell = tuple[int, int]
@@ -64,6 +65,10 @@ class Cells(Answer[tuple[int, ...]]):
         return f"{text}, for example {format_cells(example, self.config.origin)}"
 
     def parse(self, text: str) -> tuple[int, ...]:
+        return tuple([number - self.origin for number in self._read(text, "coordinate")])
+
+    def _read(self, text: str, noun: str) -> list[int]:
+        """Read the numbers of an answer; `noun` is what two of them are."""
         text = plain(text)
         verb, _, rest = text.partition(" ")
         cells, spellings = rest.strip() if verb.lower() in self.verbs else text, _spellings(self.clicks)
@@ -71,10 +76,10 @@ class Cells(Answer[tuple[int, ...]]):
         if match is None and (cells[:1], cells[-1:]) in (("(", ")"), ("[", "]")):
             match = spellings.fullmatch(cells[1:-1].strip())
         if match is None:
-            what = {1: "a coordinate", 2: "two coordinates"}.get(self.clicks, f"{self.clicks} coordinates")
+            what = {1: f"a {noun}", 2: f"two {noun}s"}.get(self.clicks, f"{self.clicks} {noun}s")
             example = format_cells([number for column in range(self.clicks) for number in (0, column)], self.origin)
             raise unreadable(text, f"{what} like {example}")
-        return tuple([int(group) - self.origin for group in match.groups() if group and group[-1].isdigit()])
+        return [int(group) for group in match.groups() if group and group[-1].isdigit()]
 
     @property
     def origin(self) -> int:
@@ -99,6 +104,56 @@ class Cells(Answer[tuple[int, ...]]):
             if not (0 <= cell[0] < rows and 0 <= cell[1] < columns):
                 raise IllegalAction(f"{format_cells(cell, self.origin)} is outside the {rows} x {columns} board")
         return cells
+
+
+class Geometry(Protocol):
+    """Layout of a board in its image."""
+
+    def cell_at(self, x: int, y: int) -> Cell | None:
+        """Cell at a pixel; None if it is off the board."""
+
+    def cell_box(self, row: int, column: int) -> tuple[int, int, int, int]:
+        """Left, top, width and height of a cell in pixels."""
+
+
+class Clicks(Cells):
+    """Points of the image to click on, `(x, y)`, from 0 to `SCALE` from the left and from the top.
+
+    The action is that of the cells at these points. Reads the same spellings as `Cells`.
+    """
+
+    def __init__(self, cells: Cells, geometry: Geometry, size: int) -> None:
+        """Create the kind of answer for a board whose image has `size` x `size` pixels."""
+        super().__init__(cells.clicks, cells.noun, cells.verbs)
+        self.form = " ".join(["(x, y)"] * self.clicks)
+        self.config, self._geometry, self._size = cells.config, geometry, size
+
+    @property
+    def sentence(self) -> str:
+        """`click on the lamp to press: give the point (x, y), ...`."""
+        points = "the point (x, y)" if self.clicks == 1 else "the points (x, y)"
+        scale = f"x from 0 at the left edge of the image to {SCALE} at the right, y from 0 at the top to {SCALE}"
+        return f"click on {self.noun}: give {points}, {scale} at the bottom"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        numbers = self._read(text, "point")
+        cells = []
+        for point in zip(numbers[::2], numbers[1::2]):
+            cell = self._geometry.cell_at(*(number * self._size // SCALE for number in point))
+            if cell is None:
+                raise ParseError(f"the point {format_cells(point)} is not on the board")
+            cells.append(cell)
+        return self.clicked(cells)
+
+    def format(self, action: tuple[int, ...]) -> str:
+        """Write the centres of the cells: `(125, 80)`."""
+        boxes = [self._geometry.cell_box(*cell) for cell in zip(action[::2], action[1::2])]
+        centres = [(x + width / 2, y + height / 2) for x, y, width, height in boxes]
+        return format_cells([round(number * SCALE / self._size) for centre in centres for number in centre])
+
+
+SCALE = 1000
+"""Points of clicks are in thousandths of the image's side, as vision-language models give them."""
 
 
 def format_cells(numbers: Sequence[int], origin: int = 0) -> str:

@@ -6,15 +6,15 @@ from abc import abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.errors import StateError, UsageError, describe_exception
 from vlmgym.sandbox.answers.base import ActionT
-from vlmgym.sandbox.answers.cells import Cell, format_cells
-from vlmgym.sandbox.core.config import GameConfig, config_field
+from vlmgym.sandbox.answers.cells import Cell, Cells, Clicks, format_cells
+from vlmgym.sandbox.core.config import GameConfig, config_field, setting
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -28,6 +28,8 @@ SMALLEST_CELL = 12
 
 class BoardConfig(GameConfig):
     """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
+
+    later_fields = ("actions_per_turn", "interface")
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
@@ -45,6 +47,11 @@ class BoardConfig(GameConfig):
     )
     clutter: int = config_field("perception", [0, 0, 0, 2, 4], "Strokes drawn over each tile.", ge=0, le=12)
 
+    actions_per_turn: int = setting(1, "Maximum number of actions in a response, played in order.", ge=1, le=100)
+    interface: Literal["text", "click"] = setting(
+        "text", "Answer with rows and columns, or with the points of the image to click on."
+    )
+
 
 class BoardGame(Game[StateT, ActionT]):
     """A game whose image is a grid of cells; image and description are both derived from `cells`.
@@ -59,12 +66,17 @@ class BoardGame(Game[StateT, ActionT]):
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
-        cell = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined).cell
-        if cell < SMALLEST_CELL:
+        geometry = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined)
+        if geometry.cell < SMALLEST_CELL:
             raise UsageError(
-                f"size={c.size} leaves {cell} pixels per cell of a {c.rows} x {c.columns} board, "
+                f"size={c.size} leaves {geometry.cell} pixels per cell of a {c.rows} x {c.columns} board, "
                 f"but at least {SMALLEST_CELL} are needed"
             )
+        self.actions_per_turn = c.actions_per_turn
+        if c.interface == "click":
+            if not isinstance(self.answer, Cells):
+                raise UsageError(f"{self.name} is not played by clicks: remove interface=click")
+            self.answer = Clicks(self.answer, geometry, c.size)
 
     def start(self, rng: np.random.Generator) -> StateT:
         """Deal a board, and sample the seed of its variations."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -59,6 +59,9 @@ class GameConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    later_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that a later version added; with their defaults, `Game.fingerprint` is the same as without them."""
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(None, "Replaces the game's prompt; {prompt} inserts the original.", max_length=20_000)

@@ -18,8 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from vlmgym.errors import GenerationError, IllegalAction, StateError, UsageError, describe_validation_error
-from vlmgym.sandbox.answers.base import ActionT, Answer
+from vlmgym.errors import (
+    GenerationError,
+    IllegalAction,
+    ParseError,
+    StateError,
+    UsageError,
+    describe_validation_error,
+    short_repr,
+)
+from vlmgym.sandbox.answers.base import ActionT, Answer, plain
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
@@ -78,6 +86,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Template that `fill_prompt` fills in."""
     perception_form: ClassVar[str] = "what the image shows"
     """What to write between `<perception>` and `</perception>`, for prompts."""
+    actions_per_turn: int = 1
+    """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
 
@@ -133,6 +143,28 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Oracle: a strong action, or None if none is known."""
         return None
 
+    def follow_up(self, state: StateT, action: ActionT) -> list[ActionT]:
+        """List the oracle's actions after an action, for the same response: at most `actions_per_turn` with it.
+
+        The list ends early where the next state depends on chance.
+        """
+        actions: list[ActionT] = []
+        try:
+            while len(actions) + 1 < self.actions_per_turn:
+                state = self.step(state, action, NO_CHANCE).state
+                following = None if self.ended(state) else self.best_action(state)
+                if following is None:
+                    break
+                actions.append(following)
+                action = following
+        except (ChanceNeeded, IllegalAction):
+            pass
+        return actions
+
+    def goal(self, state: StateT) -> StateT | None:
+        """State to reach from this one, for prompts with a goal image; None if the game has no such state."""
+        return None
+
     def rule_action(self, state: StateT) -> ActionT | None:
         """Action chosen by a simple, easily imitated rule that `explain` follows; None if the game has no such rule."""
         return None
@@ -177,6 +209,9 @@ class Game(ABC, Generic[StateT, ActionT]):
         form = response_format.INSTRUCTIONS_V1.format(
             perception=perception or self.perception_form, answer=self.answer.form
         )
+        if self.actions_per_turn > 1:
+            form += f" It may contain up to {self.actions_per_turn} actions, separated by semicolons. "
+            form += "They are played in order, up to the first that is illegal."
         return self.prompt_template.format_map({**self._prompt_fields, **fields, "form": form})
 
     @cached_property
@@ -200,14 +235,42 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     # Derived from the above -----------------------------------------------------------------------------------------
 
-    def respond(self, state: StateT, action: ActionT) -> str:
-        """Write a well-formed response with correct perception that plays an action, even an illegal one."""
+    def respond(self, state: StateT, action: ActionT, *later: ActionT) -> str:
+        """Write a well-formed response with correct perception that plays an action, even an illegal one.
+
+        It also plays `later` actions, if the game takes several per turn; see `follow_up`.
+        """
         try:
             self.step(state, action, np.random.default_rng(0))
             reasoning = self.explain(state, action)
         except IllegalAction as error:
             reasoning = f"The move {self.answer.format(action)} is illegal: {error}."
-        return response_format.compose(self.describe(state), reasoning, self.answer.format(action))
+        return response_format.compose(self.describe(state), reasoning, self.format_actions((action, *later)))
+
+    def format_actions(self, actions: Sequence[ActionT]) -> str:
+        """Write the actions of a response."""
+        return f"{SEPARATOR} ".join(map(self.answer.format, actions))
+
+    def parse_actions(self, text: str) -> list[ActionT]:
+        """Parse the actions of a response.
+
+        Raises:
+            ParseError: The text has no action, too many, or something else.
+        """
+        if self.actions_per_turn == 1:
+            return [self.answer.parse(text)]
+        parts = plain(text).removesuffix(SEPARATOR).split(SEPARATOR)
+        if len(parts) > self.actions_per_turn:
+            raise ParseError(f"the answer has {len(parts)} actions; at most {self.actions_per_turn} are allowed")
+        return list(map(self.answer.parse, parts))
+
+    def recorded_actions(self, data: Any) -> list[ActionT]:
+        """Read the actions of a turn's record; raise `UsageError` if it has other data."""
+        if self.actions_per_turn == 1:
+            return [self.answer.from_data(data)]
+        if not isinstance(data, list) or not data:
+            raise UsageError(f"the actions of a turn must be a list, got {short_repr(data)}")
+        return list(map(self.answer.from_data, data))
 
     def images(self, state: StateT) -> list[ImageArray]:
         """Images of a state as a list."""
@@ -265,7 +328,11 @@ class Game(ABC, Generic[StateT, ActionT]):
     @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that identify the game, its version and its config."""
-        identity = json.dumps([self.id, self.config.model_dump(mode="json")], sort_keys=True)
+        config = self.config.model_dump(mode="json")
+        for name in type(self.config).later_fields:
+            if config[name] == self.Config.model_fields[name].default:
+                del config[name]
+        identity = json.dumps([self.id, config], sort_keys=True)
         return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @cached_property
@@ -293,6 +360,22 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config!r})"
+
+
+class ChanceNeeded(Exception):
+    """A step depends on chance."""
+
+
+class _NoChance:
+    """A random generator that raises `ChanceNeeded` when it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ChanceNeeded(name)
+
+
+NO_CHANCE: Any = _NoChance()
+SEPARATOR = ";"
+"""What separates the actions of a response."""
 
 
 def retry(generate: Callable[[], T | None], attempts: int, what: str) -> T:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, PositiveInt
 from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
-from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.sandbox.core.reward import PARTLY, Outcome
 
 T = TypeVar("T")
 
@@ -55,6 +55,14 @@ class PromptConfig:
     images: ImageControl = "true"
     """Control experiment: blank shows grey images, stale those of the initial state, shuffled those of another seed,
     and swapped shows several images in reverse order."""
+    rules: bool = True
+    """Explain the game. Without rules, prompts only have the possible actions and the response format."""
+    feedback: bool = True
+    """Say whether earlier responses were played, why not, and their rewards."""
+    show_legal: bool = False
+    """List the legal actions of each turn."""
+    goal_image: bool = False
+    """Show the state to reach as the first image of each prompt, in games that have one (sliding, jigsaw, ...)."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
@@ -65,7 +73,10 @@ class PromptConfig:
             raise UsageError(
                 f"images {self.images} with observation {self.observation}: descriptions reveal the state, set only one"
             )
-        check_instance("chat", self.chat, bool)
+        for name in ("chat", "rules", "feedback", "show_legal", "goal_image"):
+            check_instance(name, getattr(self, name), bool)
+        if self.goal_image and not self.has_images:
+            raise UsageError("goal_image needs prompts with images: set observation to image or both")
         object.__setattr__(self, "history", as_int(self.history))
         object.__setattr__(self, "history_images", as_int(self.history_images))
         check_int("history", self.history, 0, optional=True)
@@ -108,13 +119,17 @@ class PromptConfig:
             raise UsageError(f"images swapped needs prompts with several images: {game.name} shows one")
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
+        if _ACTIONS not in game.prompt_template and (self.show_legal or not self.rules):
+            raise UsageError(f"{game.name} asks a question: it is played with its rules and without show_legal")
+        if self.goal_image and type(game).goal is Game.goal:
+            raise UsageError(f"{game.name} has no goal image: remove goal_image")
 
     def window(self, past: Sequence[T]) -> Sequence[T]:
         """Select the past turns that a prompt includes."""
         return past if self.history is None else _last(past, self.history)
 
     def shown_states(self, past: Sequence[T], state: T) -> list[T]:
-        """Select the states to show as images, oldest first.
+        """Select the states to show as images, oldest first, without the goal.
 
         Args:
             past: State before each past turn of the window.
@@ -123,17 +138,18 @@ class PromptConfig:
         return [*_last(past, self.image_turns), state] if self.has_images else []
 
     def shown_images(self, before: Sequence[T], images: Sequence[T], messages: Sequence[Message]) -> list[T]:
-        """Return the images of a turn, those of past turns included, without rendering past states again.
+        """Return the images of a turn, with the goal and past turns, without rendering their states again.
 
         Args:
-            before: Images of the turn before, past turns included.
-            images: Images of the current state, or of past states, too.
+            before: Images of the turn before, with the goal and past turns.
+            images: Images of the current state, or all images of the turn.
             messages: Messages of the turn.
         """
-        past = sum(message.images for message in messages) - len(images)
-        if self.images == "swapped":  # newest first
-            return [*images, *before[:past]]
-        return [*before[max(0, len(before) - past) :], *images]
+        earlier = sum(message.images for message in messages) - len(images)
+        goal = min(earlier, len(images)) if self.goal_image else 0
+        if self.images == "swapped":  # newest first, the goal last
+            return [*images, *before[: earlier - goal], *before[len(before) - goal :]]
+        return [*before[:goal], *before[max(0, len(before) - earlier + goal) :], *images]
 
     def messages(
         self, images: int, system: str | None, past: Sequence[tuple[str, str]], prompt: str
@@ -148,11 +164,13 @@ class PromptConfig:
         """
         images = images if self.has_images else 0
         if system is None:
-            return (Message("user", prompt, images * (1 + min(len(past), self.image_turns))),)
+            return (Message("user", prompt, images * (1 + self.goal_image + min(len(past), self.image_turns))),)
         messages = [Message("system", system)]
+        goal = images * self.goal_image  # in the first user message
         for i, (earlier, response) in enumerate(past, self.image_turns - len(past)):
-            messages += [Message("user", earlier, images if i >= 0 else 0), Message("assistant", response)]
-        return (*messages, Message("user", prompt, images))
+            messages += [Message("user", earlier, goal + (images if i >= 0 else 0)), Message("assistant", response)]
+            goal = 0
+        return (*messages, Message("user", prompt, goal + images))
 
 
 def _last(items: Sequence[T], count: int) -> Sequence[T]:
@@ -215,22 +233,24 @@ def turn_prompt(
         past: Past turns to include, oldest first.
         config: Contents of the prompt.
     """
-    parts = [game.instructions(state)]
+    parts = [_instructions(game, state, config)]
+    per_state = len(game.image_shapes)
     if past:
-        per_state = len(game.image_shapes)
         unseen = len(past) - min(len(past), config.image_turns)
-        if unseen < len(past) and config.has_images:
+        if unseen < len(past) and config.goal_image:
+            parts.append("The images between are from the earlier turns listed below.")
+        elif unseen < len(past) and config.has_images:
             last = "The last image shows" if per_state == 1 else f"The last {per_state} images show"
             parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
         lines = []
         for i, turn in enumerate(past):
-            images = _numbers(i - unseen, per_state) if i >= unseen and config.has_images else ""
+            shown = i - unseen + config.goal_image
+            images = _numbers(shown, per_state) if i >= unseen and config.has_images else ""
             description = game.describe(turn.state) if i >= unseen and config.has_descriptions else None
-            lines.append(_past(turn, images, description, _reward(game, turn)))
+            lines.append(_past(turn, images, description, _result(game, turn, config)))
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
-    if config.has_descriptions:
-        parts.append(_description(game, state, config))
-    if feedback:
+    parts += _facts(game, state, config)
+    if feedback and config.feedback:
         parts.append(_not_played(game, feedback, config))
     return "\n\n".join(parts)
 
@@ -243,20 +263,42 @@ def _chat_prompt(
     past: Sequence[PastTurn[StateT]],
     config: PromptConfig,
 ) -> str:
-    """Build the user message of a chat turn: its number, the result of the last turn, and any description."""
+    """Build the user message of a chat turn: its number, the result of the last turn, and facts about the state."""
     text = f"Turn {turn}."
-    if feedback:
+    if config.feedback and feedback:
         text += f" {_not_played(game, feedback, config)}"
-    elif past:
+    elif config.feedback and past:
         text += f" Your last response was played{_reward(game, past[-1])}."
-    return f"{text}\n\n{_description(game, state, config)}" if config.has_descriptions else text
+    return "\n\n".join([text, *_facts(game, state, config)])
 
 
-def _description(game: Game[StateT, object], state: StateT, config: PromptConfig) -> str:
-    return f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}"
+def _instructions(game: Game[StateT, object], state: StateT, config: PromptConfig) -> str:
+    text = game.instructions(state)
+    if not config.rules:
+        _, actions, rest = text.partition(_ACTIONS)  # without them if the user's own prompt replaces the game's
+        text = f"Play a game without knowing its rules; you may find them out.{actions}{rest}" if actions else text
+    if config.goal_image:
+        text += "\n\nThe first image shows the goal, the last image shows the current state."
+    return text
+
+
+_ACTIONS = "\nActions: "
+"""What separates the rules in a game's prompt from the possible actions and the response format."""
+
+
+def _facts(game: Game[StateT, Any], state: StateT, config: PromptConfig) -> list[str]:
+    """Return the description of a state and its legal actions, if the prompt has them."""
+    facts = []
+    if config.has_descriptions:
+        facts.append(f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}")
+    if config.show_legal:
+        facts.append(f"Legal actions: {'; '.join(map(game.answer.format, game.legal_actions(state) or ()))}.")
+    return facts
 
 
 def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig) -> str:
+    if feedback.startswith(PARTLY):
+        return f"Of your last response, {feedback}."
     what = "image" if config.has_images else "description"
     unchanged = f" The {what} has not changed." if game.invalid_keeps_state else ""
     return f"Your last response was not played: {feedback}.{unchanged}"
@@ -280,7 +322,7 @@ def turn_messages(
     """Build the messages of a turn; `turn` counts from 1. Their images are `LiveEpisode.images`, in order."""
     system = None
     if config.chat:
-        system, prompt = game.instructions(state), _chat_prompt(game, state, turn, feedback, past, config)
+        system, prompt = _instructions(game, state, config), _chat_prompt(game, state, turn, feedback, past, config)
     else:
         prompt = turn_prompt(game, state, feedback, past, config)
     return config.messages(len(game.image_shapes), system, [(turn.prompt, turn.response) for turn in past], prompt)
@@ -292,19 +334,25 @@ def blank(image: ImageArray) -> ImageArray:
 
 
 def _numbers(index: int, per_state: int) -> str:
-    """Name the images of a past turn; `index` counts past turns with images from 0, each with `each` images."""
+    """Name the images of a past turn; `index` counts the states that the images show from 0."""
     first = index * per_state + 1
-    return f"image {first}, " if per_state == 1 else f"images {first} to {first + per_state - 1}, "
+    return f"image {first}" if per_state == 1 else f"images {first} to {first + per_state - 1}"
 
 
 def _reward(game: Game[StateT, object], past: PastTurn[StateT]) -> str:
     return "" if game.reward_is_hint else f", reward {past.reward:g}"
 
 
-def _past(past: PastTurn[StateT], images: str, description: str | None, reward: str) -> str:
+def _result(game: Game[StateT, object], past: PastTurn[StateT], config: PromptConfig) -> str:
+    if not config.feedback:
+        return ""
+    return f"{past.outcome.value}{': ' if past.feedback else ''}{past.feedback}{_reward(game, past)}"
+
+
+def _past(past: PastTurn[StateT], images: str, description: str | None, result: str) -> str:
     response = past.response.strip()
     if len(response) > LONGEST_PAST_RESPONSE:
         response = "..." + response[-LONGEST_PAST_RESPONSE:]
-    what = f"{past.outcome.value}: {past.feedback}" if past.feedback else past.outcome.value
+    facts = ", ".join(filter(None, (images, result)))
     described = "" if description is None else f"\n{description}\nResponse:"
-    return f"Turn {past.turn} ({images}{what}{reward}):{described} {response}"
+    return f"Turn {past.turn}{f' ({facts})' if facts else ''}:{described} {response}"

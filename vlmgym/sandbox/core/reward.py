@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, Any, Generic, Literal
 
@@ -82,7 +82,8 @@ class Scored(Generic[StateT, ActionT]):
         format: 1.0 if the response format is exact, else 0.0; 0.0 for native actions.
         perception: Accuracy of `<perception>`, 0 if the response has none; None for native actions and for games
             without a ground truth.
-        action: The action; None if unparsable.
+        action: The action; None if unparsable. A tuple of all actions of the response if `Game.actions_per_turn` is
+            above 1.
         next_state: State after the turn; after an invalid response, from `game.on_invalid`.
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
@@ -114,13 +115,49 @@ def score_response(
     """
     _check_running(game, state)
     parsed = parse_response(response)
-    form = parsed.format_reward(game.answer.longest)
+    longest = game.answer.longest * game.actions_per_turn
+    form = parsed.format_reward(longest)
     seen = game.perceive(state, parsed.perception or "")
     try:
-        action: Any = parsed.action(game.answer)
+        actions = game.parse_actions(parsed.answer(longest))
     except ParseError as error:
-        action = error
-    return _take_turn(game, state, action, rng, config, form, seen)
+        return _take_turn(game, state, error, rng, config, form, seen)
+    scored = _take_turn(game, state, actions[0], rng, config, form, seen)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config)
+
+
+PARTLY = "only the first "
+"""Start of the feedback on a response whose first actions were played."""
+
+
+def _play_on(
+    game: Game[StateT, ActionT],
+    first: Scored[StateT, ActionT],
+    actions: Sequence[ActionT],
+    rng: np.random.Generator,
+    config: RewardConfig,
+) -> Scored[StateT, Any]:
+    """Play the actions after the first, up to the end of the episode or an illegal one, and sum the rewards."""
+    total, reward, infos, scored = first.total, first.game, [first.info], first
+    for count, action in enumerate(actions[1:], 1):
+        if scored.terminated or scored.outcome is not Outcome.PLAYED:
+            break
+        scored = _take_turn(game, scored.next_state, action, rng, config, 0.0, None)
+        total, reward = total + scored.total, reward + scored.game
+        infos.append(scored.info)
+        if scored.feedback:
+            why = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
+            scored = replace(scored, feedback=why)
+    turn: Any = tuple(actions)
+    form, seen = first.format, first.perception
+    return replace(scored, total=total, game=reward, format=form, perception=seen, action=turn, info={"actions": infos})
+
+
+def step_infos(game: Game[Any, Any], infos: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the `Step.info` of each action, given the `info` of each turn."""
+    if game.actions_per_turn == 1:
+        return [*infos]
+    return [step for info in infos for step in info.get("actions", [info])]
 
 
 def score_action(
@@ -136,7 +173,8 @@ def score_action(
         EpisodeEnded: The state is terminal.
     """
     _check_running(game, state)
-    return _take_turn(game, state, action, rng, config, 0.0, None)
+    scored = _take_turn(game, state, action, rng, config, 0.0, None)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config)
 
 
 def _check_running(game: Game[StateT, Any], state: StateT) -> None:

@@ -336,7 +336,8 @@ def last_turn(episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> tupl
     """Describe outcome, reward and feedback of the last turn, and why the episode ended; return text and colour."""
     text, colour = "The episode continues." if episode.turn else "No turns yet.", _FAINT
     if last is not None:
-        action = "" if last.action is None else f" {episode.game.answer.format(last.action)}"
+        actions: Any = last.action if episode.game.actions_per_turn > 1 else (last.action,)
+        action = "" if last.action is None else f" {episode.game.format_actions(actions)}"
         why = f": {last.feedback}" if last.feedback else ""
         text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
     return text if episode.ended is None else f"The episode has ended: {episode.ended}. {text}", colour

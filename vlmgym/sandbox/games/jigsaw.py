@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
 from typing import Any, NamedTuple
@@ -103,6 +103,9 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
 
     def ended(self, state: JigsawState) -> str | None:
         return "the picture is whole" if _in_place(_flat(state)) == self._count else None
+
+    def goal(self, state: JigsawState) -> JigsawState:
+        return replace(state, board=self.in_rows(tuple(range(self._count))))
 
     def best_action(self, state: JigsawState) -> Pair | None:
         """Put a patch in the right place; any sequence of such swaps is a shortest solution."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -107,6 +107,9 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def ended(self, state: LightsOutState) -> str | None:
         return None if state.lit else "all lamps are off"
+
+    def goal(self, state: LightsOutState) -> LightsOutState:
+        return replace(state, lit=0)
 
     def best_action(self, state: LightsOutState) -> Cell | None:
         """First lamp, in reading order, of a shortest solution."""

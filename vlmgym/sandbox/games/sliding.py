@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -113,6 +113,9 @@ class Sliding(BoardGame[SlidingState, int]):
 
     def ended(self, state: SlidingState) -> str | None:
         return "the tiles are in order" if state.tiles == self._goal else None
+
+    def goal(self, state: SlidingState) -> SlidingState:
+        return replace(state, tiles=self._goal)
 
     def best_action(self, state: SlidingState) -> int | None:
         """First move of a shortest solution; None if solved or the search exceeds 40,000 nodes."""

@@ -145,6 +145,11 @@ class Sokoban(BoardGame[SokobanState, int]):
     def ended(self, state: SokobanState) -> str | None:
         return None if any(BOX in line for line in state.board) else "all boxes are on targets"
 
+    def goal(self, state: SokobanState) -> SokobanState:
+        """Return the room with all boxes on targets, without the player, which may be anywhere."""
+        solved = str.maketrans(BOX + PLAYER + TARGET + ON_TARGET, 2 * FLOOR + 2 * STORED)
+        return replace(state, board=tuple([row.translate(solved) for row in state.board]))
+
     def best_action(self, state: SokobanState) -> int | None:
         """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 500,000 states."""
         return self._planner.move(_room(state.board))

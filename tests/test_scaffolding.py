@@ -1,0 +1,106 @@
+"""Prompts without rules or feedback, and with legal actions or an image of the goal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vlmgym
+from vlmgym.cli.main import main
+from vlmgym.errors import UsageError
+from vlmgym.evaluation import evaluate, open_run
+
+
+def test_prompts_without_rules_keep_actions_and_form() -> None:
+    full, short = (vlmgym.Episode("lightsout", 1, rules=rules).prompt for rules in (True, False))
+    assert "Pressing a lamp switches it" in full
+    assert "Pressing a lamp switches it" not in short
+    assert short.endswith(full[full.index("\nActions: ") :])
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_prompts_without_feedback_hide_results(chat: bool) -> None:
+    for feedback in (True, False):
+        episode = vlmgym.Episode("lightsout", 1, chat=chat, history=3, feedback=feedback)
+        why = episode.respond("<answer>9, 9</answer>").feedback
+        text = json.dumps(episode.messages("pil"), default=str)
+        assert [hint in text for hint in (why, "illegal", "was not played")] == [
+            feedback,
+            feedback and not chat,
+            feedback,
+        ]
+
+
+def test_prompts_list_legal_actions() -> None:
+    assert vlmgym.Episode("2048", 0, show_legal=True).prompt.endswith("\n\nLegal actions: up; right; down; left.")
+    episode = vlmgym.Episode("lightsout", 0, rows=2, columns=2, show_legal=True, chat=True)
+    assert episode.prompt == "Turn 1.\n\nLegal actions: (0, 0); (0, 1); (1, 0); (1, 1)."
+
+
+@pytest.mark.parametrize("game", ["jigsaw", "lightsout", "sliding", "sokoban"])
+@pytest.mark.parametrize("chat", [False, True])
+def test_the_goal_is_the_first_image_of_every_prompt(game: str, chat: bool) -> None:
+    settings: dict[str, Any] = {"size": 128, "chat": chat, "history": 2, "history_images": 1}
+    plain, shown = (vlmgym.Episode(game, 2, goal_image=goal, **settings) for goal in (False, True))
+    goal = shown.images[0]
+    while not plain.done:
+        messages = shown.messages("pil")
+        assert sum(part["type"] == "image" for message in messages for part in message["content"]) == len(shown.images)
+        np.testing.assert_array_equal(shown.images[0], goal)
+        np.testing.assert_array_equal(shown.images[1:], plain.images)
+        response = str(plain.oracle())
+        plain.respond(response)
+        shown.respond(response)
+    if game != "sokoban":  # whose goal image has no player
+        np.testing.assert_array_equal(plain.images[-1], goal)
+
+
+def test_evaluations_show_the_goal_in_order(tmp_path: Path) -> None:
+    """Past images are taken from the turn before, not rendered again."""
+    shown: list[list[bytes]] = []
+
+    def policy(images_batch: Any, prompt_batch: Any) -> list[str]:
+        shown.extend([image.tobytes() for image in images] for images in images_batch)
+        return ["<answer>up</answer>" for _ in prompt_batch]
+
+    settings: dict[str, Any] = {"max_turns": 4, "goal_image": True, "history": 3, "history_images": 2}
+    game = vlmgym.make_game("sliding", size=96)
+    (record,) = evaluate(game, policy, 1, seed=5, workers=0, **settings)
+    episode = vlmgym.Episode(game, 5, **settings)
+    for images, turn in zip(shown, record.turns, strict=True):
+        assert images == [image.tobytes() for image in episode.images]
+        episode.respond(turn.response)
+    assert record.prompts.goal_image
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "message"),
+    [
+        ("2048", {"goal_image": True}, "has no goal image"),
+        ("geospot", {"rules": False}, "asks a question"),
+        ("vqa", {"show_legal": True}, "asks a question"),
+        ("sliding", {"goal_image": True, "observation": "text"}, "goal_image needs prompts with images"),
+        ("2048", {"rules": 1}, "rules must be a bool"),
+    ],
+)
+def test_settings_without_effect_are_rejected(game: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        vlmgym.Episode(game, 0, **settings)
+
+
+def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ["--no-rules", "--no-feedback", "--show-legal", "--goal-image", "--size", "96", "--episodes", "2"]
+    main(["eval", "sliding", "--policy", "oracle", *options, "--videos", "0", "--output-dir", str(folder)])
+    prompts = open_run(folder).config.prompts
+    assert (prompts.rules, prompts.feedback, prompts.show_legal, prompts.goal_image) == (False, False, True, True)
+    main(["verify", str(folder)])
+    main(["export", str(folder), "--output-dir", str(tmp_path / "data"), "--format", "sharegpt"])
+    (file,) = (tmp_path / "data").glob("*.jsonl")
+    row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
+    assert len(row["images"]) == 2
+    assert row["messages"][0]["content"].startswith("<image><image>")
