@@ -25,15 +25,17 @@ from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.dry_run import dry_run
 from vlmgym.evaluation.live_log import check_loggers
+from vlmgym.evaluation.repeats import RepeatsConfig, repeats
 from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
 from vlmgym.evaluation.tables import bias_note, control_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
+from vlmgym.policies.base import SamplingOptions, StatePolicy
 from vlmgym.policies.openai.policy import OpenAIOptions
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.record import RunSummary, allow_data
-from vlmgym.runs.run import RunFolder, ScriptFolder
+from vlmgym.runs.run import RUN, RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name, open_run
 from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask
@@ -271,6 +273,12 @@ def run_evaluation(
     choice: PolicySpec = implied if config.policy is None else config.policy
     policy = make_policy(choice, options)
     check_run(policy, played, config)
+    if config.samples > 1:
+        if isinstance(policy, StatePolicy) or isinstance(played, Curriculum):
+            raise UsageError("--samples needs a model that may respond differently, and no --curriculum")
+        root = config.resume or config.output_dir or _free(_name(games, policy))
+        _play_samples(root, played, config, options, custom_policy, suite)
+        return None
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     for game in games:
         with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
@@ -296,6 +304,40 @@ def run_evaluation(
     _print_paths(console, run, config, copies)
     _report_unfinished(folder, summary, done.session, progress_console)
     return summary
+
+
+def _play_samples(
+    root: Path,
+    played: Games,
+    config: EvalConfig,
+    options: PolicyOptions | None,
+    custom_policy: CustomFunction | None,
+    suite: str | None,
+) -> None:
+    """Play the same episodes `config.samples` times, in the folders 1, 2, ... of `root`, within one budget."""
+    budget, failed = config.budget, False
+    for number in range(config.samples):
+        folder = root / str(number + 1)
+        resume = folder if config.resume is not None and (folder / RUN).exists() else None
+        sample = dataclasses.replace(config, samples=1, resume=resume, output_dir=folder, budget=budget)
+        if number and isinstance(options, SamplingOptions) and options.sample_seed is not None:
+            options = dataclasses.replace(options, sample_seed=options.sample_seed + 1)
+        try:
+            run_evaluation((), sample, options, None, custom_policy, played=played, suite=suite)
+        except SystemExit:  # episodes with an error, which were reported
+            failed = True
+        summary = open_run(folder).last_summary()
+        if summary.stop_reason:
+            break
+        games = summary.games.values()
+        tokens = sum((game.prompt_tokens or 0) + (game.completion_tokens or 0) for game in games)
+        budget = budget.after(tokens, sum(game.cost or 0.0 for game in games))
+    try:
+        repeats(RepeatsConfig(runs=(root,)))
+    except UsageError as error:  # no episode has a result in every run
+        make_console(stderr=True).print(str(error), soft_wrap=True)
+    if failed:
+        raise SystemExit(UNFINISHED)
 
 
 def _print_dry_run(played: Games, config: EvalConfig, options: PolicyOptions | None) -> None:

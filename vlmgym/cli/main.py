@@ -62,6 +62,10 @@ COMMANDS = {
     "table": Command(
         "vlmgym.evaluation.table", "Print the mean scores of several runs as Markdown, LaTeX, CSV or JSON."
     ),
+    "repeats": Command(
+        "vlmgym.evaluation.repeats",
+        "Summarise runs that repeat the same seeds: best and worst of k, pass@k, and variance due to sampling.",
+    ),
     "export": Command(
         "vlmgym.cli.export", "Export turns of a run as SFT data, or its results for the Hugging Face Hub or Inspect."
     ),

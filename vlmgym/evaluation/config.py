@@ -38,6 +38,9 @@ class EvalConfig(RunSettings, GameOptions):
     function or a ModelPolicy.
     None means openai with --provider or --base-url, else random, or the function of a script.
     Each policy has its own options: --policy vllm --help."""
+    samples: int = 1
+    """Episodes per seed, each in a run of its own in the output folder, with another --sample-seed if that is set;
+    see vlmgym repeats."""
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""
     workers: int | None = None
@@ -67,6 +70,7 @@ class EvalConfig(RunSettings, GameOptions):
         if self.all_rows and self.episodes != EvalConfig.episodes:
             raise UsageError("--all-rows sets the number of episodes: remove --episodes")
         check_int("videos", self.videos, 0)
+        check_int("samples", self.samples, 1)
         if (
             self.resume is not None
             and self.output_dir is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -43,6 +43,14 @@ class Budget:
             raise UsageError("price_in and price_out must be given together")
         if self.budget_cost is not None and self.price_in is None:
             raise UsageError("budget_cost requires price_in and price_out")
+
+    def after(self, tokens: int, cost: float) -> Budget:
+        """Return what is left of the limits, at least a little, after spending tokens and cost."""
+        return replace(
+            self,
+            budget_tokens=None if self.budget_tokens is None else max(1, self.budget_tokens - tokens),
+            budget_cost=None if self.budget_cost is None else max(1e-12, self.budget_cost - cost),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

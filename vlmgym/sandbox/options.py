@@ -58,5 +58,5 @@ class GameOptions:
             ("interface", "interface", None if self.interface == "text" else self.interface),
         ):
             if value is not None and overrides.setdefault(field, value) != value:
-                raise UsageError(f"--{option} and --config set different values of {field}")
+                raise UsageError(f"--{option} and --config set {field} to different values")
         return make_game(name, self.perception, self.reasoning, **{**(preset or {}), **overrides})

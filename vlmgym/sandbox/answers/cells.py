@@ -130,7 +130,7 @@ class Clicks(Cells):
 
     @property
     def sentence(self) -> str:
-        """`click on the lamp to press: give the point (x, y), ...`."""
+        """What to click on, and the scale of its points."""
         points = "the point (x, y)" if self.clicks == 1 else "the points (x, y)"
         scale = f"x from 0 at the left edge of the image to {SCALE} at the right, y from 0 at the top to {SCALE}"
         return f"click on {self.noun}: give {points}, {scale} at the bottom"

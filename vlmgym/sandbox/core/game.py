@@ -80,6 +80,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Number of past turns, with images, that prompts include by default; above 0 for games that need memory."""
     reward_is_hint: bool = False
     """True if rewards reveal the best actions. Prompts then omit rewards, and `qa/` accepts any best-rewarded move."""
+    optimal_oracle: ClassVar[bool] = False
+    """True if `best_action` ends every episode with a score of 1 in the fewest actions."""
     replayed: ClassVar[bool] = False
     """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]

@@ -68,6 +68,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     skills = ("perception", "spatial")
     reward_is_hint = True
     answer = Cells(2, "the two patches to swap", verbs=("swap",), example=(0, 0, 0, 1))
+    optimal_oracle = True
     Config = JigsawConfig
     State = JigsawState
     prompt_template = PROMPT_V1

@@ -82,6 +82,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     skills = ("planning", "search")
     reward_is_hint = True
     answer = Cells(1, "the lamp to press", verbs=("press", "switch", "toggle"))
+    optimal_oracle = True
     Config = LightsOutConfig
     State = LightsOutState
     prompt_template = PROMPT_V1

@@ -93,6 +93,7 @@ class Maze(BoardGame[MazeState, int]):
     joined = True
     reward_is_hint = True
     answer = Directions(("move", "go", "walk", "step"))
+    optimal_oracle = True
     Config = MazeConfig
     State = MazeState
     prompt_template = PROMPT_V1

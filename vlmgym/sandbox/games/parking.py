@@ -138,6 +138,7 @@ class Parking(BoardGame[ParkingState, Move]):
     skills = ("planning", "search")
     joined = True
     answer = VehicleMove()
+    optimal_oracle = True
     Config = ParkingConfig
     State = ParkingState
     prompt_template = PROMPT_V1

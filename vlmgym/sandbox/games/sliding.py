@@ -80,6 +80,7 @@ class Sliding(BoardGame[SlidingState, int]):
     title = "Sliding tiles"
     skills = ("planning", "search")
     answer = Directions(("move", "slide"))
+    optimal_oracle = True
     Config = SlidingConfig
     State = SlidingState
     prompt_template = PROMPT_V1

@@ -106,6 +106,7 @@ class Sokoban(BoardGame[SokobanState, int]):
     skills = ("planning", "search")
     joined = True
     answer = Directions(("move", "go", "push", "walk"))
+    optimal_oracle = True
     Config = SokobanConfig
     State = SokobanState
     prompt_template = PROMPT_V1
