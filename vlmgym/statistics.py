@@ -49,8 +49,8 @@ def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tupl
     return mean - margin, mean + margin
 
 
-def wilson(count: int, total: int) -> tuple[float, float]:
-    """Compute the Wilson score interval of `count / total`; `total` must be at least 1."""
+def wilson(count: float, total: float) -> tuple[float, float]:
+    """Compute the Wilson score interval of `count / total`; `total` must be above 0."""
     p, z = count / total, float(ndtri(0.5 + LEVEL / 2))
     scale = 2 * (total + z**2)
     center = (2 * total * p + z**2) / scale
@@ -89,6 +89,28 @@ class Share(BaseModel):
     count: int
     share: float
     interval: tuple[float, float]
+
+
+def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
+    """Compute the share sum(counts) / sum(totals) of observations in clusters, such as the turns of episodes.
+
+    The Wilson interval is that of the effective number of observations: their number over the design effect, which is
+    the variance of the ratio of sums between clusters over the variance of as many independent observations, and at
+    least 1 (Dean and Pagano, 2015). Where it is undefined, with a single cluster or a share of 0 or 1, a whole cluster
+    counts as one observation.
+
+    Args:
+        counts: Number of observations with the property, for each cluster.
+        totals: Number of observations in each cluster; at least one must be above 0.
+    """
+    total, clusters = sum(totals), sum(map(bool, totals))
+    p = sum(counts) / total
+    effective = float(clusters)
+    if clusters > 1 and 0 < p < 1:
+        squares = math.fsum((count - p * size) ** 2 for count, size in zip(counts, totals))
+        variance = squares * clusters / (clusters - 1) / total**2
+        effective = total / max(1.0, variance * total / (p * (1 - p)))
+    return Share(count=sum(counts), share=p, interval=wilson(p * effective, effective))
 
 
 def difference_name(first: str, second: str) -> str:

@@ -59,6 +59,10 @@ COMMANDS = {
         "vlmgym.pages.compare",
         "Compare two runs on the same seeds: paired differences with intervals, and a page with both.",
     ),
+    "diagnose": Command(
+        "vlmgym.pages.diagnose",
+        "Find out whether the wrong turns of a run are mistakes in seeing, in the rules, or in planning.",
+    ),
     "table": Command(
         "vlmgym.evaluation.table", "Print the mean scores of several runs as Markdown, LaTeX, CSV or JSON."
     ),

@@ -42,6 +42,8 @@ class RunFolder:
         """Pattern of the files with the episodes of each training step, in addition to or instead of `episodes`."""
         self.summary = self.folder / "summary.json"
         self.report = self.folder / "report.html"
+        self.diagnosis = self.folder / "diagnose.json"
+        """Numbers of `vlmgym diagnose`, whose page is beside them."""
         self.videos = self.folder / "videos"
 
     def curves(self, game: str) -> Path:

@@ -175,11 +175,6 @@ class Questions(Task[QuestionState, str]):
         first, *others = (len(self.game.legal_actions(state) or ()) for state in states)
         return any(count != first for count in others)
 
-    def _effect(self, state: Any, action: Any) -> tuple[str, float]:
-        """Return the next state and reward, to compare actions: two spellings of the same move have the same effect."""
-        step = self.game.step(state, action, np.random.default_rng(0))
-        return self.game.to_json(step.state), step.reward
-
     def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
         """Ask whether a move is legal, equally often for legal and illegal moves; None if no illegal move is found."""
         legal = self.game.legal_actions(state)
@@ -263,12 +258,11 @@ class Questions(Task[QuestionState, str]):
         much is also accepted.
         """
         inner = self.game.from_json(state.state)
+        parse = self.game.answer.parse
         try:
-            after, reward = self._effect(inner, self.game.answer.parse(answer))
+            return self.game.is_as_good(inner, parse(answer), parse(state.answer))
         except (ParseError, IllegalAction):
             return False
-        best, best_reward = self._effect(inner, self.game.answer.parse(state.answer))
-        return (after, reward) == (best, best_reward) or (self.game.reward_is_hint and reward >= best_reward > 0)
 
     def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import string
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.answers.cells import Cell, Cells, Clicks, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field, setting
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
+from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import MIDDLE, ThemeName, blend
@@ -159,10 +162,66 @@ class BoardGame(Game[StateT, ActionT]):
         """Describe the board as one line per row, with comma-separated cells."""
         return "\n".join(", ".join(map(self.cell_words, row)) for row in self.cells(state))
 
+    def described_state(self, state: StateT, text: str) -> StateT | None:
+        """Return the state with the cells that a description states, and everything else unchanged.
+
+        For games whose states have a field with the content of each cell, in rows or as one sequence in reading order.
+        Returns None for other games, and if the text describes no board that this game can have.
+        """
+        words = read_grid(text)
+        if [*map(len, words)] != [self.config.columns] * self.config.rows:
+            return None
+        for name, rows, contents in self._grids(state):
+            try:
+                lines = [
+                    _like(line, [contents[word] if word in contents else self._content(word, contents) for word in row])
+                    for line, row in zip(rows, words)
+                ]
+                held = getattr(state, name)
+                value = _like(held, lines if held is rows else chain(*lines))
+                described = self.require_valid(replace(state, **{name: value}))  # type: ignore[type-var]
+                if read_grid(self.describe(described)) == words:
+                    return described
+            except (LookupError, StateError):
+                continue
+        return None
+
+    def _grids(self, state: StateT) -> Iterator[tuple[str, Sequence[Any], Mapping[str, Any]]]:
+        """Yield each field that may hold the cells: its name, its rows, and the content for each word of the board."""
+        c, words = self.config, [*chain(*read_grid(self.describe(state)))]
+        for name in (field.name for field in fields(state)):  # type: ignore[arg-type]
+            rows = getattr(state, name)
+            if isinstance(rows, tuple) and len(rows) == len(words):
+                rows = self.in_rows(rows)
+            if not isinstance(rows, tuple) or not all(isinstance(row, str | tuple) for row in rows):
+                continue
+            pairs = [*zip(words, chain(*rows))]
+            if [*map(len, rows)] == [c.columns] * c.rows and len({*pairs}) == len({*words}):
+                yield name, rows, dict(pairs)
+
+    def _content(self, word: str, contents: Mapping[str, Any]) -> Any:
+        """Return the content with this word, which is none of those on the board; raise `LookupError` without one."""
+        if isinstance(next(iter(contents.values())), str):
+            candidates: Iterable[Any] = (*string.printable, word)
+        else:
+            candidates = (*range(256), *(int(word) for _ in word[:1] if word.isdecimal() and len(word) < 10))
+        for candidate in candidates:
+            try:
+                if self.cell_words(candidate).casefold() == word:
+                    return candidate
+            except (LookupError, TypeError, ValueError):
+                continue
+        raise LookupError(word)
+
     @cached_property
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
         return BoardPainter(self.config, self.paint_cell, self.joined)
+
+
+def _like(example: str | tuple[Any, ...], parts: Iterable[Any]) -> str | tuple[Any, ...]:
+    """Return a string or a tuple, as the example is, of these parts."""
+    return "".join(parts) if isinstance(example, str) else tuple(parts)
 
 
 def _variation_seed(state: Any) -> int:

@@ -82,6 +82,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """True if rewards reveal the best actions. Prompts then omit rewards, and `qa/` accepts any best-rewarded move."""
     optimal_oracle: ClassVar[bool] = False
     """True if `best_action` ends every episode with a score of 1 in the fewest actions."""
+    legal_actions_are_equal: ClassVar[bool] = False
+    """True if all legal actions are equally good for the score, even if the oracle prefers some."""
     replayed: ClassVar[bool] = False
     """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]
@@ -166,6 +168,16 @@ class Game(ABC, Generic[StateT, ActionT]):
     def goal(self, state: StateT) -> StateT | None:
         """State to reach from this one, for prompts with a goal image; None if the game has no such state."""
         return None
+
+    def is_as_good(self, state: StateT, action: ActionT, best: ActionT) -> bool:
+        """Return whether an action has the same effect as the best one or, if rewards are hints, as high a reward.
+
+        Other actions may be as good, too. Raises `IllegalAction` if the action is illegal.
+        """
+        step, best_step = (self.step(state, played, np.random.default_rng(0)) for played in (action, best))
+        if self.reward_is_hint and step.reward >= best_step.reward > 0:
+            return True
+        return (step.state, step.reward) == (best_step.state, best_step.reward)
 
     def rule_action(self, state: StateT) -> ActionT | None:
         """Action chosen by a simple, easily imitated rule that `explain` follows; None if the game has no such rule."""

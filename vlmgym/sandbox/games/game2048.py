@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -131,6 +131,11 @@ class Game2048(BoardGame[State2048, int]):
 
     def best_action(self, state: State2048) -> int | None:
         return search(state.board, self.config.four_probability, self.config.goal).action
+
+    def check_state(self, state: State2048) -> None:
+        super().check_state(state)
+        if other := [tile for row in state.board for tile in row if tile and (tile < 2 or tile.bit_count() > 1)]:
+            raise StateError(f"the tile {other[0]} is not a power of 2")
 
     def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Report the largest tile as a string, so that the summary counts episodes by their largest tile."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
-from vlmgym.errors import IllegalAction
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
@@ -126,6 +126,13 @@ class Sliding(BoardGame[SlidingState, int]):
         left = distance(state.tiles, self.config.columns)
         return {"solved": float(left == 0), "distance left": float(left)}
 
+    def check_state(self, state: SlidingState) -> None:
+        super().check_state(state)
+        if sorted(state.tiles) != sorted(self._goal):
+            raise StateError(f"the tiles are not 1 to {len(self._goal) - 1} and an empty cell")
+        if not solvable(state.tiles, self.config.columns):
+            raise StateError("the tiles cannot be put in order")
+
     def cells(self, state: SlidingState) -> Grid:
         return self.in_rows(state.tiles)
 
@@ -218,6 +225,21 @@ def goal_of(rows: int, columns: int) -> Tiles:
 def distance(tiles: Tiles, columns: int) -> int:
     """Sum of the Manhattan distances of the tiles from their goals."""
     return sum(_distance(cell, tile, columns) for cell, tile in enumerate(tiles) if tile)
+
+
+def solvable(tiles: Tiles, columns: int) -> bool:
+    """Return whether moves can put tiles in order.
+
+    Each move swaps the gap with a tile, so an even number of swaps solves the board if the gap is an even number of
+    cells from its goal (Johnson and Story, 1879).
+    """
+    swaps, left = 0, [*tiles]
+    for cell in range(len(left)):
+        while (tile := left[cell]) and tile != cell + 1:
+            left[cell], left[tile - 1] = left[tile - 1], tile
+            swaps += 1
+    row, column = divmod(tiles.index(0), columns)
+    return (swaps + len(tiles) // columns - 1 - row + columns - 1 - column) % 2 == 0
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import IllegalAction
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
@@ -161,6 +161,19 @@ class Sokoban(BoardGame[SokobanState, int]):
             "boxes on targets": float(sum(line.count(STORED) for line in state.board)),
             "pushes": float(sum(info.get("pushed", False) for info in infos)),
         }
+
+    def check_state(self, state: SokobanState) -> None:
+        super().check_state(state)
+        for name, symbols, count in (
+            ("player", PLAYER + ON_TARGET, 1),
+            ("box", BOX + STORED, self.config.boxes),
+            ("target", TARGET + STORED + ON_TARGET, self.config.boxes),
+        ):
+            if (cells := len(find_cells(state.board, symbols))) != count:
+                raise StateError(f"the room has {cells} cells with a {name}, not {count}")
+        columns = [*zip(*state.board)]
+        if {*state.board[0], *state.board[-1], *columns[0], *columns[-1]} != {WALL}:
+            raise StateError("the room has an opening in its outer walls")
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         paint_sokoban_cell(canvas, WORDS[cell], angle, self.tint)

@@ -150,6 +150,7 @@ class Swap(BoardGame[SwapState, Pair]):
     Config = SwapConfig
     State = SwapState
     illegal_reward = -1.0
+    legal_actions_are_equal = True
     prompt_template = PROMPT_V1
     perception_form = (
         "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
