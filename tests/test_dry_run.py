@@ -160,6 +160,12 @@ def test_rate_of_the_user(run, tmp_path: Path):
     assert "duration       0:10:00 at 1 requests per minute" in run("eval", "2048", "--dry-run", *args).out
 
 
+def test_any_number_of_episodes_and_samples_is_estimated(run: Any) -> None:
+    command = ("eval", "nlvr2", "--model", "tiny", "--base-url", "http://localhost:1", "--dry-run")
+    printed = estimated(run(*command, "--episodes", 2 * 10**9, "--samples", 4).out)
+    assert (printed["episodes"], printed["requests"]) == (8 * 10**9, 8 * 10**9)
+
+
 def test_a_resumed_run_needs_only_the_rest(run):
     args = ["2048", *BARE, "--max-turns", 5]
     assert run("eval", *args, "--episodes", 2, "--output-dir", "o").code == 0

@@ -13,6 +13,7 @@ import vlmgym
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, open_run
+from vlmgym.pages.library import Library
 
 
 def test_prompts_without_rules_keep_actions_and_form() -> None:
@@ -104,3 +105,13 @@ def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
     row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
     assert len(row["images"]) == 2
     assert row["messages"][0]["content"].startswith("<image><image>")
+
+
+def test_runs_are_listed_with_what_their_prompts_change(tmp_path: Path) -> None:
+    for name, options in {"plain": [], "goal": ["--goal-image", "--no-rules", "--chat"]}.items():
+        settings = ["--size", "96", "--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report"]
+        main(["eval", "sliding", *settings, *options, "--output-dir", str(tmp_path / name)])
+    library = Library(tmp_path)
+    library.scan()
+    texts = {json.dumps(entry.rows) for entry in library.entries.values()}
+    assert ["image, chat, no rules, goal image" in text for text in sorted(texts, key=len)] == [False, True]

@@ -151,6 +151,15 @@ def test_openenv_validates_the_example(example: Any) -> None:
         assert grader.run(subject).status.value == "pass", grader.run(subject)
 
 
+def test_the_container_has_what_the_server_needs() -> None:
+    root, server = EXAMPLE.parents[1], EXAMPLE / "server"
+    lines = (server / "Dockerfile").read_text().splitlines()
+    copied = [path for line in lines if line.startswith("COPY ") for path in line.split()[1:-1]]
+    assert all((root / path).exists() for path in copied)
+    kept = {line[1:] for line in (server / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert kept == {*copied}
+
+
 def test_the_example_plays_with_a_model(
     example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

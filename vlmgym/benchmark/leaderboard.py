@@ -61,12 +61,13 @@ class LeaderboardEntry:
 
     @property
     def prompt(self) -> str:
-        """Contents of prompts: observation, chat and history if set, and the number of games if some are left out."""
+        """Contents of prompts: observation, other settings, and the number of games if some are left out."""
         prompts = self.config.prompts
         words = [prompts.observation, *(["chat"] if prompts.chat else [])]
         history = {"history": prompts.history, "history images": prompts.history_images}
         words += [f"{name} {value}" for name, value in history.items() if value is not None]
         words += [f"images {prompts.images}"] if self.is_control else []
+        words += prompts.scaffolding
         return ", ".join([*words, *([f"{len(self.games)} games"] if self.has_fewer_games else [])])
 
     @property

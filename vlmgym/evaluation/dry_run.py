@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from rich.console import Console
@@ -132,23 +133,25 @@ def dry_run(
     """
     model, low = str(getattr(options, "model", "")), getattr(options, "detail", "") == "low"
     rule = image_tokens(model, options.found_provider if isinstance(options, OpenAIOptions) else None)
-    remaining: list[tuple[GameSetup, list[int]]] = []
+    remaining: list[tuple[GameSetup, list[int], int]] = []
+    every = range(config.seed, config.seed + config.episodes)
     for game in games:
         config.check(game)
-        every = range(config.seed, config.seed + config.episodes)
-        remaining.append((GameSetup(game, config.episode), [seed for seed in every if (game.id, seed) not in finished]))
-    calls = [(setup, seed) for setup, seeds in remaining for seed in seeds[:PLAYED]]
+        unfinished = (seed for seed in every if (game.id, seed) not in finished)
+        count = config.episodes - sum(name == game.id and seed in every for name, seed in finished)
+        remaining.append((GameSetup(game, config.episode), [*islice(unfinished, PLAYED)], count * config.samples))
+    calls = [(setup, seed) for setup, seeds, _ in remaining for seed in seeds]
     played: list[Prompts] = []
     with ProcessPool(num_workers_for(max(1, len(calls)), config.workers)) as workers:
         call_in_order(workers, count_prompts, calls, played.append, label="playing at random", console=console)
     results, total, tokens, most = iter(played), Prompts(), 0.0, 0
-    for setup, seeds in remaining:
+    for setup, seeds, count in remaining:
         sample = Prompts()
-        for _ in seeds[:PLAYED]:
+        for _ in seeds:
             sample = sample.plus(next(results))
-        times, shapes = len(seeds) / max(1, len(seeds[:PLAYED])), setup.game.image_shapes
+        times, shapes = count / max(1, len(seeds)), setup.game.image_shapes
         total = total.plus(sample, times)
-        most += len(seeds) * (1 if isinstance(setup.game, Task) else config.max_turns)
+        most += count * (1 if isinstance(setup.game, Task) else config.max_turns)
         if rule is not None:
             per_state = sum(rule.count(width, height, low=low) for height, width, _ in shapes)
             tokens += sample.images * times / len(shapes) * per_state
@@ -157,7 +160,7 @@ def dry_run(
     else:
         how = f"{tokens / max(1.0, total.images):,.4g} per image, {rule.source}"
         how += f", read {rule.checked}" if rule.checked else ""
-    episodes = sum(len(seeds) for _, seeds in remaining)
+    episodes = sum(count for *_, count in remaining)
     return DryRun(episodes, total, most, None if rule is None else round(tokens), how)
 
 

@@ -135,7 +135,8 @@ class LibraryRun:
         state, words, progress = state_of(config, summary, self.running)
         levels, prompts = config.difficulty, config.prompts
         level = "curriculum" if levels is None else f"{levels.perception}/{levels.reasoning}"
-        prompt = prompts.observation if prompts.images == "true" else f"{prompts.images} images"
+        shown = prompts.observation if prompts.images == "true" else f"{prompts.images} images"
+        prompt = ", ".join([shown, *(["chat"] if prompts.chat else []), *prompts.scaffolding])
         bar = {"progress": progress} if state == "running" else {}
         link = f"run?{urlencode({'run': self.name})}"
 
@@ -154,7 +155,7 @@ class LibraryRun:
                 interval,
                 cell(config.policy.model or config.policy.name),
                 cell(level),
-                cell(f"{prompt}, chat" if prompts.chat else prompt),
+                cell(prompt),
                 gap_cell(text, self if text else None, game),
                 gap_cell(self if grey else None, grey, game),
                 number_cell(sum(result.episodes for result in results), ",d"),
@@ -284,8 +285,10 @@ class Library:
         by_settings = {run.settings(): run for run in self.runs.values()}
         fresh: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         for name, run in self.runs.items():
-            shows_images = run.saved.config.prompts.observation == "image" and run.saved.config.prompts.images == "true"
-            text = by_settings.get(run.settings(observation="text")) if shows_images else None
+            prompts = run.saved.config.prompts
+            shows_images = prompts.observation == "image" and prompts.images == "true"
+            described = shows_images and not prompts.goal_image  # descriptions have no goal image
+            text = by_settings.get(run.settings(observation="text")) if described else None
             grey = by_settings.get(run.settings(images="blank")) if shows_images else None
             fresh[name] = ("evaluation", run.rows(text, grey))
         for name, problem in self._problems.items():

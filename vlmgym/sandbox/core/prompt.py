@@ -98,6 +98,17 @@ class PromptConfig:
         return replace(self.prompts, history=history, history_images=images)
 
     @property
+    def scaffolding(self) -> list[str]:
+        """Names of the prompts' changes to rules, feedback, legal actions and goal, for labels."""
+        changes = {
+            "no rules": not self.rules,
+            "no feedback": not self.feedback,
+            "legal actions": self.show_legal,
+            "goal image": self.goal_image,
+        }
+        return [name for name, changed in changes.items() if changed]
+
+    @property
     def image_turns(self) -> int:
         """`history_images`, or 0 if unset."""
         return self.history_images or 0
