@@ -21,7 +21,7 @@ from vlmgym.curriculum import Curriculum, Pick
 from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_state, split_questions
-from vlmgym.runs.record import EpisodeRecord, PolicyRecord
+from vlmgym.runs.record import EpisodeRecord, PolicyRecord, RewardRecord, StatementsRecord, TurnRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import blank
@@ -262,10 +262,11 @@ def test_grpo_compares_each_turn_with_the_rest_of_the_group(scale: bool) -> None
             assert advantages[turn] == pytest.approx(expected / (np.std(returns, ddof=1) + 1e-4) if scale else expected)
 
 
-def make_turns(reward: float, *, right: bool, exact: float = 1.0) -> Any:
+def make_turns(reward: float, *, right: bool, exact: float = 1.0, statements: Any = None) -> Any:
+    parts = RewardRecord(total=reward, game=float(right), format=0.0, perception=exact, perception_exact=exact)
+    common: Any = {"turn": 1, "state": None, "prompt": "", "response": "", "action": 0, "feedback": "", "info": {}}
     outcome = Outcome.PLAYED if right else Outcome.ILLEGAL
-    parts = SimpleNamespace(total=reward, game=float(right), perception_exact=exact)
-    return [SimpleNamespace(outcome=outcome, reward=parts)]
+    return [TurnRecord(**common, outcome=outcome, reward=parts, statements=statements)]
 
 
 def test_group_metrics_count_right_responses_by_state() -> None:
@@ -280,6 +281,20 @@ def test_group_metrics_count_right_responses_by_state() -> None:
         "informative_fraction": pytest.approx(1 / 3),
     }
     assert set(group_metrics(range(6), episodes)) == {"success", "misread"}
+
+
+def test_right_responses_with_false_statements_are_counted() -> None:
+    none, true, false = (
+        StatementsRecord(checked=checked, true=true, first_false=first)
+        for checked, true, first in ((0, 0, None), (3, 3, None), (3, 2, 1))
+    )
+    episodes = [
+        make_turns(1.0, right=right, statements=statements)
+        for right, statements in ((True, none), (True, true), (True, false), (False, false), (True, None))
+    ]
+    assert group_metrics(range(5), episodes)["misreasoned"] == 1 / 2
+    assert group_metrics(range(1), episodes[3:4])["misreasoned"] == 0
+    assert "misreasoned" not in group_metrics(range(2), [episodes[0], episodes[4]])
 
 
 @pytest.mark.parametrize(

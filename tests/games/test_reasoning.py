@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.playing import summarise
 from vlmgym import RewardConfig, make_game
+from vlmgym.evaluation import evaluate
+from vlmgym.evaluation.tables import summary_rows
+from vlmgym.policies import Reply, StatePolicy
+from vlmgym.policies.baselines import random_legal_action
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
@@ -130,3 +137,105 @@ def test_the_rule_of_2048_is_the_demonstrated_one() -> None:
             action = game.rule_action(episode.state)
             assert game.answer.format(action) in best_directions(game.describe(episode.state))
             episode.act(action)
+
+
+VARIABLE = {
+    "2048": r"\d+|both|left|right|up|down",
+    "shisensho": r"(?<=\) )\d+|none|circle|red|blue",  # other cells may have equal tiles, too
+    "swap": r"\d+|none|circle|red|blue",
+    "sokoban": r"\d+|left|right|up|down",
+}
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+@pytest.mark.parametrize("name", VARIABLE)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_false_statements_are_found(name: str, origin: int, seed: int) -> None:
+    """All that games explain is true; no longer after a change of one number, name or direction."""
+    game: Any = make_game(name, origin=origin)
+    rng = np.random.default_rng(seed)
+    state = game.start(rng)
+    for _ in range(int(rng.integers(4))):
+        state = game.step(state, random_legal_action(game, state, rng), rng).state
+    text = game.explain(state, random_legal_action(game, state, rng))
+    checks = game.check_reasoning(state, text)
+    assert checks
+    assert all(checks)
+    assert game.check_reasoning(state, f"I see a board. {text} So it is.") == checks
+    assert game.check_reasoning(state, "I think that this move is good.") == []
+    places = [*re.finditer(VARIABLE[name], text)]
+    place = places[int(rng.integers(len(places)))]
+    other = str(int(place[0]) + 1) if place[0].isdecimal() else "green" if place[0] in ("red", "none") else "other"
+    changed = game.check_reasoning(state, text[: place.start()] + other + text[place.end() :])
+    assert not all(changed) or len(changed) < len(checks)
+
+
+def test_statements_are_checked_in_order() -> None:
+    game: Any = make_game("2048", rows=3, columns=3)
+    state = game.State(((4, 4, 2), (0, 0, 8), (0, 2, 0)))
+    rows = "Rows: 4 4 2 (1) 0 0 8 (right) 0 2 0 (both), together 1."
+    columns = "Columns: 4 0 0 (down) 4 0 2 (both) 2 8 0 (down), together"
+    assert game.check_reasoning(state, f"{rows} {columns} both.") == [True, False, *[True] * 6]
+    assert game.check_reasoning(state, f"{rows} {columns} 1.") == [True, False, *[True] * 5, False]
+    assert game.check_reasoning(game.State(((2, 4, 8), (0, 0, 0), (0, 0, 0))), "I slide up. I slide down.") == [
+        False,
+        True,
+    ]
+
+
+def test_any_plan_that_solves_a_room_is_true() -> None:
+    game: Any = make_game("sokoban", rows=6, columns=6, boxes=1)
+    state = game.State(("######", "#    #", "# $  #", "#  . #", "#@   #", "######"))
+    for plan, true in (
+        ("box (2, 2) down to (3, 2), right to (3, 3).", [True, True, True]),
+        ("box (2, 2) right to (2, 3), down to (3, 3).", [True, True, True]),
+        ("box (2, 2) right to (2, 3).", [True, False]),  # solves nothing
+        ("box (2, 2) left to (2, 1), right to (2, 3).", [True, False, False]),  # the player cannot get behind it
+        ("box (2, 3) down to (3, 3).", [False, False]),  # no box is there
+        ("box (2, 2) up to (3, 2).", [False, False]),
+    ):
+        assert game.check_reasoning(state, f"Pushes that solve the room: {plan}") == true
+
+
+class HalfWrong(StatePolicy):
+    """Plays the oracle's move, and explains it in every second state as if for another board."""
+
+    name = "half-wrong"
+
+    def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
+        right: str = game.respond(state, game.best_action(state))
+        if rng.random() < 0.5:
+            return right
+        other = game.start(np.random.default_rng(int(rng.integers(1000))))
+        thought = game.explain(other, game.best_action(other))
+        return re.sub("<think>.*</think>", f"<think>{thought}</think>", right)
+
+
+@pytest.mark.parametrize("name", ["2048", "swap"])
+def test_wrong_reasons_of_right_answers_are_counted(name: str) -> None:
+    records = evaluate(make_game(name, size=200), HalfWrong(), 4, max_turns=20, workers=0)
+    turns = [turn for record in records for turn in record.turns]
+    wrong = [turn.statements is not None and turn.statements.first_false is not None for turn in turns]
+    rewarded = [turn.reward.game > 0 for turn in turns]
+    summary = summarise(records)
+    assert 0.25 < np.mean(wrong) < 0.75
+    assert summary.reasoning_exact_match == pytest.approx(1 - np.mean(wrong))
+    assert summary.wrong_reasoning == pytest.approx(np.average(wrong, weights=rewarded))
+    assert 0.25 < summary.reasoning_accuracy < 1
+    assert "of rewarded answers have a false one" in dict(summary_rows(summary))["reasoning"]
+    silent = summarise(evaluate(make_game(name, size=200), "random", 1, max_turns=3, workers=0))
+    assert dict(summary_rows(silent))["reasoning"] == "no checkable statements"
+    unchecked = summarise(evaluate(make_game("maze", size=200), "oracle", 1, max_turns=3, workers=0))
+    assert "reasoning" not in dict(summary_rows(unchecked))
+
+
+def test_reasoning_that_a_server_returns_separately_is_checked() -> None:
+    game: Any = make_game("2048", size=200)
+
+    def respond(images: Any, prompts: Any) -> list[Reply]:
+        states = [Episode.restore(prompt.game, prompt.snapshot).state for prompt in prompts]
+        return [Reply("<answer>up</answer>", reasoning=game.explain(state, 0)) for state in states]
+
+    (record,) = evaluate(game, respond, 1, max_turns=3, workers=0)
+    assert all(turn.statements is not None and turn.statements.checked >= 10 for turn in record.turns)

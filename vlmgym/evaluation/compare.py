@@ -221,13 +221,18 @@ def _metrics(episode: EpisodeRecord) -> dict[str, float]:
         values = [value for turn in turns if (value := getattr(turn.reward, part)) is not None]
         if values:
             metrics[name] = math.fsum(values) / len(values)
+    shares = [counts.true / counts.checked for turn in turns if (counts := turn.statements) and counts.checked]
+    if shares:
+        exact = sum(share == 1 for share in shares)
+        metrics |= dict(zip(REASONING, (math.fsum(shares) / len(shares), exact / len(shares))))
     return metrics
 
 
-ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", "perception", "perception exact")
+PERCEPTION = ("perception", "perception exact")
+REASONING = ("reasoning", "reasoning exact")
+ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", *PERCEPTION, *REASONING)
 """Metrics of all games, in order; game-specific metrics follow."""
 RATES = ORDER[3:]
-PERCEPTION = ORDER[6:]
 
 
 def _differences(first: object, second: object, labels: tuple[str, str]) -> str:

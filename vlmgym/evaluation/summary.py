@@ -7,7 +7,15 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, StageSummary, Summary
+from vlmgym.runs.record import (
+    EpisodeRecord,
+    RunRecord,
+    RunSummary,
+    StageSummary,
+    StatementsRecord,
+    Summary,
+    TurnRecord,
+)
 from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Outcome
@@ -17,6 +25,10 @@ from vlmgym.statistics import confidence_interval, mean_and_stderr
 def states_perception(response: str) -> bool:
     """Return whether a response has a `<perception>`, correct or not."""
     return "<perception" in response.casefold() and bool(parse_response(response).perceptions)
+
+
+REASONING = ("reasoning", "first_false", "rewarded_false")
+"""Totals of `GameTally` about checked statements."""
 
 
 class GameTally:
@@ -35,6 +47,8 @@ class GameTally:
         self.perception_stated = False
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
+        self.statements: int | None = None
+        self.reasoning, self.first_false, self.rewarded_false = array("d"), array("d"), array("d")
 
     def add(self, episode: EpisodeRecord) -> None:
         """Add the latest record of an episode."""
@@ -59,7 +73,9 @@ class GameTally:
         self.perception_stated |= other.perception_stated
         for name in ("unfinished", "end_reasons", "outcomes", "tokens", "served_models"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("scores", "format", "perception", "exact", "latencies", "costs"):
+        if other.statements is not None:
+            self.statements = other.statements + (self.statements or 0)
+        for name in ("scores", "format", "perception", "exact", "latencies", "costs", *REASONING):
             getattr(self, name).extend(getattr(other, name))
         for metric, counts in other.words.items():
             self.words.setdefault(metric, Counter()).update(counts)
@@ -85,6 +101,17 @@ class GameTally:
             if turn.reward.perception is not None:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
+            if turn.statements is not None:
+                self._add_statements(turn, turn.statements)
+
+    def _add_statements(self, turn: TurnRecord, statements: StatementsRecord) -> None:
+        self.statements = statements.checked + (self.statements or 0)
+        if statements.checked:
+            self.reasoning.append(statements.true / statements.checked)
+            if statements.first_false is not None:
+                self.first_false.append(statements.first_false)
+            if turn.is_rewarded:
+                self.rewarded_false.append(statements.first_false is not None)
 
     def interval(self) -> tuple[float, float] | None:
         """Return the confidence interval of the mean score; None if it is undefined or stages are mixed."""
@@ -121,6 +148,11 @@ class GameTally:
             format_compliance=per_turn(math.fsum(self.format)),
             perception_accuracy=_mean(self.perception) if self.perception_stated else None,
             perception_exact_match=_mean(self.exact) if self.perception_stated else None,
+            statements=self.statements,
+            reasoning_accuracy=_mean(self.reasoning),
+            reasoning_exact_match=_mean([share == 1.0 for share in self.reasoning]),
+            wrong_reasoning=_mean(self.rewarded_false),
+            first_false_statement=_quantile(sorted(self.first_false), 0.5),
             end_reasons=dict(self.end_reasons.most_common()),
             metric_means={name: mean_and_stderr(values) for name, values in self.numbers.items()},
             metric_counts={name: dict(sorted(counts.items(), key=_by_number)) for name, counts in self.words.items()},

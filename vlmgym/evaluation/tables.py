@@ -132,6 +132,7 @@ def summary_rows(game: Summary) -> list[tuple[str, str]]:
         ("illegal", "" if game.illegal_rate is None else f"{game.illegal_rate:.1%} of turns"),
         ("unparsable", "" if game.unparsable_rate is None else f"{game.unparsable_rate:.1%} of turns"),
         ("perception", _perception(game)),
+        ("reasoning", _reasoning(game)),
         *((name, _counts(counts)) for name, counts in game.metric_counts.items()),
         *((name, _with_error(*mean)) for name, mean in game.metric_means.items()),
         ("end reasons", _counts(game.end_reasons)),
@@ -156,6 +157,17 @@ def _perception(game: Summary) -> str:
     if game.perception_accuracy is None:
         return "n/a" if game.turns else ""
     return f"{game.perception_accuracy:.1%} of cells correct, all correct in {game.perception_exact_match:.1%} of turns"
+
+
+def _reasoning(game: Summary) -> str:
+    if game.reasoning_accuracy is None or game.reasoning_exact_match is None:
+        return "" if game.statements is None or not game.turns else "no checkable statements"
+    words = f"{game.reasoning_accuracy:.1%} of statements true, all true in {game.reasoning_exact_match:.1%} of turns"
+    if game.first_false_statement is not None:
+        words += f", first false one: number {game.first_false_statement:g} (median)"
+    if game.wrong_reasoning is not None:
+        words += f"; {game.wrong_reasoning:.1%} of rewarded answers have a false one"
+    return words
 
 
 def _tokens(game: Summary) -> str:

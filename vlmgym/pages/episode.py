@@ -170,7 +170,7 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
         "grids": None if game is None or truth is None else _grids(game, truth, turn.response),
         "info": [
             (name, shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
-            for name, value in turn.info.items()
+            for name, value in [*turn.info.items(), *_statements(turn)]
         ],
         "latency": turn.latency,
         "promptTokens": turn.prompt_tokens,
@@ -179,6 +179,12 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
         "finish": None if turn.finish_reason is None else shown(turn.finish_reason),
         "requests": turn.requests,
     }
+
+
+def _statements(turn: TurnRecord) -> Iterator[tuple[str, str]]:
+    if (counts := turn.statements) is not None and counts.checked:
+        first = "" if counts.first_false is None else f"; the first false one is number {counts.first_false}"
+        yield "statements", f"{counts.true} of {counts.checked} are true{first}"
 
 
 def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from vlmgym.runs.record import (
     GameRecord,
     PolicyRecord,
     RewardRecord,
+    StatementsRecord,
     Status,
     TurnRecord,
     versions,
@@ -22,6 +23,7 @@ from vlmgym.runs.record import (
 from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
+from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Scored, step_infos
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
@@ -181,6 +183,7 @@ class LiveEpisode:
                     perception_exact=None if perception is None else perception.exact,
                 ),
                 info=dict(scored.info),
+                statements=_check_statements(self.setup.game, before, reply),
                 cost=cost,
                 latency=reply.latency,
                 prompt_tokens=reply.prompt_tokens,
@@ -252,6 +255,15 @@ class LiveEpisode:
         except Exception:
             with episode.game_errors():
                 raise
+
+
+def _check_statements(game: Game[Any, Any], state: Any, reply: Reply) -> StatementsRecord | None:
+    """Check the reasoning of a reply, which is in its thoughts or was returned separately."""
+    if type(game).check_reasoning is Game.check_reasoning:
+        return None
+    checks = game.check_reasoning(state, parse_response(reply.text).thought or reply.reasoning or "")
+    first_false = checks.index(False) + 1 if False in checks else None
+    return StatementsRecord(checked=len(checks), true=sum(checks), first_false=first_false)
 
 
 def _as_json(action: Any) -> Any:

@@ -76,6 +76,20 @@ class RewardRecord(_Record):
     perception_exact: Number | None
 
 
+class StatementsRecord(_Record):
+    """Statements of a response that its game can check; see `Game.check_reasoning`.
+
+    Attributes:
+        checked: Number of statements.
+        true: Number of true statements.
+        first_false: Number of the first false statement, from 1; None if all are true.
+    """
+
+    checked: Count
+    true: Count
+    first_false: Count | None
+
+
 class TurnRecord(_Record):
     """One turn.
 
@@ -91,6 +105,7 @@ class TurnRecord(_Record):
         feedback: Why the response was rejected; empty if its action was played.
         reward: Reward components.
         info: Information about the step, as returned by the game.
+        statements: Statements of the reasoning; None if the game checks none.
         latency: Time to the response in seconds; None for policies that run in the workers.
         prompt_tokens: Tokens of prompt and images, if counted.
         completion_tokens: Tokens of the response, including hidden reasoning, if counted.
@@ -111,6 +126,7 @@ class TurnRecord(_Record):
     feedback: str
     reward: RewardRecord
     info: dict[str, JsonValue]
+    statements: StatementsRecord | None = None
     latency: Amount | None = None
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
@@ -119,6 +135,11 @@ class TurnRecord(_Record):
     reasoning: str | None = None
     requests: Count | None = None
     model: str | None = None
+
+    @property
+    def is_rewarded(self) -> bool:
+        """True if the action was played and the game rewarded it."""
+        return self.outcome is Outcome.PLAYED and self.reward.game > 0
 
 
 _allowed_data: set[str] = set()
@@ -472,6 +493,11 @@ class Summary(_Record):
             ground truth or no response has a `<perception>`.
         perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases as
             `perception_accuracy`.
+        statements: Number of statements in the reasoning that could be checked; None if the game checks none.
+        reasoning_accuracy: Mean fraction of true statements, over turns with statements; None without.
+        reasoning_exact_match: Fraction of turns with statements in which all are true; None without.
+        wrong_reasoning: Fraction of rewarded turns with statements in which one is false; None without.
+        first_false_statement: Median number of the first false statement, from 1; None without.
         end_reasons: Number of results by end reason.
         metric_means: Mean and standard error of each numeric metric, by name.
         metric_counts: Number of episodes with each value of the other metrics, by name.
@@ -497,6 +523,11 @@ class Summary(_Record):
     format_compliance: Number | None
     perception_accuracy: Number | None
     perception_exact_match: Number | None
+    statements: Count | None = None
+    reasoning_accuracy: Number | None = None
+    reasoning_exact_match: Number | None = None
+    wrong_reasoning: Number | None = None
+    first_false_statement: Number | None = None
     end_reasons: dict[str, Count]
     metric_means: dict[str, tuple[Number, Number | None]]
     metric_counts: dict[str, dict[str, Count]]

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from vlmgym.runs.record import TurnRecord
-from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import mean_and_stderr
 
 COSINE_INTERVAL = 5
@@ -27,6 +26,8 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
     Returns:
         success: Fraction of right responses.
         misread: Fraction of the right responses whose `<perception>` has a mistake; 0 without right responses.
+        misreasoned: Fraction of the right responses with a false statement, among those with statements that can be
+            checked; 0 if these are all wrong responses, left out if there are none.
         pass_at_n: Fraction of states with a right response among the n of the group.
         harmonic_success: Harmonic mean over states of the fraction of right responses. Whole games follow it more than
             `success`, because a state that is never solved ends a game. A state without a right response counts as half
@@ -34,12 +35,18 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
         informative_fraction: Fraction of episodes in groups with unequal total rewards. On single turns, GRPO learns
             nothing from the other groups.
     """
-    right = [turns[0].outcome is Outcome.PLAYED and turns[0].reward.game > 0 for turns in episodes]
-    readings = [turns[0].reward.perception_exact for turns, is_right in zip(episodes, right) if is_right]
+    answers = [turns[0] for turns in episodes]
+    right = [answer.is_rewarded for answer in answers]
+    readings = [answer.reward.perception_exact for answer in answers if answer.is_rewarded]
     misread = [exact < 1 for exact in readings if exact is not None]
+    checked = [(answer.is_rewarded, answer.statements) for answer in answers if answer.statements]
+    checked = [(rewarded, statements) for rewarded, statements in checked if statements.checked]
+    misreasoned = [statements.first_false is not None for rewarded, statements in checked if rewarded]
     metrics = {"success": float(np.mean(right))}
-    if any(turns[0].reward.perception_exact is not None for turns in episodes):
+    if any(answer.reward.perception_exact is not None for answer in answers):
         metrics["misread"] = float(np.mean(misread)) if misread else 0.0
+    if checked:
+        metrics["misreasoned"] = float(np.mean(misreasoned)) if misreasoned else 0.0
     members: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
         members.setdefault(group, []).append(number)
@@ -74,6 +81,7 @@ def describe_signal(rows: Sequence[Mapping[str, float]], group_size: int) -> lis
         (f"right responses {{:.1%}}, pass@{group_size} {{:.1%}}", "success", "pass_at_n"),
         ("harmonic mean {:.1%}", "harmonic_success"),
         ("{:.1%} of the right ones misread the image", "misread"),
+        ("{:.1%} of them with statements state something false", "misreasoned"),
         ("{:.0%} of groups informative", "informative_fraction"),
     ]
     shown = [text.format(*values) for text, *names in parts if None not in (values := [*map(mean, names)])]

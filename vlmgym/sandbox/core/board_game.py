@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from abc import abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -119,6 +120,11 @@ class BoardGame(Game[StateT, ActionT]):
     def where(self, cell: Cell) -> str:
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""
         return format_cells(cell, self.config.origin)
+
+    def _cells_in(self, text: str) -> list[Cell]:
+        """Read the cells in a text, as `where` formats them; they need not be on the board."""
+        origin = self.config.origin
+        return [(int(row) - origin, int(column) - origin) for row, column in re.findall(r"\((\d+), (\d+)\)", text)]
 
     def inside(self, cell: Cell) -> bool:
         """Return True if a cell is on the board."""

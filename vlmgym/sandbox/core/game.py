@@ -242,6 +242,13 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Reasoning that leads to a legal action; must be true of the state."""
         return f"I choose {self.answer.format(action)}."
 
+    def check_reasoning(self, state: StateT, text: str) -> list[bool]:
+        """Return whether each statement of a text is true of the state, in order; skip all that `explain` does not say.
+
+        Empty if the text has no such statement, or the game checks none.
+        """
+        return []
+
     def perceive(self, state: StateT, text: str) -> Perception | None:
         """Score a description of the image against `describe`, cell by cell; None without a ground truth."""
         truth = self.describe(state)

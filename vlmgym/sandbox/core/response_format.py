@@ -99,6 +99,13 @@ class ParsedResponse:
         """Text of the perception; None unless there is exactly one and it is closed."""
         return self._inside(self.perceptions) if _is_pair(self.perceptions) else None
 
+    @property
+    def thought(self) -> str:
+        """Text of all thoughts except perceptions and comments."""
+        return "\n".join(
+            self.text[start:end] for kind, start, end in self.thoughts if kind not in ("perception", _COMMENT)
+        )
+
     def format_reward(self, longest: int) -> float:
         """Return 1.0 if the response has exactly the documented format and `answer` accepts its answer, else 0.0.
 

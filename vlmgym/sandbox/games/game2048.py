@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -171,8 +172,20 @@ class Game2048(BoardGame[State2048, int]):
     def explain(self, state: State2048, action: int) -> str:
         """State how many pairs merge or where tiles can slide, for each row, all rows, each column and all columns."""
         rows = _in_words(state.board, "left", "right")
-        columns = _in_words(tuple(zip(*state.board)), "up", "down")
-        return f"Rows: {rows}. Columns: {columns}. I slide {DIRECTIONS[action]}."
+        return f"Rows: {rows}. Columns: {_in_columns(state.board)}. I slide {DIRECTIONS[action]}."
+
+    def check_reasoning(self, state: State2048, text: str) -> list[bool]:
+        """Check each line, the lines together, and whether the slide is legal."""
+        words = {"Rows:": _in_words(state.board, "left", "right"), "Columns:": _in_columns(state.board)}
+        lines, together, checks = list[str](), None, list[bool]()
+        for match in _STATEMENT.finditer(text):
+            if match[0] in words:
+                *lines, together = (true[0] for true in _STATEMENT.finditer(words[match[0]]))
+            elif match["slide"]:
+                checks.append(match["slide"] in [DIRECTIONS[action] for action in self.legal_actions(state)])
+            elif together is not None:
+                checks.append(match[0] == (lines.pop(0) if lines and match["line"] else together))
+        return checks
 
     def _reached_goal(self, board: Board) -> bool:
         goal = self.config.goal
@@ -244,6 +257,14 @@ def _in_words(lines: Board, start: str, end: str) -> str:
     """State each line with its prospects, then the prospects of all lines: `0 4 8 2 (left) 2 2 0 0 (1), together 1`."""
     words = [f"{' '.join(map(str, line))} ({_line_prospects(line).in_words(start, end)})" for line in lines]
     return f"{' '.join(words)}, together {_prospects(lines).in_words(start, end)}"
+
+
+def _in_columns(board: Board) -> str:
+    return _in_words(tuple(zip(*board)), "up", "down")
+
+
+_STATEMENT = re.compile(r"\b(?:Rows:|Columns:|(?P<line>\d[\d ]* \(\w+\))|together \w+|I slide (?P<slide>\w+))")
+"""Statements of `Game2048.explain`, and the heads of its lists of lines."""
 
 
 @lru_cache(maxsize=1 << 18)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -45,6 +46,15 @@ per turn. Moving into a box pushes it one cell further, if the cell behind it is
 pulled. A move that changes nothing is illegal. Push all boxes (brown, green on a target) onto targets (red rings).
 Actions: {actions}.
 {form}"""
+
+
+_CELLS = r"\(\d+, \d+\)(?: \(\d+, \d+\))*"
+_STATEMENT = re.compile(
+    rf"\b(?:(?P<what>player is|boxes|targets) at {_CELLS}|Pushes that solve the room:"
+    rf"|I move (?P<move>up|right|down|left) to {_CELLS}, which pushes (?:no box|the box to {_CELLS})"
+    rf"|(?:box {_CELLS} )?(?P<push>up|right|down|left) to {_CELLS})"
+)
+"""Statements of `Sokoban.explain`, and the head of its list of pushes."""
 
 
 class SokobanConfig(BoardConfig):
@@ -192,11 +202,51 @@ class Sokoban(BoardGame[SokobanState, int]):
             for symbols in (BOX + STORED, TARGET + STORED + ON_TARGET)
         )
         where = f"The player is at {self.where(player)}; boxes at {boxes}; targets at {targets}."
-        to = neighbour(player, action)
+        return f"{where}{self._pushes_in_words(state, action)} {self._move_in_words(state, action)}."
+
+    def _move_in_words(self, state: SokobanState, action: int) -> str:
+        to = neighbour(_player(state.board), action)
         pushes = state.board[to[0]][to[1]] in (BOX, STORED)
         does = f"pushes the box to {self.where(neighbour(to, action))}" if pushes else "pushes no box"
-        plan = self._pushes_in_words(state, action)
-        return f"{where}{plan} I move {DIRECTIONS[action]} to {self.where(to)}, which {does}."
+        return f"I move {DIRECTIONS[action]} to {self.where(to)}, which {does}"
+
+    def check_reasoning(self, state: SokobanState, text: str) -> list[bool]:
+        """Check the cells of player, boxes and targets, each push, whether all pushes solve the room, and the move."""
+        room, checks, solving, start = _room(state.board), list[bool](), False, (0, 0)
+        for match in (*_STATEMENT.finditer(text), None):
+            if solving and (match is None or match["push"] is None):
+                checks.append(not room.boxes & ~room.targets)
+                solving = False
+            if match is None:
+                break
+            cells = self._cells_in(match[0])
+            if match["what"]:
+                symbols = {"player is": "@+", "boxes": "$*", "targets": ".*+"}[match["what"]]
+                checks.append(cells == find_cells(state.board, symbols))
+            elif match["push"]:
+                box, to = (cells[0] if len(cells) > 1 else start), cells[-1]
+                pushed = self._pushed(room, box, DIRECTIONS.index(match["push"]), to)
+                checks.append(pushed is not None)
+                room, start = pushed or room, to
+            elif match["move"]:
+                action = DIRECTIONS.index(match["move"])
+                checks.append(action in self.legal_actions(state) and match[0] == self._move_in_words(state, action))
+            else:
+                solving = True
+        return checks
+
+    def _pushed(self, room: Room, box: Cell, action: int, to: Cell) -> Room | None:
+        """Return the room after a box has been pushed in a direction to a cell; None if that is not possible."""
+        columns, move = self.config.columns, steps(self.config.columns)[action]
+        while box != to:
+            here, free = self.index_of(box), room.floor & ~room.boxes
+            if not self.inside(box) or not room.boxes >> here & 1 or not free >> here + move & 1:
+                return None
+            if not reachable(room.player, free, columns) >> here - move & 1:
+                return None
+            room = replace(room, player=here, boxes=room.boxes ^ (1 << here | 1 << here + move))
+            box = neighbour(box, action)
+        return room
 
     def _pushes_in_words(self, state: SokobanState, action: int) -> str:
         """List the pushes of a shortest solution that begins with a move; empty if there is none."""

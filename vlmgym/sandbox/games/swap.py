@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ Actions: {actions}. Their order does not matter.
 {form}"""
 
 
+_STATEMENT = re.compile(
+    r"\b(?:(?P<line>row|column) (?P<number>\d+): (?P<words>[^;.]*)"
+    r"|Swapping (?P<swap>\(\d+, \d+\) and \(\d+, \d+\)) lines up (?P<runs>[^.]*))"
+)
+"""Statements of `Swap.explain`: comparisons of a line, and runs."""
 _SEARCH = "Tiles, tiles needed before; tiles before, needed, beside"
 
 
@@ -216,9 +222,37 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def explain(self, state: SwapState, action: Pair) -> str:
         """State the steps of a search for the chosen swap, then which runs it makes."""
-        tiles = self._swapped(state.board, action)
-        runs = " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
-        return f"{self._search_in_words(_tiles(state.board), action)} Swapping {self._both(action)} lines up {runs}."
+        search = self._search_in_words(_tiles(state.board), action)
+        return f"{search} Swapping {self._both(action)} lines up {self._runs_in_words(state.board, action)}."
+
+    def _runs_in_words(self, board: Board, action: Pair) -> str:
+        tiles = self._swapped(board, action)
+        return " and ".join(self._run_in_words(tiles, run) for run in self.rules.runs(tiles))
+
+    def check_reasoning(self, state: SwapState, text: str) -> list[bool]:
+        """Check each comparison of the search, and the runs that the swap makes."""
+        tiles, checks, before = _tiles(state.board), list[bool](), None
+        for match in _STATEMENT.finditer(text):
+            if match["runs"]:
+                action: Any = (*chain(*self._cells_in(match["swap"])),)
+                try:
+                    checks.append(match["runs"] == self._runs_in_words(state.board, action))
+                except IllegalAction:
+                    checks.append(False)
+                continue
+            vertical, number = match["line"] == "column", int(match["number"]) - self.config.origin
+            if not 0 <= number < len(self.rules.lines(vertical)):
+                checks.append(False)
+                continue
+            follows = before is not None and (before.vertical, before.number + 1) == (vertical, number)
+            before = self._searched_line(tiles, vertical, number, before if follows else None)
+            true, equal = self._line_in_words(before), dict(self._equal_in_words(before))
+            for place, stated in enumerate(match["words"].split(", ")):
+                if stated.startswith("equal at"):
+                    checks.append(equal.get(place) == stated)
+                elif stated != "needs":
+                    checks.append(true[place : place + 1] == [stated])
+        return checks
 
     def _search(self, tiles: Tiles) -> Iterator[SearchedLine]:
         """Compare the tiles of each row, and of each column, with those of the line before; this finds all legal swaps.
@@ -256,17 +290,30 @@ class Swap(BoardGame[SwapState, Pair]):
         wanted: Pair = min(action, (*action[2:], *action[:2]))
         origin, texts = self.config.origin, []
         for line in self._search(tiles):
-            words = [" or ".join(map(self.cell_words, shown)) or "none" for shown, _ in line.entries]
-            words.insert(2 * len(line.cells), "needs")
-            last = next((number for number, swap in line.legal if swap == wanted), None)
+            words, equal = self._line_in_words(line), list(self._equal_in_words(line))
+            last = next((number for number, (_, swap) in enumerate(line.legal) if swap == wanted), None)
             if last is not None:
-                places = sorted({wanted[1 - line.vertical] + origin, wanted[3 - line.vertical] + origin})
-                del words[last + 1 + (last >= 2 * len(line.cells)) :]
-                words.append(f"equal at {' and '.join(map(str, places))}")
+                place, stated = equal[last]
+                words[place:] = [stated]
             texts.append(f"{'column' if line.vertical else 'row'} {line.number + origin}: {', '.join(words)}")
             if last is not None:
                 break
         return f"{_SEARCH}: {'; '.join(texts)}."
+
+    def _line_in_words(self, line: SearchedLine) -> list[str]:
+        """List the comparisons of a line."""
+        words = [" or ".join(map(self.cell_words, shown)) or "none" for shown, _ in line.entries]
+        words.insert(2 * len(line.cells), "needs")
+        return words
+
+    def _equal_in_words(self, line: SearchedLine) -> Iterator[tuple[int, str]]:
+        """Yield where the list of comparisons ends with each legal swap, and how it ends."""
+        for number, swap in line.legal:
+            places = sorted(
+                {place + self.config.origin for place in (swap[1 - line.vertical], swap[3 - line.vertical])}
+            )
+            place = number + 1 + (number >= 2 * len(line.cells))
+            yield place, f"equal at {' and '.join(map(str, places))}"
 
     def _swap(self, first: int, second: int) -> Pair:
         return (*self.cell_at(first), *self.cell_at(second))

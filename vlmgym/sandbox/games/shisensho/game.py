@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -129,6 +130,11 @@ _SOURCES = {
 _KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "an image of one of several kinds"}
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
+_STATEMENT = re.compile(
+    r"(?P<chosen>\bI choose )?(?P<name>[^\s,;:.][^,;:.]*), (?P<cells>\(\d+, \d+\) \(\d+, \d+\))"
+    r"(?(chosen)| (?:\d+|none)\b)"
+)
+"""Statements of `ShisenSho.explain`."""
 MAX_EXPLAINED = 20
 """Maximum number of pairs in an explanation."""
 MAX_LISTED = 100
@@ -298,6 +304,20 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
         chosen = f"{state.board[action[0]][action[1]]}, {self.answer.format(action)}"
         return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
+
+    def check_reasoning(self, state: ShisenShoState, text: str) -> list[bool]:
+        """Check each pair of tiles with the turns of its path, and whether the chosen pair can be removed."""
+        tiles, checks = boards.tile_groups(state.board)[0], list[bool]()
+        for match in _STATEMENT.finditer(text):
+            name, first, second = match["name"], *self._cells_in(match["cells"])
+            shown = [state.board[row][column] for row, column in (first, second) if self.inside((row, column))]
+            if shown != [name, name] or name == EMPTY or first == second:
+                checks.append(False)
+                continue
+            squares = self._finder.square(first), self._finder.square(second)
+            pair = self._pair_in_words(state, *squares, tiles)
+            checks.append(not pair.endswith("none") if match["chosen"] else match[0] == pair)
+        return checks
 
     def check_state(self, state: ShisenShoState) -> None:
         super().check_state(state)
