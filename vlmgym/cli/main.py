@@ -88,6 +88,9 @@ COMMANDS = {
         "vlmgym.cli.games",
         "List the installed games and published settings, or show the rules and config fields of some.",
     ),
+    "new-game": Command(
+        "vlmgym.cli.new_game", "Write a package with an example game and its tests, to be turned into your own game."
+    ),
     "doctor": Command(
         "vlmgym.cli.doctor",
         "Print the versions that results depend on, the machine, and the extras with their missing packages.",

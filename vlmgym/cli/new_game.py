@@ -1,0 +1,64 @@
+"""`vlmgym new-game NAME`: write a package with a game, its tests, and instructions for whoever completes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from keyword import iskeyword
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import tyro
+
+from vlmgym.errors import UsageError, short_repr
+from vlmgym.runs.files import new_folder
+from vlmgym.sandbox.registry import load_games
+from vlmgym.terminal import make_console
+
+FILES = {
+    "game.py": "{name}.py",
+    "test_game.py": "test_{name}.py",
+    "pyproject.toml": "pyproject.toml",
+    "AGENTS.md": "AGENTS.md",
+}
+"""Name of each written file, by the name of its template."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewGameConfig:
+    """Options of `vlmgym new-game`."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """Name of the game in commands: lower-case letters and digits, with a letter first."""
+    title: str | None = None
+    """Name of the game in headings. None means the name, capitalised."""
+    output_dir: Path | None = None
+    """Folder of the package. None means NAME."""
+
+
+def new_game(config: NewGameConfig) -> Path:
+    """Write the package, whose game passes `vlmgym.testing.check_game`, and return its folder.
+
+    Raises:
+        UsageError: The name is not valid or taken by a game, or the folder exists.
+    """
+    name = config.name
+    if not re.fullmatch(r"[a-z][a-z0-9]*", name) or iskeyword(name):
+        raise UsageError(f"a name has lower-case letters and digits, with a letter first, got {short_repr(name)}")
+    if name in {game.name for game in load_games()[0].values()} or name in ("vlmgym", "test"):
+        raise UsageError(f"{name} is taken: choose another name")
+    title = config.title or name.capitalize()
+    if not re.fullmatch(r"[\w '.-]{1,60}", title):
+        raise UsageError(f"a title has letters, digits, spaces, and ' . -, got {short_repr(title)}")
+    folder = Path(name) if config.output_dir is None else config.output_dir
+    words = {"name": name, "type": name.capitalize(), "title": title}
+    with new_folder(folder) as part:
+        for template, path in FILES.items():
+            text = (files("vlmgym.cli") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
+            (part / path.format(name=name)).write_text(Template(text).substitute(words), encoding="utf-8")
+    console = make_console()
+    console.print(f"wrote {folder}: complete {name}.py as AGENTS.md says, then", soft_wrap=True)
+    console.print(f"    cd {folder} && python -m pip install -e . pytest && python -m pytest", soft_wrap=True)
+    return folder
