@@ -249,7 +249,8 @@ again, with the images of other prompts. The mean change is the metric `sight/lo
 nothing changes, the images are lost on the way to the model, and training stops with an error message.
 
 TRL's `GRPOTrainer` gets the same check, with the colours of its images inverted, from
-[`check_sight(trainer)`](integrations/trl.md). verl has none.
+[`check_sight(trainer)`](integrations/trl.md), and so do verl's trainers if they are started with
+[`python -m vlmgym.training.verl`](integrations/verl.md).
 
 ## What it does not show
 

@@ -39,6 +39,7 @@ NEEDED = {
     "test_openenv": ("openenv", ".venv-integrations"),
     "test_skyrl": ("skyrl_gym", ".venv-integrations"),
     "test_vagen": ("vagen", "PYTHONPATH=VAGEN .venv-integrations"),
+    "verl_cpu": ("verl.experimental.agent_loop", ".venv-verl"),
     "test_verl": ("verl.experimental.agent_loop", ".venv-verl"),  # EasyR1's package is also called verl
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
 }

@@ -115,7 +115,7 @@ def test_verl_plays_episodes(checkpoint: Path) -> None:
 
 def test_verl_takes_the_options_of_the_page() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "integrations" / "verl.md").read_text()
-    (options,) = re.findall(r"verl\.trainer\.main_ppo (.*?)\n\n", page, re.DOTALL)
+    (options,) = re.findall(r"vlmgym\.training\.verl (.*?)\n\n", page, re.DOTALL)
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=options.replace("\\\n", " ").split())
     assert get_trainer_cls(config.trainer.v1.trainer_mode)  # imports more than the agent loop does

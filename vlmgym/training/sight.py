@@ -1,7 +1,7 @@
 """Does the model in training see its images? A check of the forward pass, the same for all trainers.
 
 Every `SIGHT_INTERVAL` steps, the log-probabilities of some responses are computed again with other images: those of
-another prompt or, under TRL, inverted ones. Images that are lost on the way to the model leave
+another prompt or, under TRL and verl, inverted ones. Images that are lost on the way to the model leave
 all of them unchanged.
 """
 

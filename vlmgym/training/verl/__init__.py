@@ -1,0 +1,1 @@
+"""Training on many GPUs with verl; docs/integrations/verl.md."""
