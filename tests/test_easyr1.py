@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.easyr1_runs import kill_after_checkpoint, last_step, metrics, records
 from tests.processes import no_process_left
 from tests.serving import variables
-from tests.training import EASYR1, ROOT, VARIABLES, easyr1_python, run_training, training_python
+from tests.training import EASYR1, ROOT, easyr1_python, run_training, training_python
 from vlmgym.evaluation import RunFolder, read_run
-from vlmgym.runs.record import EpisodeRecord
 
 FILES = ROOT / "tests" / "easyr1_cpu"
 
@@ -45,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     *whole, last = runs.values()
     first = folder / "first.json"
     first.write_text(json.dumps({"models": str(folder), "runs": [*whole, [*last, "trainer.max_steps=50"]]}))
-    kill_after_checkpoint(first, folder / "ppo")
+    kill_after_checkpoint([str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(first)], folder / "ppo", step=2)
     shutil.copytree(folder / "state", folder / "again")
     more = [f"trainer.save_checkpoint_path={folder / 'again'}", "trainer.max_steps=4"]
     more.append(f"trainer.load_checkpoint_path={folder / 'again' / 'global_step_2'}")
@@ -53,47 +50,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rest.write_text(json.dumps({"models": None, "runs": [last, [*runs["state"], *more]]}))
     run_training("-m", "tests.easyr1_cpu.fit", str(rest), environment=EASYR1, timeout=900)
     return folder
-
-
-def kill_after_checkpoint(request: Path, run: Path) -> None:
-    """Start all runs, and kill the process in the middle of a step of the last run, after its first checkpoint.
-
-    EasyR1 logs the metrics of a step after its checkpoint, so this waits for both.
-    """
-    command = [str(easyr1_python()), "-m", "tests.easyr1_cpu.fit", str(request)]
-    log = request.with_suffix(".log")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **VARIABLES}, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        until = time.monotonic() + 1500
-        while last_step(run) is None or (run / "curve.jsonl").read_text().count("\n") < 2:
-            assert process.poll() is None, log.read_text(errors="replace")[-6000:]
-            assert time.monotonic() < until, "no checkpoint"
-            time.sleep(0.05)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert last_step(run) == 2
-    (run / "rollouts" / "step_000003.jsonl").unlink(missing_ok=True)
-
-
-def last_step(run: Path) -> int | None:
-    """Return the step of the last complete checkpoint."""
-    try:
-        step: int = json.loads((run / "checkpoint_tracker.json").read_text())["last_global_step"]
-    except (FileNotFoundError, ValueError):
-        return None
-    return step
-
-
-def metrics(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
-
-
-def records(run: Path, name: str) -> list[EpisodeRecord]:
-    return [EpisodeRecord.model_validate_json(line) for line in (run / "rollouts" / name).read_text().splitlines()]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from vlmgym.training.easyr1 import stand_in_for_vllm
 
@@ -27,7 +28,8 @@ PRETENDED = 8
 """Number of GPUs and CPUs that Ray assumes."""
 
 
-def main(models: str | None, runs: list[list[str]]) -> None:
+def main(models: str | None, runs: list[list[str]], worker: type[Any], setup: str) -> None:
+    """Train; `setup` is the function that Ray calls first in each process."""
     if models is not None:
         make_models(Path(models))
     os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -38,12 +40,12 @@ def main(models: str | None, runs: list[list[str]]) -> None:
         object_store_memory=100 * 2**20,
         _system_config={"prestart_worker_first_driver": False},  # would start idle workers
         log_to_driver="RAY_LOG" in os.environ,
-        runtime_env={"worker_process_setup_hook": "vlmgym.training.easyr1.stand_in_for_vllm"},
+        runtime_env={"worker_process_setup_hook": setup},
     )
     for run in runs:
         config = read_config(run)
         assert preflight(config, machine=False)[0] == []
-        trainer = build_trainer(config, CpuWorker)
+        trainer = build_trainer(config, worker)
         trainer.init_workers()
         trainer.fit()
         for pool in trainer.resource_pool_manager.resource_pool_dict.values():
@@ -54,4 +56,4 @@ def main(models: str | None, runs: list[list[str]]) -> None:
 
 if __name__ == "__main__":
     request = json.loads(Path(sys.argv[1]).read_text())
-    main(request["models"], request["runs"])
+    main(request["models"], request["runs"], CpuWorker, "vlmgym.training.easyr1.stand_in_for_vllm")

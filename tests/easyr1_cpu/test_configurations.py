@@ -106,6 +106,7 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
         (["worker.rollout.max_model_len=1024"], "max_model_len must be at least 3072"),
         (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "need vlmgym.validation.episodes above 0"),
         (["worker.rollout.temperature=0"], "worker.rollout.temperature must be above 0"),
+        (["worker.actor.loss_type=dapo"], "loss_type must be one of default, gspo, gspo_token, cispo, sapo, got dapo"),
     ],
 )
 def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) -> None:

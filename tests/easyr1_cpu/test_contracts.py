@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from copy import deepcopy
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
@@ -34,6 +37,9 @@ from vlmgym.training.easyr1.episodes import Request
 from vlmgym.training.easyr1.worker import PatchedWorker
 from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
+TOKENS = 6
+"""Length of responses in tokens."""
+
 # Signatures -----------------------------------------------------------------------------------------------------------
 
 
@@ -44,7 +50,10 @@ from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
         ("workers/fsdp_workers.py", "dist.barrier()"),
         ("workers/fsdp_workers.py", "config=self.config,"),
         ("workers/fsdp_workers.py", 'np.all(data.non_tensor_batch["uid"] == self._cache["uid"])'),
+        ("workers/fsdp_workers.py", "self.rollout = vLLMRollout("),
         ("workers/rollout/vllm_rollout_spmd.py", "for key in config.to_dict().keys():"),
+        ("workers/rollout/vllm_rollout_spmd.py", "self.inference_engine = LLM("),
+        ("workers/rollout/vllm_rollout_spmd.py", "self.inference_engine.generate("),
         ("trainer/core_algos.py", "if response_mask[:, t]:"),
         ("trainer/metrics.py", "def compute_data_metrics("),
         ("single_controller/ray/base.py", "for _ in range(120):"),
@@ -187,6 +196,33 @@ def test_packed_rows_equal_padded_rows(checkpoint: Path, monkeypatch: pytest.Mon
     assert padded.unique().numel() == 6
     lengths = sorted(int(one.features["attention_mask"].sum()) + 1 for one in requests)
     assert {tuple(sorted(np.diff(places).tolist())) for places in packed} == {tuple(lengths)}
+
+
+def test_settings_of_the_policy_loss_reach_easyr1(qwen3: Path) -> None:
+    """Updates from the same weights, with the same data, lead to other weights with each setting."""
+    encoder = encoder_of(qwen3)
+    requests = [Request(row, 0, encoder.encode("Move. " * row, a_prompt()[1])) for row in range(1, 5)]
+    rows = critic_batch(requests, {"min_pixels": None, "max_pixels": None, "video_fps": 2.0, "temperature": 1.0})
+    PatchedCache(encoder.processor)._process_multi_modal_inputs(rows)
+    rows.batch["responses"] = rows.batch["input_ids"][:, -TOKENS:]
+    rows.batch["response_mask"] = torch.ones(4, TOKENS, dtype=torch.int64)
+    rows.batch["advantages"] = torch.tensor([[1.0], [0.5], [-0.5], [-1.0]]).expand(4, TOKENS)
+    weights = []
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for setting in ("loss_type=default", "clip_ratio_high=0.4", "loss_type=gspo", "loss_type=cispo", "loss_type=sapo"):
+        settings = [f"worker.actor.{setting}", "worker.actor.ppo_epochs=4"]
+        config = read_config([str(CONFIGS / "base.yaml"), *settings]).worker.actor
+        config.padding_free = config.dynamic_batching = config.use_torch_compile = False
+        config.global_batch_size_per_device = 4
+        model = AutoModelForImageTextToText.from_pretrained(qwen3, attn_implementation="sdpa")
+        policy = DataParallelPPOActor(config, model, torch.optim.SGD(model.parameters(), lr=0.3))
+        data = deepcopy(rows)
+        data.batch["old_log_probs"] = data.batch["ref_log_probs"] = policy.compute_log_prob(data)
+        policy.update_policy(data)
+        weights.append(torch.cat([part.detach().flatten() for part in model.parameters()]))
+    dist.destroy_process_group()
+    for one, other in combinations(weights, 2):
+        assert (one - other).abs().max() > 1e-5
 
 
 # The worker -----------------------------------------------------------------------------------------------------------

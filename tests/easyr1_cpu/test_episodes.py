@@ -21,9 +21,11 @@ from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.sandbox import registry
 from vlmgym.training.easyr1.batch import (
+    ROLLOUT_LOG_PROBS,
     compute_advantages,
     decode_replies,
     episode_advantages,
+    mismatch_metrics,
     pad_and_shuffle,
     real_rows,
     response_ids,
@@ -58,6 +60,7 @@ def generated_of(requests: list[Any], times: int, responses: list[str], tokenize
             "attention_mask": torch.cat([known, mask], 1),
             "response_mask": mask,
             "position_ids": torch.zeros(len(ids), 4, prompts.shape[1] + length, dtype=torch.int64),
+            ROLLOUT_LOG_PROBS: torch.zeros(ids.shape),
         }
     )
 
@@ -273,6 +276,22 @@ def test_gae_of_one_row_equals_easyr1() -> None:
         data.batch["token_level_rewards"], data.batch["values"], data.batch["response_mask"], 0.9, 0.8
     )
     assert torch.allclose(found.batch["returns"], theirs[1])
+
+
+def test_truncated_importance_sampling() -> None:
+    """The trainer gives the tokens of the first row 4 and 1/2 times the probability that vLLM gave them."""
+    data = rows_of([1.0, 0.0], [0, 0], [0, 1], [1, 1], "aa")
+    ratios = torch.tensor([[4.0, 0.5, 1000.0], [1.0, 1.0, 1000.0]])  # the last token is not part of the response
+    data.batch[ROLLOUT_LOG_PROBS] = torch.full((2, 3), -1.5)
+    data.batch["old_log_probs"] = ratios.log() - 1.5
+    measured = mismatch_metrics(data)
+    assert measured["mismatch/kl"] == pytest.approx((3 - np.log(4) - 0.5 + np.log(2)) / 4)
+    assert measured["mismatch/max_ratio"] == pytest.approx(4)
+    assert measured["mismatch/ess"] == pytest.approx(6.5**2 / 18.25 / 4)
+    plain = compute_advantages(data, "grpo", 1.0, 1.0, **OPTIONS).batch["advantages"].clone()
+    weighed = compute_advantages(data, "grpo", 1.0, 1.0, importance_cap=2.0, **OPTIONS).batch
+    assert torch.allclose(weighed["advantages"], plain * torch.tensor([[2.0, 0.5, 0.0], [1.0, 1.0, 0.0]]))
+    assert torch.allclose(weighed["returns"], plain), "returns are targets of the critic"
 
 
 # Prompt stream --------------------------------------------------------------------------------------------------------

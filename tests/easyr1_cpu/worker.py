@@ -23,6 +23,7 @@ from verl.workers.actor.dp_actor import DataParallelPPOActor
 from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
+from vlmgym.training.easyr1.batch import ROLLOUT_LOG_PROBS
 from vlmgym.training.easyr1.worker import PatchedWorker, register_critics
 
 PROMPT = ("input_ids", "attention_mask", "position_ids")
@@ -103,7 +104,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
         ]
         seen = dict(self.processor.image_processor(images=images, return_tensors="pt"))
         tokens, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
-        sampled: list[torch.Tensor] = []
+        sampled, chosen = list[torch.Tensor](), list[torch.Tensor]()
         done = torch.zeros(len(tokens), dtype=torch.bool)
         end = torch.tensor(self.end if isinstance(self.end, list) else [self.end])
         self.module.eval()
@@ -116,6 +117,8 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
                 drawn = torch.multinomial(torch.softmax(logits / temperature, -1), 1)[:, 0]
             else:
                 drawn = logits.argmax(-1)
+            log_probs = torch.log_softmax(logits / (temperature or 1), -1)
+            chosen.append(log_probs.gather(-1, drawn[:, None])[:, 0])
             drawn = torch.where(done, torch.full_like(drawn, self.tokenizer.pad_token_id), drawn)
             sampled.append(drawn)
             done |= torch.isin(drawn, end)
@@ -132,6 +135,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
             "attention_mask": torch.cat([inputs["attention_mask"], response_mask], 1),
             "response_mask": response_mask,
             "position_ids": torch.cat([inputs["position_ids"], later], -1),
+            ROLLOUT_LOG_PROBS: VF.pad_sequence_to_length(torch.stack(chosen, 1), length, 0.0),
         }
         return DataProto(TensorDict(batch, batch_size=len(responses)), {"multi_modal_data": shown}, meta)
 

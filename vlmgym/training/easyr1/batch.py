@@ -94,8 +94,13 @@ class PromptEncoder(RLHFDataset):
         return {name: encoded[name] for name in FEATURES}
 
 
-GENERATED = ("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids")
-"""Tensors that EasyR1 returns from a rollout, with one row per response."""
+ROLLOUT_LOG_PROBS = "rollout_log_probs"
+"""Tensor of the log-probabilities with which response tokens were sampled; see worker.py."""
+GENERATED = (
+    *("prompts", "responses", "input_ids", "attention_mask", "response_mask", "position_ids"),
+    ROLLOUT_LOG_PROBS,
+)
+"""Tensors that a rollout returns, with one row per response."""
 
 
 def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
@@ -230,6 +235,8 @@ def _objects(values: Sequence[Any]) -> Any:
     return array
 
 
+MISMATCH = "mismatch/"
+"""Prefix of the metrics of `mismatch_metrics`."""
 BootstrapValues = Callable[[], Mapping[EpisodeId, float]]
 """Function that returns the bootstrap value of each truncated episode."""
 
@@ -241,6 +248,7 @@ def compute_advantages(
     lam: float,
     *,
     step_weight: float,
+    importance_cap: float | None = None,
     stock: Callable[..., DataProto],
     bootstrap_values: BootstrapValues,
 ) -> DataProto:
@@ -256,6 +264,7 @@ def compute_advantages(
         gamma: Discount factor, per token for PPO and per turn for GiGPO.
         lam: Lambda of GAE.
         step_weight: Weight of the step-level advantage of GiGPO.
+        importance_cap: Largest ratio by which `importance_ratios` weighs the advantage of a token; None for no weights.
         stock: EasyR1's own `compute_advantage`.
         bootstrap_values: Called only for PPO.
     """
@@ -270,11 +279,40 @@ def compute_advantages(
     else:
         part = stock(part, adv_estimator=adv_estimator, gamma=gamma, lam=lam)
         advantages, returns = part.batch["advantages"], part.batch["returns"]
+    if importance_cap is not None:  # all losses of EasyR1 are proportional to the advantage
+        advantages = advantages * importance_ratios(part).clamp(max=importance_cap)
     for name, values in (("advantages", advantages), ("returns", returns)):
         whole = torch.zeros_like(data.batch["token_level_rewards"])
         whole[torch.from_numpy(rows)] = values.to(whole.dtype)
         data.batch[name] = whole
     return data
+
+
+def importance_ratios(data: DataProto) -> torch.Tensor:
+    """Return the probability ratio of trainer and vLLM for each response token, shape (rows, tokens).
+
+    Both have the same weights, but compute with different kernels and precisions. Therefore, responses are slightly
+    off-policy, which truncated importance sampling corrects (Yao et al. 2025, "Your Efficient RL Framework Secretly
+    Brings You Off-Policy RL Training", https://fengyao.notion.site/off-policy-rl).
+    """
+    ratios: torch.Tensor = (data.batch["old_log_probs"] - data.batch[ROLLOUT_LOG_PROBS]).float().exp()
+    return ratios
+
+
+def mismatch_metrics(data: DataProto) -> dict[str, float]:
+    """Measure how much the log-probabilities of trainer and vLLM differ.
+
+    Returns:
+        `kl`: KL divergence of the trainer's distribution from vLLM's, in nats per token (the estimator k3 of
+        http://joschu.net/blog/kl-approx.html); `max_ratio`: largest of the `importance_ratios`; `ess`: effective sample
+        size with the ratios as weights, as a fraction of the response tokens.
+    """
+    ratios = importance_ratios(data)[data.batch["response_mask"].bool()].double()
+    return {
+        f"{MISMATCH}kl": float((ratios - 1 - ratios.log()).mean()),
+        f"{MISMATCH}max_ratio": float(ratios.max()),
+        f"{MISMATCH}ess": float(ratios.sum() ** 2 / (ratios**2).sum() / len(ratios)),
+    }
 
 
 def episode_advantages(data: DataProto, gamma: float, step_weight: float) -> Floats:

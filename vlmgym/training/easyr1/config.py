@@ -40,6 +40,8 @@ from vlmgym.training.transformers4 import saved_by_transformers5
 
 GROUPED, OTHERS = ("grpo", "rloo", "grpo_passk"), ("gae", "reinforce_plus_plus")
 """Advantage estimators that need several responses per prompt, and those that do not."""
+LOSSES = ("default", "gspo", "gspo_token", "cispo", "sapo")
+"""Policy losses of EasyR1 (trainer/core_algos.py), which takes any other name for `default`."""
 UNUSED = (
     *("data.train_files", "data.val_files", "data.val_batch_size", "data.format_prompt", "data.image_dir"),
     *("data.mini_rollout_batch_size", "algorithm.online_filtering", "worker.reward", "trainer.total_epochs"),
@@ -138,6 +140,8 @@ def _settings(config: RunConfig, section: Section) -> Iterator[str]:
         yield f"algorithm.adv_estimator must be one of {', '.join(accepted)} with {turns} turn(s), got {estimator}"
     if estimator in GROUPED and rollout.n < 2:
         yield f"worker.rollout.n must be at least 2: {estimator} compares responses to the same prompt"
+    if (loss := config.worker.actor.loss_type) not in LOSSES:
+        yield f"worker.actor.loss_type must be one of {', '.join(LOSSES)}, got {loss}"
     if not rollout.temperature > 0:
         yield f"worker.rollout.temperature must be above 0 to sample different responses, got {rollout.temperature}"
     for name, part in config.trained.items():

@@ -50,6 +50,7 @@ class Section(_Part):
         reward: Reward weights and shaping.
         validation: Validation episodes.
         step_weight: Weight of GiGPO's step-level advantage (omega); 0 for episode-level advantages only.
+        importance_cap: Cap of truncated importance sampling (2 is common); null for none.
         rollout_workers: Number of rollout workers; 0 plays in the trainer process.
     """
 
@@ -61,6 +62,7 @@ class Section(_Part):
     reward: RewardConfig = RewardConfig()
     validation: Validation = Validation()
     step_weight: float = Field(1.0, ge=0)
+    importance_cap: float | None = Field(None, gt=0)
     rollout_workers: int = Field(8, ge=0, le=1024)
 
     @model_validator(mode="after")

@@ -36,11 +36,13 @@ from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.curves import CurvePlot
 from vlmgym.training.easyr1.batch import (
+    MISMATCH,
     PromptEncoder,
     compute_advantages,
     critic_batch,
     decode_replies,
     load_processors,
+    mismatch_metrics,
     pad_and_shuffle,
     prompt_batch,
     real_rows,
@@ -92,6 +94,8 @@ class VlmgymTrainer(RayPPOTrainer):
         self.bootstrap_requests: list[tuple[EpisodeId, Request]] = []
         self.sight: dict[str, float] = {}
         """Metrics of `check_sight` in this step."""
+        self.mismatch: dict[str, float] = {}
+        """Metrics of `check_mismatch` in this step."""
         self.end_tokens = read_end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
@@ -100,7 +104,10 @@ class VlmgymTrainer(RayPPOTrainer):
         if self.config.trainer.load_checkpoint_path is not None:
             self._rewind(Path(self.config.trainer.load_checkpoint_path))
         self._begin_records()
-        super().fit()
+        try:
+            super().fit()
+        finally:
+            del self.logger  # finishes the logs now, because at the end of the process, curves cannot be drawn
         if not self.config.trainer.val_only:
             self._write_result(time.perf_counter() - start)
 
@@ -216,6 +223,13 @@ class VlmgymTrainer(RayPPOTrainer):
         changes = (logprobs[: len(swaps)] - logprobs[len(swaps) :]).abs() * own.batch["response_mask"]
         self.sight = sight_metrics(changes.sum(-1).tolist())
 
+    def check_mismatch(self, batch: DataProto) -> None:
+        """Compare the log-probabilities of vLLM and the trainer, and warn the first time they differ much."""
+        known = self.mismatch.get(f"{MISMATCH}kl", 0.0)
+        self.mismatch = mismatch_metrics(batch[real_rows(batch)])
+        if self.mismatch[f"{MISMATCH}kl"] > MISMATCHED >= known:
+            print(f"warning: vLLM samples from another distribution than the one that is trained: {self.mismatch}")
+
     def _validate(self) -> dict[str, Any]:
         """Play whole episodes on validation seeds and return their metrics."""
         validation = self.section.validation
@@ -312,6 +326,8 @@ def read_end_tokens(model: str, tokenizer: Any) -> list[int]:
     return list(end) if isinstance(end, (list, tuple)) else [end]
 
 
+MISMATCHED = 0.1
+"""KL divergence of the trainer from vLLM, in nats per token, that rounding does not explain."""
 WAIT = 300.0
 """Timeout for the start of the first worker, in seconds."""
 
@@ -322,7 +338,7 @@ def install_patches(trainer: VlmgymTrainer) -> None:
     - trainer/ray_trainer.py: `compute_advantage` does not support episodes or padding rows, and its GAE
       (trainer/core_algos.py) evaluates a tensor as a bool, which fails for more than one row.
     - trainer/metrics.py: `compute_data_metrics` counts padding rows. Here, it also returns the metrics of
-      `check_sight`, which runs before advantages are computed.
+      `check_sight` and `check_mismatch`, which run before advantages are computed.
     - single_controller/ray/base.py: the timeout of 120 s is too short for the first worker on slow disks; 5 minutes
       here.
     - utils/logger/logger.py: the `file` logger truncates its file on resume; the `vlmgym` logger does not.
@@ -331,12 +347,14 @@ def install_patches(trainer: VlmgymTrainer) -> None:
 
     def advantages(data: DataProto, *args: Any, **options: Any) -> DataProto:
         proxy.check_sight(data)
-        options |= {"step_weight": proxy.section.step_weight, "stock": compute_advantage}
+        proxy.check_mismatch(data)
+        options |= {"step_weight": proxy.section.step_weight, "importance_cap": proxy.section.importance_cap}
+        options |= {"stock": compute_advantage}
         return compute_advantages(data, *args, **options, bootstrap_values=proxy.bootstrap_values)
 
     def metrics(batch: DataProto, use_critic: bool = False) -> dict[str, float]:
-        sight: dict[str, float] = proxy.sight
-        return compute_metrics(batch, use_critic) | sight
+        checked: dict[str, float] = proxy.sight | proxy.mismatch
+        return compute_metrics(batch, use_critic) | checked
 
     ray_trainer.compute_advantage, ray_trainer.compute_data_metrics = advantages, metrics
     ray_base.time = SimpleNamespace(sleep=lambda _: time.sleep(WAIT / 120))

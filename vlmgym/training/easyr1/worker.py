@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
+from verl.protocol import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
+from verl.workers import fsdp_workers
 from verl.workers.fsdp_workers import FSDPWorker
+from verl.workers.rollout import vllm_rollout_spmd
+from verl.workers.rollout.vllm_rollout_spmd import vLLMRollout
 
+from vlmgym.training.easyr1.batch import ROLLOUT_LOG_PROBS
 from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 
@@ -72,6 +79,33 @@ class PatchedWorker:
         super()._process_multi_modal_inputs(data)  # type: ignore[misc]
 
 
+class VlmgymRollout(vLLMRollout):
+    """vLLM that also returns the log-probabilities of sampled tokens, and samples each response differently."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # vllm_rollout_spmd.py uses rollout.seed for every request, so equal prompts would get equal responses.
+        self.sampling_params.seed = None
+        self.sampling_params.logprobs = 0  # of sampled tokens alone
+        generate = self.inference_engine.generate
+
+        def keeping(*args: Any, **options: Any) -> Any:
+            self.completions = generate(*args, **options)
+            return self.completions
+
+        self.inference_engine.generate = keeping
+
+    def generate_sequences(self, prompts: DataProto) -> DataProto:
+        """Add the log-probabilities, padded with zeros."""
+        generated = super().generate_sequences(prompts)
+        log_probs = torch.zeros(generated.batch["responses"].shape)
+        for row, output in enumerate(output for completion in self.completions for output in completion.outputs):
+            sampled = [tokens[token].logprob for token, tokens in zip(output.token_ids, output.logprobs)]
+            log_probs[row, : len(sampled)] = torch.tensor(sampled)
+        generated.batch[ROLLOUT_LOG_PROBS] = log_probs
+        return generated
+
+
 class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
     """The worker for all roles."""
 
@@ -79,12 +113,13 @@ class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
     def init_model(self) -> None:
         """Load the models.
 
-        Patches: fsdp_workers.py finds no critic class for Qwen-VL, and gives critics the configuration of the whole
-        worker. vllm_rollout_spmd.py uses rollout.seed for every request, so equal prompts would get equal responses.
+        Patches: fsdp_workers.py finds no critic class for Qwen-VL, gives critics the configuration of the whole worker,
+        and creates the rollout. vllm_rollout_spmd.py does not set `logprobs_mode`, so that log-probabilities would not
+        be those of the distribution, with temperature and top_p, from which tokens are sampled.
         """
         register_critics()
+        fsdp_workers.vLLMRollout = VlmgymRollout
+        vllm_rollout_spmd.LLM = partial(vllm_rollout_spmd.LLM, logprobs_mode="processed_logprobs")
         super().init_model()
         if self._has_critic:
             self.critic.config = self.config.critic
-        if self._has_rollout:
-            self.rollout.sampling_params.seed = None
