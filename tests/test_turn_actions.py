@@ -17,6 +17,7 @@ from vlmgym.sandbox.answers.cells import Cells
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.registry import load_games, make_game
+from vlmgym.testing import check_game
 
 BOARDS = [game.name for game in load_games()[0].values() if issubclass(game, BoardGame)]
 CLICKED = [name for name in BOARDS if isinstance(make_game(name).answer, Cells)]
@@ -130,3 +131,10 @@ def test_runs_are_recorded_verified_and_reported(tmp_path: Path, policy: str) ->
     if policy == "oracle":
         actions = [turn.action for episode in run.episodes for turn in episode.read().turns]
         assert any(isinstance(action, list) and len(action) == 3 for action in actions)
+
+
+@pytest.mark.parametrize(
+    "game", [make_game("2048", actions_per_turn=3), make_game("swap", interface="click")], ids=["actions", "click"]
+)
+def test_such_games_satisfy_the_contract(game: Any) -> None:
+    assert not [note for note in check_game(game) if not note.startswith("end of")]

@@ -575,7 +575,8 @@ def check_responses(game: AnyGame, seeds: Seeds) -> None:
         for action in [*legal[:5], *islice(sample_actions(game), 5)]:
             response = game.respond(state, action)
             scored = score_response(game, state, response, np.random.default_rng(0))
-            assert scored.action == action, f"{response!r} plays {scored.action!r}, not {action!r}"
+            expected = action if game.actions_per_turn == 1 else (action,)
+            assert scored.action == expected, f"{response!r} plays {scored.action!r}, not {expected!r}"
             played = scored.outcome is Outcome.PLAYED
             assert played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
             assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
