@@ -50,7 +50,7 @@ from vlmgym.runs.record import (
     versions,
 )
 from vlmgym.runs.run import RunFolder, ScriptFolder
-from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_name, open_run
+from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_name, open_run, read_texts
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
@@ -388,7 +388,7 @@ def _write_video(path: Path, episode: StoredEpisode) -> str | None:
 def copy_results(run: StoredRun, script: ScriptFolder, summary: RunSummary) -> list[Path]:
     """Copy the results of an evaluation script's game beside the script, and return their paths."""
     (game,) = run.config.game_ids
-    document = game_run_document(summary.games[game], (episode.text() for episode in run.episodes))
+    document = game_run_document(summary.games[game], read_texts(run.episodes))
     return script.copy_results(document, run.folder.curves(game_name(game)), run.videos().values())
 
 

@@ -78,12 +78,13 @@ class ListedEpisode:
     rewards: EpisodeRewards | None
 
 
-def list_episode(stored: StoredEpisode) -> ListedEpisode:
-    """Read what the list of episodes and the curves show about an episode."""
-    episode = stored.read_as(_ListedRecord)
+def list_episode(stored: StoredEpisode, text: bytes | None = None) -> ListedEpisode:
+    """Return what the list of episodes and the curves show about an episode; `text` is its record if it was read."""
+    episode = stored.read_as(_ListedRecord, text)
     outcomes = [turn.outcome for turn in episode.turns]
-    stated = any(states_perception(turn.response) for turn in episode.turns)
-    accuracies = [turn.reward.perception for turn in episode.turns if stated and turn.reward.perception is not None]
+    accuracies = [turn.reward.perception for turn in episode.turns if turn.reward.perception is not None]
+    if accuracies and not any(states_perception(turn.response) for turn in episode.turns):
+        accuracies = []
     row = {
         "score": episode.score,
         "turns": len(episode.turns),

@@ -26,6 +26,7 @@ from vlmgym.pages.training import CURVE, SFT_CURVE, TrainingFolder
 from vlmgym.runs.files import LOCK
 from vlmgym.runs.record import RunRecord, RunSummary, Summary
 from vlmgym.runs.run import RUN, RunFolder, check_ordinary
+from vlmgym.runs.store import read_texts
 from vlmgym.statistics import mean_and_stderr
 
 SCAN_INTERVAL = 0.5
@@ -122,12 +123,13 @@ class LibraryRun:
 
     def episodes(self) -> list[ListedEpisode]:
         """Read what the list of episodes shows."""
-        listed = {}
-        for stored in self.saved.stored.episodes:
-            key = (stored.file, stored.offset, stored.length)
-            listed[key] = self.listed.get(key) or list_episode(stored)
-        self.listed = listed
-        return [*listed.values()]
+        episodes = {(stored.file, stored.offset, stored.length): stored for stored in self.saved.stored.episodes}
+        unread = {key: stored for key, stored in episodes.items() if key not in self.listed}
+        fresh = {
+            key: list_episode(stored, text) for (key, stored), text in zip(unread.items(), read_texts(unread.values()))
+        }
+        self.listed = {key: fresh.get(key) or self.listed[key] for key in episodes}
+        return [*self.listed.values()]
 
     def rows(self, text: LibraryRun | None, grey: LibraryRun | None) -> list[dict[str, Any]]:
         """Return a row of the list for each game, and for the suite; `text` and `grey` are the controls of the run."""

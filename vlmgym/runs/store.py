@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeAlias, TypeVar
@@ -43,9 +43,9 @@ class StoredEpisode:
         allow_data(*self.data)
         return self.read_as(EpisodeRecord)
 
-    def read_as(self, model: type[RecordT]) -> RecordT:
-        """Load only the fields of a model."""
-        return _validated(model, self.text(), self.location)
+    def read_as(self, model: type[RecordT], text: bytes | None = None) -> RecordT:
+        """Load only the fields of a model, from the record's `text` if it has been read."""
+        return _validated(model, next(read_texts([self])) if text is None else text, self.location)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -65,14 +65,19 @@ class StoredEpisode:
         except UsageError as error:
             raise UsageError(f"{self.location}, {error}") from None
 
-    def text(self) -> bytes:
-        """Read the JSON of the record."""
-        try:
-            with self.file.open("rb") as file:
-                file.seek(self.offset)
-                return file.read(self.length)
-        except OSError as error:
-            raise UsageError(f"cannot read {self.file}: {error.strerror}") from None
+
+def read_texts(episodes: Iterable[StoredEpisode]) -> Iterator[bytes]:
+    """Read the JSON of records; files are opened once."""
+    with ExitStack() as stack:
+        files: dict[Path, BinaryIO] = {}
+        for episode in episodes:
+            try:
+                if episode.file not in files:
+                    files[episode.file] = stack.enter_context(episode.file.open("rb"))
+                files[episode.file].seek(episode.offset)
+                yield files[episode.file].read(episode.length)
+            except OSError as error:
+                raise UsageError(f"cannot read {episode.file}: {error.strerror}") from None
 
 
 EpisodeT = TypeVar("EpisodeT", StoredEpisode, EpisodeRecord)
