@@ -26,6 +26,7 @@ REWARDS = st.builds(
     game_weight=WEIGHTS,
     format_weight=WEIGHTS,
     perception_weight=WEIGHTS,
+    prediction_weight=WEIGHTS,
     perception_mode=st.sampled_from(["partial", "exact"]),
     shaping=st.sampled_from(["raw", "sign", "log2"]),
     illegal=st.none() | WEIGHTS,

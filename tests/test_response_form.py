@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.response_format import MOST_TAGS, compose, parse_respon
 LONGEST_ANSWER = 200
 THOUGHTS = [
     "think", "thinking", "thought", "thoughts", "reason", "reasoning", "reflection", "analysis", "scratchpad", "cot",
-    "inner_monologue", "internal_monologue", "antThinking", "seed:think", "perception",
+    "inner_monologue", "internal_monologue", "antThinking", "seed:think", "perception", "prediction",
 ]  # fmt: skip
 TOKENS = (
     ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
@@ -219,6 +219,17 @@ def test_only_the_exact_format_is_rewarded(response: str) -> None:
     assert format_reward(response) == 0.0
 
 
+def test_a_prediction_belongs_to_the_format_where_it_is_asked_for() -> None:
+    parsed = parse_response(compose("0, 2", "because", "up", "2, 0"))
+    assert parsed.prediction == "2, 0"
+    assert (parsed.format_reward(LONGEST_ANSWER), parsed.format_reward(LONGEST_ANSWER, True)) == (0.0, 1.0)
+    assert parse_response(GOOD).prediction is None
+    assert parse_response(GOOD).format_reward(LONGEST_ANSWER, True) == 0.0
+    assert parse_response(compose("", "<prediction>2</prediction>", "up")).prediction is None
+    assert parse_response("<prediction>2</prediction>" * 2 + "<answer>up</answer>").prediction is None
+    assert parse_response("<prediction>2</prediction></think><answer>up</answer>").prediction is None
+
+
 # Everything ----------------------------------------------------------------------------------------------------------
 
 
@@ -236,3 +247,4 @@ def test_spans_cover_what_is_read(response: str) -> None:
     assert "".join(text for _, text in pieces) == response
     assert ("answer" in dict(pieces)) == (parsed.fault is None)
     assert ("perception" in dict(pieces)) == (parsed.perception is not None)
+    assert ("prediction" in dict(pieces)) == (parsed.prediction is not None)

@@ -217,8 +217,8 @@ def _metrics(episode: EpisodeRecord) -> dict[str, float]:
         for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
             metrics[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
         metrics["format"] = math.fsum(turn.reward.format for turn in turns) / len(turns)
-    for name, part in (("perception", "perception"), ("perception exact", "perception_exact")):
-        values = [value for turn in turns if (value := getattr(turn.reward, part)) is not None]
+    for name in (*PERCEPTION, *PREDICTION):
+        values = [value for turn in turns if (value := getattr(turn.reward, name.replace(" ", "_"))) is not None]
         if values:
             metrics[name] = math.fsum(values) / len(values)
     shares = [counts.true / counts.checked for turn in turns if (counts := turn.statements) and counts.checked]
@@ -229,8 +229,9 @@ def _metrics(episode: EpisodeRecord) -> dict[str, float]:
 
 
 PERCEPTION = ("perception", "perception exact")
+PREDICTION = ("prediction", "prediction exact")
 REASONING = ("reasoning", "reasoning exact")
-ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", *PERCEPTION, *REASONING)
+ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", *PERCEPTION, *PREDICTION, *REASONING)
 """Metrics of all games, in order; game-specific metrics follow."""
 RATES = ORDER[3:]
 

@@ -68,12 +68,15 @@ def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
     turns = []
     for turn in episode.turns:
         parts = turn.reward
-        seen = None
-        if parts.perception is not None and parts.perception_exact is not None:
-            seen = Perception(parts.perception, parts.perception_exact)
-        total = weigh(reward, turn.outcome, parts.game, parts.format, seen)
+        seen = _accuracy(parts.perception, parts.perception_exact)
+        predicted = _accuracy(parts.prediction, parts.prediction_exact)
+        total = weigh(reward, turn.outcome, parts.game, parts.format, seen, predicted)
         turns.append(turn.model_copy(update={"reward": parts.model_copy(update={"total": total})}))
     return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
+
+
+def _accuracy(partial: float | None, exact: float | None) -> Perception | None:
+    return None if partial is None or exact is None else Perception(partial, exact)
 
 
 def _total_reward(episode: EpisodeRecord) -> float:

@@ -27,8 +27,8 @@ def states_perception(response: str) -> bool:
     return "<perception" in response.casefold() and bool(parse_response(response).perceptions)
 
 
-REASONING = ("reasoning", "first_false", "rewarded_false")
-"""Totals of `GameTally` about checked statements."""
+LATER_PARTS = ("predictions", "predictions_exact", "reasoning", "first_false", "rewarded_false")
+"""Totals of `GameTally` about predictions and about checked statements."""
 
 
 class GameTally:
@@ -48,6 +48,7 @@ class GameTally:
         self.scores, self.format, self.perception, self.exact = array("d"), array("d"), array("d"), array("d")
         self.latencies, self.costs = array("d"), array("d")
         self.statements: int | None = None
+        self.predictions, self.predictions_exact = array("d"), array("d")
         self.reasoning, self.first_false, self.rewarded_false = array("d"), array("d"), array("d")
 
     def add(self, episode: EpisodeRecord) -> None:
@@ -75,7 +76,7 @@ class GameTally:
             getattr(self, name).update(getattr(other, name))
         if other.statements is not None:
             self.statements = other.statements + (self.statements or 0)
-        for name in ("scores", "format", "perception", "exact", "latencies", "costs", *REASONING):
+        for name in ("scores", "format", "perception", "exact", "latencies", "costs", *LATER_PARTS):
             getattr(self, name).extend(getattr(other, name))
         for metric, counts in other.words.items():
             self.words.setdefault(metric, Counter()).update(counts)
@@ -101,6 +102,9 @@ class GameTally:
             if turn.reward.perception is not None:
                 self.perception.append(turn.reward.perception)
                 self.exact.append(turn.reward.perception_exact or 0.0)
+            if turn.reward.prediction is not None:
+                self.predictions.append(turn.reward.prediction)
+                self.predictions_exact.append(turn.reward.prediction_exact or 0.0)
             if turn.statements is not None:
                 self._add_statements(turn, turn.statements)
 
@@ -148,6 +152,8 @@ class GameTally:
             format_compliance=per_turn(math.fsum(self.format)),
             perception_accuracy=_mean(self.perception) if self.perception_stated else None,
             perception_exact_match=_mean(self.exact) if self.perception_stated else None,
+            prediction_accuracy=_mean(self.predictions),
+            prediction_exact_match=_mean(self.predictions_exact),
             statements=self.statements,
             reasoning_accuracy=_mean(self.reasoning),
             reasoning_exact_match=_mean([share == 1.0 for share in self.reasoning]),

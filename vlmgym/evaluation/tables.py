@@ -132,6 +132,7 @@ def summary_rows(game: Summary) -> list[tuple[str, str]]:
         ("illegal", "" if game.illegal_rate is None else f"{game.illegal_rate:.1%} of turns"),
         ("unparsable", "" if game.unparsable_rate is None else f"{game.unparsable_rate:.1%} of turns"),
         ("perception", _perception(game)),
+        ("prediction", _prediction(game)),
         ("reasoning", _reasoning(game)),
         *((name, _counts(counts)) for name, counts in game.metric_counts.items()),
         *((name, _with_error(*mean)) for name, mean in game.metric_means.items()),
@@ -157,6 +158,13 @@ def _perception(game: Summary) -> str:
     if game.perception_accuracy is None:
         return "n/a" if game.turns else ""
     return f"{game.perception_accuracy:.1%} of cells correct, all correct in {game.perception_exact_match:.1%} of turns"
+
+
+def _prediction(game: Summary) -> str:
+    if game.prediction_accuracy is None:
+        return ""
+    exact = f"board correct in {game.prediction_exact_match:.1%} of turns"
+    return f"{game.prediction_accuracy:.1%} of changed cells correct, {exact}"
 
 
 def _reasoning(game: Summary) -> str:

@@ -165,7 +165,7 @@ class LiveEpisode:
         number = self.episode.turn + 1
         try:
             scored = self.episode.respond(reply.text)
-            perception = scored.perception
+            perception, prediction = scored.perception, scored.prediction
             turn = TurnRecord(
                 turn=number,
                 state=self.setup.game.to_record(before),
@@ -181,6 +181,8 @@ class LiveEpisode:
                     format=scored.format,
                     perception=None if perception is None else perception.partial,
                     perception_exact=None if perception is None else perception.exact,
+                    prediction=None if prediction is None else prediction.partial,
+                    prediction_exact=None if prediction is None else prediction.exact,
                 ),
                 info=dict(scored.info),
                 statements=_check_statements(self.setup.game, before, reply),

@@ -74,6 +74,8 @@ class RewardRecord(_Record):
     format: Number
     perception: Number | None
     perception_exact: Number | None
+    prediction: Number | None = None
+    prediction_exact: Number | None = None
 
 
 class StatementsRecord(_Record):
@@ -493,6 +495,10 @@ class Summary(_Record):
             ground truth or no response has a `<perception>`.
         perception_exact_match: Fraction of turns with a fully correct `<perception>`; None in the same cases as
             `perception_accuracy`.
+        prediction_accuracy: Mean fraction of correct cells among those that change, in `<prediction>`, over turns; None
+            if the game does not ask for it.
+        prediction_exact_match: Fraction of turns with a fully correct `<prediction>`; None in the same cases as
+            `prediction_accuracy`.
         statements: Number of statements in the reasoning that could be checked; None if the game checks none.
         reasoning_accuracy: Mean fraction of true statements, over turns with statements; None without.
         reasoning_exact_match: Fraction of turns with statements in which all are true; None without.
@@ -523,6 +529,8 @@ class Summary(_Record):
     format_compliance: Number | None
     perception_accuracy: Number | None
     perception_exact_match: Number | None
+    prediction_accuracy: Number | None = None
+    prediction_exact_match: Number | None = None
     statements: Count | None = None
     reasoning_accuracy: Number | None = None
     reasoning_exact_match: Number | None = None

@@ -29,6 +29,8 @@ class GameOptions:
     """Maximum number of actions in a response."""
     interface: Literal["text", "click"] = "text"
     """Answer board games with rows and columns, or with the points of the image to click on, from 0 to 1000."""
+    prediction: bool = False
+    """Ask for the board after the move, in <prediction>; only in board games."""
     overrides: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="config", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
@@ -56,6 +58,7 @@ class GameOptions:
             ("size", "size", self.size),
             ("actions", "actions_per_turn", None if self.actions == 1 else self.actions),
             ("interface", "interface", None if self.interface == "text" else self.interface),
+            ("prediction", "prediction", self.prediction or None),
         ):
             if value is not None and overrides.setdefault(field, value) != value:
                 raise UsageError(f"--{option} and --config set {field} to different values")

@@ -363,11 +363,13 @@ def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator
 
 
 def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
-    """Average the reward, format compliance and perception accuracy of turns, and compute the fraction played."""
+    """Average the reward, its format, perception and prediction, and compute the fraction of turns played."""
     perception = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
+    prediction = [turn.reward.prediction for turn in turns if turn.reward.prediction is not None]
     return {
         "reward": float(np.mean([turn.reward.total for turn in turns])),
         "format": float(np.mean([turn.reward.format for turn in turns])),
         **({"perception": float(np.mean(perception))} if perception else {}),
+        **({"prediction": float(np.mean(prediction))} if prediction else {}),
         "played": float(np.mean([turn.outcome == "played" for turn in turns])),
     }

@@ -86,7 +86,8 @@ function episodePane(run) {
     const parts = turn.reward;
     reward.replaceChildren(...pairs([
       ["game reward", number(parts.game, 4)], ["format", number(parts.format, 4)],
-      ["perception", parts.perception === null ? "" : number(parts.perception, 4)], ["total", number(parts.total, 4)]]));
+      ["perception", parts.perception === null ? "" : number(parts.perception, 4)],
+      ...(parts.prediction === null ? [] : [["prediction", number(parts.prediction, 4)]]), ["total", number(parts.total, 4)]]));
     response.text.replaceChildren(...turn.response.map(([section, text]) =>
       element("span", section ? { class: `section ${section}`, "data-section": section } : { class: "outside" }, recorded(text))));
     const shortened = turn.response.some(([, text]) => typeof text !== "string");

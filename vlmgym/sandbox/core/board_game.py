@@ -33,7 +33,7 @@ SMALLEST_CELL = 12
 class BoardConfig(GameConfig):
     """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
 
-    later_fields = ("actions_per_turn", "interface")
+    later_fields = ("actions_per_turn", "interface", "prediction")
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
@@ -55,6 +55,7 @@ class BoardConfig(GameConfig):
     interface: Literal["text", "click"] = setting(
         "text", "Answer with rows and columns, or with the points of the image to click on."
     )
+    prediction: bool = setting(False, "Ask for the board after the move, in <prediction>.")
 
 
 class BoardGame(Game[StateT, ActionT]):
@@ -76,7 +77,9 @@ class BoardGame(Game[StateT, ActionT]):
                 f"size={c.size} leaves {geometry.cell} pixels per cell of a {c.rows} x {c.columns} board, "
                 f"but at least {SMALLEST_CELL} are needed"
             )
-        self.actions_per_turn = c.actions_per_turn
+        self.actions_per_turn, self.asks_prediction = c.actions_per_turn, c.prediction
+        if c.prediction and self.partially_observable:
+            raise UsageError(f"{self.name} hides what a move leads to: remove prediction")
         if c.interface == "click":
             if not isinstance(self.answer, Cells):
                 raise UsageError(f"{self.name} is not played by clicks: remove interface=click")

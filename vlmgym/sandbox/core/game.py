@@ -90,6 +90,10 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Template that `fill_prompt` fills in."""
     perception_form: ClassVar[str] = "what the image shows"
     """What to write between `<perception>` and `</perception>`, for prompts."""
+    asks_prediction: bool = False
+    """True if responses must have a `<prediction>`: the board after the move; see `predict`."""
+    prediction_form: ClassVar[str] = "the board after your answer, in the same form"
+    """What to write between `<prediction>` and `</prediction>`, for prompts."""
     actions_per_turn: int = 1
     """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -223,6 +227,9 @@ class Game(ABC, Generic[StateT, ActionT]):
         form = response_format.INSTRUCTIONS_V1.format(
             perception=perception or self.perception_form, answer=self.answer.form
         )
+        if self.asks_prediction:
+            predicted = response_format.PREDICTION_V1.format(prediction=self.prediction_form)
+            form = form.replace("<answer>", f"{predicted}<answer>", 1)
         if self.actions_per_turn > 1:
             form += f" It may contain up to {self.actions_per_turn} actions, separated by semicolons. "
             form += "They are played in order, up to the first that is illegal."
@@ -254,6 +261,26 @@ class Game(ABC, Generic[StateT, ActionT]):
         truth = self.describe(state)
         return None if truth == NOT_DESCRIBED else compare_grids(truth, text)
 
+    def predict(self, state: StateT, actions: Sequence[ActionT]) -> str | None:
+        """Describe the board after actions, as far as the rules determine it.
+
+        Returns None if chance decides, or if the image hides something. Games with random effects that can be left out,
+        such as new tiles, override `after_move`. Raises `IllegalAction` if an action is illegal.
+        """
+        if self.partially_observable:
+            return None
+        try:
+            for action in actions[:-1]:
+                if self.ended(state := self.step(state, action, NO_CHANCE).state) is not None:
+                    return self.describe(state)
+            return self.after_move(state, actions[-1])
+        except ChanceNeeded:
+            return None
+
+    def after_move(self, state: StateT, action: ActionT) -> str:
+        """Describe the board after an action without its random effects; raise `ChanceNeeded` if they decide."""
+        return self.describe(self.step(state, action, NO_CHANCE).state)
+
     # Derived from the above -----------------------------------------------------------------------------------------
 
     def respond(self, state: StateT, action: ActionT, *later: ActionT) -> str:
@@ -266,7 +293,17 @@ class Game(ABC, Generic[StateT, ActionT]):
             reasoning = self.explain(state, action)
         except IllegalAction as error:
             reasoning = f"The move {self.answer.format(action)} is illegal: {error}."
-        return response_format.compose(self.describe(state), reasoning, self.format_actions((action, *later)))
+        perception, answer = self.describe(state), self.format_actions((action, *later))
+        return response_format.compose(perception, reasoning, answer, self._predicted(state, (action, *later)))
+
+    def _predicted(self, state: StateT, actions: Sequence[ActionT]) -> str | None:
+        """Return the prediction of a response, after illegal actions the same board; None if it is not asked for."""
+        if not self.asks_prediction:
+            return None
+        try:
+            return self.predict(state, actions) or ""
+        except IllegalAction:
+            return self.describe(state)
 
     def format_actions(self, actions: Sequence[ActionT]) -> str:
         """Write the actions of a response."""

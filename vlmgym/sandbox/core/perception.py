@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 from operator import eq
 from typing import NamedTuple
 
@@ -41,6 +41,23 @@ def compare_grids(truth: str, text: str) -> Perception:
         equal = equal and row == seen
     cells = max(sum(map(len, expected)), written)
     return Perception(right / cells if cells else float(equal), float(equal))
+
+
+def compare_changes(before: str, after: str, text: str) -> Perception:
+    """Compare a predicted grid with the true one after a move, by the cells that change.
+
+    Grids are read as by `compare_grids`. `partial` is the fraction of correct cells among those that differ from the
+    grid before in the true grid, in the predicted one, or in both, so cells that only seem to change count as wrong.
+    """
+    true, stated = read_grid(after), [*_rows(text[:LONGEST_PERCEPTION])]
+    changes = [
+        (cell, said)
+        for old, new, row in zip_longest(read_grid(before), true, stated, fillvalue=())
+        for was, cell, said in zip_longest(old, new, row)
+        if cell != was or said != was
+    ]
+    exact = float(stated == true)
+    return Perception(sum(starmap(eq, changes)) / len(changes) if changes else exact, exact)
 
 
 def read_grid(text: str) -> list[list[str]]:

@@ -23,12 +23,15 @@ Respond in exactly this form:
 Give exactly one <answer>."""
 """Version 1 of the format instructions; games fill in the contents of `<perception>` and `<answer>`."""
 
+PREDICTION_V1 = "<prediction>{prediction}</prediction>\n"
+"""Line of the instructions before `<answer>`, in games that ask for the board after the move."""
+
 MOST_TAGS = 10_000
 """Maximum number of tags, including starts and ends of comments; a response with more has no answer."""
 
 _TAG = re.compile(
-    r"<(?=/?[aciprst][cehno]|!-|\|)"  # rejects most text early
-    r"(?:/?(answer|perception|think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad|seed:think"
+    r"<(?=/?[aciprst][cehnor]|!-|\|)"  # rejects most text early
+    r"(?:/?(answer|perception|prediction|think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad|seed:think"
     r"|antthinking|cot|in(?:ner|ternal)_monologue)"
     r"(?:[\s/][^<>]*)?>|!--|\|(?:(?:START|END)_THINKING\|>|channel\|>(?:analysis|commentary|final)))"
     r"|-->|\[/?THINK\]|\u25c1/?think\u25b7",
@@ -38,16 +41,17 @@ _TAG = re.compile(
 thoughts."""
 _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
-_OPENED_IN_RESPONSE = frozenset({"perception", _COMMENT})
+_OPENED_IN_RESPONSE = frozenset({"perception", "prediction", _COMMENT})
 """Kinds of thought that begin where the response opens them; the chat template may already have opened any other."""
-_EXACT = [f"<{slash}{name}>" for name in SECTIONS for slash in ("", "/")]
+_WITH_PREDICTION = ("perception", "think", "prediction", "answer")
 
 Tag = re.Match[str]
 
 
-def compose(perception: str, think: str, answer: str) -> str:
-    """Write a response in the documented format."""
-    return f"<perception>{perception}</perception>\n<think>{think}</think>\n<answer>{answer}</answer>"
+def compose(perception: str, think: str, answer: str, prediction: str | None = None) -> str:
+    """Write a response in the documented format, with `<prediction>` if given."""
+    predicted = "" if prediction is None else PREDICTION_V1.format(prediction=prediction)
+    return f"<perception>{perception}</perception>\n<think>{think}</think>\n{predicted}<answer>{answer}</answer>"
 
 
 def answer_only(answer: str) -> str:
@@ -65,7 +69,8 @@ class ParsedResponse:
         tags: All tags except comments.
         answers: Answer tags outside thoughts, and tags that open a thought inside such an answer.
         perceptions: Perception tags outside other thoughts.
-        thoughts: Kind, start and end of each outermost thought. Perceptions and comments count as thoughts.
+        predictions: Prediction tags outside other thoughts.
+        thoughts: Kind, start and end of each outermost thought. Perceptions, predictions and comments count as such.
     """
 
     text: str
@@ -73,6 +78,7 @@ class ParsedResponse:
     tags: list[Tag] = field(default_factory=list)
     answers: list[Tag] = field(default_factory=list)
     perceptions: list[Tag] = field(default_factory=list)
+    predictions: list[Tag] = field(default_factory=list)
     thoughts: list[tuple[str, int, int]] = field(default_factory=list)
 
     def answer(self, longest: int) -> str:
@@ -100,21 +106,25 @@ class ParsedResponse:
         return self._inside(self.perceptions) if _is_pair(self.perceptions) else None
 
     @property
-    def thought(self) -> str:
-        """Text of all thoughts except perceptions and comments."""
-        return "\n".join(
-            self.text[start:end] for kind, start, end in self.thoughts if kind not in ("perception", _COMMENT)
-        )
+    def prediction(self) -> str | None:
+        """Text of the prediction; None unless there is exactly one and it is closed."""
+        return self._inside(self.predictions) if _is_pair(self.predictions) else None
 
-    def format_reward(self, longest: int) -> float:
+    @property
+    def thought(self) -> str:
+        """Text of all thoughts except perceptions, predictions and comments."""
+        return "\n".join(self.text[start:end] for kind, start, end in self.thoughts if kind not in _OPENED_IN_RESPONSE)
+
+    def format_reward(self, longest: int, prediction: bool = False) -> float:
         """Return 1.0 if the response has exactly the documented format and `answer` accepts its answer, else 0.0.
 
-        The format is exact if each of the three sections occurs once, in order, with its tags spelled as in the prompt,
-        no other tags, and only whitespace outside the sections.
+        The format is exact if each of the sections, with or without a prediction, occurs once, in order, with its tags
+        spelled as in the prompt, no other tags, and only whitespace outside the sections.
         """
+        sections = _WITH_PREDICTION if prediction else SECTIONS
         edges = [0, *(edge for tag in self.tags for edge in tag.span()), len(self.text)]
-        exact = [tag[0] for tag in self.tags] == _EXACT
-        if not exact or any(self.text[edges[i] : edges[i + 1]].strip() for i in (0, 4, 8, 12)):
+        exact = [tag[0] for tag in self.tags] == [f"<{slash}{name}>" for name in sections for slash in ("", "/")]
+        if not exact or any(self.text[edges[i] : edges[i + 1]].strip() for i in range(0, len(edges), 4)):
             return 0.0
         try:
             self.answer(longest)
@@ -123,11 +133,9 @@ class ParsedResponse:
         return 1.0
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """Section name, start and end of each perception, thought and answer, including the tags, in order."""
-        spans = [
-            ("perception" if kind == "perception" and _is_pair(self.perceptions) else "think", start, end)
-            for kind, start, end in self.thoughts
-        ]
+        """Section name, start and end of each perception, thought, prediction and answer, with the tags, in order."""
+        counts = {"perception": _is_pair(self.perceptions), "prediction": _is_pair(self.predictions)}
+        spans = [(kind if counts.get(kind) else "think", start, end) for kind, start, end in self.thoughts]
         if self.fault is None:
             spans.append(("answer", self.answers[0].start(), self.answers[1].end()))
         return sorted(spans, key=lambda span: span[1])
@@ -150,8 +158,8 @@ def parse_response(response: str) -> ParsedResponse:
             commented |= not _closes(tag)
         else:
             parsed.tags.append(tag)
-        if kind == "perception" and opened[:1] in ([], [kind]):
-            parsed.perceptions.append(tag)
+        if kind in ("perception", "prediction") and opened[:1] in ([], [kind]):
+            (parsed.perceptions if kind == "perception" else parsed.predictions).append(tag)
         if kind == "answer":
             if not opened:
                 parsed.answers.append(tag)
@@ -176,6 +184,7 @@ def parse_response(response: str) -> ParsedResponse:
             opened.clear()
             parsed.answers.clear()
             parsed.perceptions.clear()
+            parsed.predictions.clear()
             parsed.thoughts[:] = [(kind, 0, tag.end())]
     if opened:
         parsed.thoughts.append((opened[0], start, len(response)))

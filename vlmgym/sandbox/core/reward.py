@@ -22,7 +22,7 @@ from vlmgym.errors import (
 )
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.game import Game, StateT
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.perception import Perception, compare_changes
 from vlmgym.sandbox.core.response_format import parse_response
 
 Shaping = Literal["raw", "sign", "log2"]
@@ -40,7 +40,8 @@ class Outcome(str, Enum):
 
 
 class RewardConfig(BaseModel):
-    """Reward weights and shaping: total = sum of weight x part, over the game, format and perception parts.
+    """Reward weights and shaping: total = sum of weight x part, over the game, format, perception and prediction
+    parts.
 
     `shaping` applies to the game part r: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is `sign(r) log2(1 + |r|)`. In
     an illegal or unparsable turn, the penalty `illegal` or `unparsable`, if set, replaces the shaped game part. The
@@ -54,6 +55,9 @@ class RewardConfig(BaseModel):
         0.0, description="Weight of the format reward: 1 if the response format is exact, else 0."
     )
     perception_weight: Weight = Field(0.0, description="Weight of the accuracy of <perception>.")
+    prediction_weight: Weight = Field(
+        0.0, description="Weight of the accuracy of <prediction>, in games with the config field prediction."
+    )
     perception_mode: Literal["partial", "exact"] = Field(
         "partial", description="partial: fraction of correct cells; exact: 1 only if all are correct."
     )
@@ -87,6 +91,8 @@ class Scored(Generic[StateT, ActionT]):
         next_state: State after the turn; after an invalid response, from `game.on_invalid`.
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
+        prediction: Accuracy of `<prediction>`, 0 if the response has none or is not played; None for native actions,
+            for games that do not ask for it, and if the rules do not determine the board.
     """
 
     total: float
@@ -99,6 +105,7 @@ class Scored(Generic[StateT, ActionT]):
     terminated: bool
     feedback: str
     info: Mapping[str, Any] = field(default_factory=dict)
+    prediction: Perception | None = None
 
 
 def score_response(
@@ -116,14 +123,28 @@ def score_response(
     _check_running(game, state)
     parsed = parse_response(response)
     longest = game.answer.longest * game.actions_per_turn
-    form = parsed.format_reward(longest)
+    form = parsed.format_reward(longest, game.asks_prediction)
     seen = game.perceive(state, parsed.perception or "")
+    predicted = Perception(0.0, 0.0) if game.asks_prediction else None
     try:
         actions = game.parse_actions(parsed.answer(longest))
     except ParseError as error:
-        return _take_turn(game, state, error, rng, config, form, seen)
-    scored = _take_turn(game, state, actions[0], rng, config, form, seen)
+        return _take_turn(game, state, error, rng, config, form, seen, predicted)
+    if game.asks_prediction:
+        predicted = _score_prediction(game, state, actions, parsed.prediction or "")
+    scored = _take_turn(game, state, actions[0], rng, config, form, seen, predicted)
     return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config)
+
+
+def _score_prediction(
+    game: Game[StateT, ActionT], state: StateT, actions: Sequence[ActionT], text: str
+) -> Perception | None:
+    """Score a prediction; None if the rules do not determine the board."""
+    try:
+        after = game.predict(state, actions)
+    except IllegalAction:
+        return Perception(0.0, 0.0)
+    return None if after is None else compare_changes(game.describe(state), after, text)
 
 
 PARTLY = "only the first "
@@ -149,8 +170,9 @@ def _play_on(
             why = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
             scored = replace(scored, feedback=why)
     turn: Any = tuple(actions)
-    form, seen = first.format, first.perception
-    return replace(scored, total=total, game=reward, format=form, perception=seen, action=turn, info={"actions": infos})
+    form, seen, predicted = first.format, first.perception, first.prediction
+    scored = replace(scored, format=form, perception=seen, prediction=predicted)
+    return replace(scored, total=total, game=reward, action=turn, info={"actions": infos})
 
 
 def step_infos(game: Game[Any, Any], infos: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -190,6 +212,7 @@ def _take_turn(
     config: RewardConfig,
     form: float,
     seen: Perception | None,
+    predicted: Perception | None = None,
 ) -> Scored[StateT, ActionT]:
     """Play an action if it is legal; an unparsable response has a `ParseError` instead of an action."""
     outcome, feedback = Outcome.PLAYED, ""
@@ -200,34 +223,52 @@ def _take_turn(
             step = game.step(state, action, rng)
         except IllegalAction as error:
             outcome, feedback, step = Outcome.ILLEGAL, str(error), game.on_invalid(state, rng)
-    total = _total(config, outcome, step.reward, form, seen)
+    total = _total(config, outcome, step.reward, form, seen, predicted)
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
-    return Scored(total, step.reward, form, seen, outcome, played, step.state, ended, feedback, step.info)
+    return Scored(total, step.reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted)
 
 
 NUMBERS = (float, int, np.floating, np.integer)
 """Types of rewards; checking them takes a fraction of the time of `numbers.Real`."""
 
 
-def _total(config: RewardConfig, outcome: Outcome, reward: object, form: float, seen: Perception | None) -> float:
+def _total(
+    config: RewardConfig,
+    outcome: Outcome,
+    reward: object,
+    form: float,
+    seen: Perception | None,
+    predicted: Perception | None,
+) -> float:
     """Check the rewards of a turn, and combine them with `weigh`."""
     if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
         raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
-    total = weigh(config, outcome, float(reward), form, seen)
+    total = weigh(config, outcome, float(reward), form, seen, predicted)
     if not math.isfinite(total):
         raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {seen}")
     return total
 
 
-def weigh(config: RewardConfig, outcome: Outcome, game: float, form: float, seen: Perception | None) -> float:
-    """Combine the parts of a reward, as in `Scored`, into its total; a perception of None counts as 0."""
+def weigh(
+    config: RewardConfig,
+    outcome: Outcome,
+    game: float,
+    form: float,
+    seen: Perception | None,
+    predicted: Perception | None,
+) -> float:
+    """Combine the parts of a reward, as in `Scored`, into its total; a part of None counts as 0."""
     penalty = None
     if outcome is not Outcome.PLAYED:
         penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
     game_part = shape(game, config.shaping) if penalty is None else penalty
-    perception = 0.0 if seen is None else seen.exact if config.perception_mode == "exact" else seen.partial
-    return config.game_weight * game_part + config.format_weight * form + config.perception_weight * perception
+    perception, prediction = (
+        0.0 if part is None else part.exact if config.perception_mode == "exact" else part.partial
+        for part in (seen, predicted)
+    )
+    total = config.game_weight * game_part + config.format_weight * form
+    return total + config.perception_weight * perception + config.prediction_weight * prediction
 
 
 def shape(reward: float, shaping: Shaping) -> float:

@@ -102,6 +102,7 @@ class Game2048(BoardGame[State2048, int]):
     State = State2048
     prompt_template = PROMPT_V1
     perception_form = "the board, one line per row, numbers separated by commas, 0 for an empty cell"
+    prediction_form = "the board after your answer, before the new tile appears, in the same form"
     answer = Directions(("move", "slide", "swipe", "go"))
 
     def start(self, rng: np.random.Generator) -> State2048:
@@ -124,6 +125,10 @@ class Game2048(BoardGame[State2048, int]):
             raise IllegalAction(f"sliding {DIRECTIONS[action]} changes nothing")
         after = State2048(self._spawn(board, rng), state.variation_seed)
         return Step(after, float(reward))
+
+    def after_move(self, state: State2048, action: int) -> str:
+        self.step(state, action, np.random.default_rng(0))  # raises IllegalAction
+        return self.describe(State2048(slide(state.board, action)[0], state.variation_seed))
 
     def ended(self, state: State2048) -> str | None:
         if self._reached_goal(state.board):

@@ -152,6 +152,9 @@ class Swap(BoardGame[SwapState, Pair]):
 
     name = "swap"
     skills = ("perception", "search")
+    prediction_form = (
+        "the board after your answer, in the same form, with new for each new tile, as if it formed no lines"
+    )
     answer = Cells(2, "the two tiles to swap", verbs=("swap",), example=(0, 0, 0, 1))
     Config = SwapConfig
     State = SwapState
@@ -188,6 +191,18 @@ class Swap(BoardGame[SwapState, Pair]):
             "redealt": redealt,
         }
         return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), 1.0, info)
+
+    def after_move(self, state: SwapState, action: Pair) -> str:
+        """Describe the board after lines have vanished and tiles have fallen, with `new` for tiles drawn at random.
+
+        New tiles count as equal to no other tile.
+        """
+        tiles, blanks = self._swapped(state.board, action), count(-1, -1)
+        self.rules.cascade(
+            tiles, self._indices(action), lambda number: [next(blanks) for _ in range(number)], MAX_ROUNDS
+        )
+        words = ("new" if tile < 0 else self.cell_words(tile) for tile in tiles)
+        return "\n".join(map(", ".join, self.in_rows((*words,))))
 
     def ended(self, state: SwapState) -> str | None:
         return None

@@ -293,7 +293,7 @@ class VlmgymTrainer(RayPPOTrainer):
 def response_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
     """Compute the mean of each reward part and the fraction of each outcome over the responses of episodes."""
     turns, metrics = [turn for episode in episodes for turn in episode.record.turns], {}
-    for part in ("total", "game", "format", "perception", "perception_exact"):
+    for part in ("total", "game", "format", "perception", "perception_exact", "prediction", "prediction_exact"):
         parts = [getattr(turn.reward, part) for turn in turns]
         if values := [value for value in parts if value is not None]:
             metrics[f"{prefix}/{part}"] = float(np.mean(values))
