@@ -6,9 +6,6 @@ verl needs a separate environment: docs/integrations/verl.md has the commands.
 from __future__ import annotations
 
 import asyncio
-import re
-import runpy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,21 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import load_dataset
 from hydra import compose, initialize_config_module
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
-from verl.trainer.ppo.utils import need_critic, need_reference_policy
-from verl.trainer.ppo.v1 import get_trainer_cls
-from verl.utils.config import validate_config
 from verl.workers.rollout.replica import TokenOutput
 
 from tests.in_training.tiny import make_checkpoint
 from vlmgym import Episode, RewardConfig, make_dataset
 from vlmgym.errors import UsageError
-from vlmgym.integrations.verl import GameAgentLoop, to_verl
+from vlmgym.integrations.verl import to_verl
+from vlmgym.training import verl
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "verl"
+AGENT_LOOP = Path(verl.__file__).with_name("agent_loop.yaml")
 REWARD = RewardConfig(shaping="log2", illegal=-1.0, unparsable=-2.0)
 RESPONSES = ["<answer>left</answer>", "I cannot tell.", "<answer>down</answer>"]
 TURNS = len(RESPONSES)
@@ -68,7 +62,7 @@ def roll_out(
         "actor_rollout_ref.rollout.prompt_length=4096",
         "actor_rollout_ref.rollout.response_length=16384",
         "actor_rollout_ref.rollout.calculate_log_probs=true",
-        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={EXAMPLES / 'agent_loop.yaml'}",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={AGENT_LOOP}",
         *options,
     ]
     with initialize_config_module("verl.trainer.config", version_base=None):
@@ -113,18 +107,6 @@ def test_verl_plays_episodes(checkpoint: Path) -> None:
         assert output.non_tensor_batch["__num_turns__"][i] == 2 * TURNS
 
 
-def test_verl_takes_the_options_of_the_page() -> None:
-    page = (EXAMPLES.parents[1] / "docs" / "integrations" / "verl.md").read_text()
-    (options,) = re.findall(r"vlmgym\.training\.verl (.*?)\n\n", page, re.DOTALL)
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=options.replace("\\\n", " ").split())
-    assert get_trainer_cls(config.trainer.v1.trainer_mode)  # imports more than the agent loop does
-    validate_config(config, need_reference_policy(config), need_critic(config))
-    (rows,) = re.findall(r'"--rows", type=int, default=(\d+)', (EXAMPLES / "write_data.py").read_text())
-    assert int(rows) >= config.data.train_batch_size  # verl drops an incomplete batch, and has no step without others
-    assert (EXAMPLES.parents[1] / config.actor_rollout_ref.rollout.agent.agent_loop_config_path).exists()
-
-
 def test_an_episode_without_room_ends_before_an_image(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, max_turns=TURNS, reward=REWARD, size=64)
     output, server = roll_out(checkpoint, to_verl(rows), "actor_rollout_ref.rollout.response_length=64")
@@ -152,15 +134,3 @@ def test_responses_are_limited(checkpoint: Path) -> None:
     rows = make_dataset("2048", 1, max_turns=TURNS, reward=REWARD, size=64)
     _, server = roll_out(checkpoint, to_verl(rows))
     assert {each["sampling_params"]["max_tokens"] for each in next(iter(server.requests.values()))} == {256}
-
-
-def test_the_example_writes_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> None:
-    options = ["--folder", str(tmp_path), "--rows", "3", "--turns", "2", "--size", "64"]
-    monkeypatch.setattr(sys, "argv", ["write_data.py", *options])
-    runpy.run_path(str(EXAMPLES / "write_data.py"), run_name="__main__")
-    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
-    read = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
-    assert len(read["train"]) == 3
-    _, server = roll_out(checkpoint, [read["train"][0], read["validation"][0]])
-    assert [len(requests) for requests in server.requests.values()] == [2, 2]
-    assert GameAgentLoop.__module__ == "vlmgym.integrations.verl"

@@ -23,7 +23,6 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from verl.trainer.config import PPOConfig
 from verl.utils.checkpoint import CHECKPOINT_TRACKER, find_latest_ckpt
 from verl.utils.torch_dtypes import PrecisionType
-from yaml import YAMLError
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.curriculum.schedule import describe
@@ -33,7 +32,7 @@ from vlmgym.rollout.trained import TRAINED, TrainedRecord
 from vlmgym.runs.record import changes
 from vlmgym.training.easyr1.batch import PromptEncoder, load_processors
 from vlmgym.training.easyr1.episodes import PromptStream
-from vlmgym.training.easyr1.settings import BROKEN, Section, check_model
+from vlmgym.training.easyr1.settings import BROKEN, Section, check_model, merge_settings
 from vlmgym.training.records import make_trained_record
 from vlmgym.training.states import check_validation_size, start_rollouts
 from vlmgym.training.transformers4 import saved_by_transformers5
@@ -71,18 +70,7 @@ class RunConfig(PPOConfig):
 
 def read_config(args: Sequence[str]) -> RunConfig:
     """Merge YAML files, then settings such as `a.b=value`; raise `UsageError` if any of them is invalid."""
-    merged: Any = OmegaConf.structured(RunConfig())
-    for arg in sorted(args, key=lambda arg: "=" in arg):
-        try:
-            above = OmegaConf.from_dotlist([arg]) if "=" in arg else OmegaConf.load(arg)
-            for name, other in (("games", "curriculum"), ("curriculum", "games")):
-                if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and vice versa
-                    merged.vlmgym.pop(other, None)
-            merged = OmegaConf.merge(merged, above)
-        except OSError as error:
-            raise UsageError(f"cannot read {arg}: {error.strerror}") from None
-        except (YAMLError, OmegaConfBaseException, TypeError, ValueError) as error:
-            raise UsageError(f"{arg}: {first_line(error)}") from None
+    merged = merge_settings(OmegaConf.structured(RunConfig()), args)
     try:
         config: RunConfig = OmegaConf.to_object(merged)
         for name, path in (

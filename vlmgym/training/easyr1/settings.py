@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from yaml import YAMLError
 
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryFile
 from vlmgym.curriculum.file import with_data
-from vlmgym.errors import UsageError, describe_validation_error
+from vlmgym.errors import UsageError, describe_validation_error, first_line
 from vlmgym.policies.checkpoint import error_text, resolve_checkpoint
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -89,6 +91,26 @@ class Section(_Part):
         for game in curriculum.games:
             self.play.check(game)
         return curriculum
+
+
+def merge_settings(base: Any, args: Sequence[str]) -> Any:
+    """Merge YAML files, then settings such as `a.b=value`, over a configuration with a section `vlmgym`.
+
+    Raises:
+        UsageError: A file cannot be read, or a setting is invalid.
+    """
+    for arg in sorted(args, key=lambda arg: "=" in arg):
+        try:
+            above = OmegaConf.from_dotlist([arg]) if "=" in arg else OmegaConf.load(arg)
+            for name, other in (("games", "curriculum"), ("curriculum", "games")):
+                if OmegaConf.select(above, f"vlmgym.{name}") is not None:  # games replace a curriculum, and vice versa
+                    base.vlmgym.pop(other, None)
+            base = OmegaConf.merge(base, above)
+        except OSError as error:
+            raise UsageError(f"cannot read {arg}: {error.strerror}") from None
+        except (YAMLError, OmegaConfBaseException, TypeError, ValueError) as error:
+            raise UsageError(f"{arg}: {first_line(error)}") from None
+    return base
 
 
 def check_model(model: str | None) -> None:
