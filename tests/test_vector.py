@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import traceback
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -400,3 +401,31 @@ def test_workers_end_with_their_parent(tmp_path, then, how, code):
     assert parent.returncode == code
     assert "leaked" not in errors
     assert gone(pids)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("game", ["2048", "swap", "lightsout"])
+def test_action_masks_are_the_legal_actions(game: str, mode: str, num_workers: int, make_envs: Any) -> None:
+    settings = {"num_workers": num_workers, "autoreset_mode": mode, "max_episode_steps": 5, "render": False}
+    envs = make_envs(game, 3, action_masks=True, full_info=True, **settings)
+    space, rng = envs.single_action_space, np.random.default_rng(0)
+    shape = tuple(space.nvec) if hasattr(space, "nvec") else (space.n,)
+    _, infos = envs.reset(seed=0)
+    for _ in range(12):
+        masks = infos["action_mask"]
+        assert masks.dtype == np.int8
+        for mask, legal in zip(masks, infos["legal_actions"], strict=True):
+            assert sorted(np.argwhere(mask.reshape(shape)).tolist()) == sorted(
+                np.reshape(legal, (-1, len(shape))).tolist()
+            )
+        chosen = [rng.choice(np.flatnonzero(mask)) if mask.any() else 0 for mask in masks]
+        actions = np.stack(np.unravel_index(chosen, shape), axis=1).squeeze()
+        *_, infos = envs.step(actions)
+        assert set(infos["outcome"]) <= {"played", None}
+
+
+@pytest.mark.parametrize("game", ["geospot", "vqa"])
+def test_action_masks_need_listed_actions(game: str, make_envs: Any) -> None:
+    with pytest.raises(UsageError, match=f"{game} has no action masks"):
+        make_envs(game, 2, action_masks=True)

@@ -33,6 +33,7 @@ from vlmgym.sandbox.envs.worker import (
     StepBuffers,
     StepReply,
     WorkerGroup,
+    listed_actions,
 )
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import check_num_workers, num_workers_for
@@ -63,6 +64,7 @@ def make_vec(
     render: bool = True,
     copy: bool = True,
     full_info: bool = False,
+    action_masks: bool = False,
     timeout: float | None = 60.0,
     **overrides: Any,
 ) -> GameVectorEnv:
@@ -83,6 +85,8 @@ def make_vec(
         copy: Return independent observations. Their memory is reused once they are no longer referenced. Otherwise
             observations are read-only views, which the next step overwrites.
         full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
+        action_masks: Include `action_mask`, int8 of shape (num_envs, actions): 1 for legal actions. Actions of several
+            numbers are numbered as `numpy.ravel_multi_index` does.
         timeout: Seconds without a response after which a worker counts as hanging; None to wait forever.
         overrides: Config fields that override the difficulty levels, e.g. `size=320`.
 
@@ -101,7 +105,7 @@ def make_vec(
     except ValueError:
         modes = ", ".join(mode.value for mode in AutoresetMode)
         raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset_mode)}") from None
-    settings = EnvSettings(reward, mode, max_episode_steps, full_info, render)
+    settings = EnvSettings(reward, mode, max_episode_steps, full_info, action_masks, render)
     (played,) = make_games([game], perception, reasoning, **overrides)
     return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
 
@@ -113,8 +117,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
 
     Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if the game has several images.
     Actions: an array of native actions, or a sequence with a native action or a `Response` for each environment.
-    Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; with `full_info`
-    also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
+    Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; `action_mask` if
+    it was asked for; with `full_info` also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and
+    `final_info` of episodes that ended.
     Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
     states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
     """
@@ -144,7 +149,9 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_workers = num_workers_for(self.num_envs, num_workers)
         array = SharedArray if self.num_workers else PrivateArray
         frames, final_frames = ([array((num_envs, *shape), np.uint8) for shape in self._shapes] for _ in range(2))
-        buffers = StepBuffers(array((num_envs,), STEP_DTYPE), frames, final_frames)
+        masks = array((num_envs, len(listed_actions(game))), np.int8) if settings.action_masks else None
+        buffers = StepBuffers(array((num_envs,), STEP_DTYPE), frames, final_frames, masks)
+        self._masks = None if masks is None else masks.array()
         self._numbers = buffers.numbers.array()
         self._frames = [frames.array() for frames in buffers.frames]
         self._final_frames = [frames.array() for frames in buffers.final_frames]
@@ -392,6 +399,8 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             infos = self._full_infos(ids, replies)
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
+        if self._masks is not None:
+            infos["action_mask"], infos["_action_mask"] = self._masks[as_slice(ids)].copy(), replied.copy()
         outcome = numbers["outcome"] * replied
         infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
         return infos

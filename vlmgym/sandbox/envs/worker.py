@@ -13,7 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from multiprocessing import reduction
 from multiprocessing.connection import wait
 from typing import Any
@@ -26,6 +26,7 @@ from vlmgym.errors import UsageError, VlmgymError, WorkerError
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, Scored
+from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.workers.process import ChannelClosed, Result, WorkerProcess
@@ -128,14 +129,32 @@ class StepBuffers:
         frames: For each image of the game, uint8 of shape (num_envs, height, width, 3); (num_envs, 0, 0, 3) if nothing
             is drawn.
         final_frames: Last images of ended episodes in autoreset mode `SAME_STEP`, shaped like `frames`.
+        masks: 1 for legal actions, else 0, int8 of shape (num_envs, actions); None without action masks.
     """
 
     numbers: PrivateArray
     frames: list[PrivateArray]
     final_frames: list[PrivateArray]
+    masks: PrivateArray | None
 
 
 # Environments ---------------------------------------------------------------------------------------------------------
+
+
+MOST_MASKED = 10_000
+"""Maximum number of actions of a game with action masks."""
+
+
+def listed_actions(game: Game[Any, Any]) -> list[Any]:
+    """List the actions of a game in the order of its action masks: that of the space, the last number fastest.
+
+    Raises:
+        UsageError: The space is not discrete or too large, or the game does not list the legal actions.
+    """
+    actions = game.answer.actions(MOST_MASKED)
+    if actions is None or isinstance(game, Task):
+        raise UsageError(f"{game.name} has no action masks: they need a game of at most {MOST_MASKED:,} listed actions")
+    return actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +165,7 @@ class EnvSettings:
     autoreset: AutoresetMode
     max_turns: int | None
     full_info: bool
+    action_masks: bool
     render: bool
 
 
@@ -160,6 +180,7 @@ class FrameEnv(GameEnv):
         super().__init__(game, reward=settings.reward, render_mode="rgb_array")
         self.settings, self.frames = settings, frames
         self._drawn: Any = None
+        self._listed: Any = None
         self.over = False
         self.last_outcome = ""
 
@@ -183,6 +204,14 @@ class FrameEnv(GameEnv):
     def render(self) -> ImageArray:
         """Draw and return the current image, even if steps are not drawn."""
         return side_by_side(self.game.images(self.episode.state))
+
+    def changed_actions(self) -> Sequence[Any] | None:
+        """List the legal actions, of which there are none after the end; None if the state is that of the last call."""
+        state = self.episode.state
+        if state is self._listed:
+            return None
+        self._listed = state
+        return self.game.legal_actions(state) or ()
 
     def numbers(self, reward: float, terminated: bool, truncated: bool) -> StepNumbers:
         """Return the numeric results of the last step or reset, in the order of `STEP_DTYPE`."""
@@ -230,6 +259,8 @@ class EnvWorker:
         self.settings, self.start = settings, part.start
         self.numbers = buffers.numbers.array()[part]
         self.final_frames = [frames.array()[part] for frames in buffers.final_frames]
+        self.masks = None if buffers.masks is None else buffers.masks.array()[part]
+        self._columns = {} if buffers.masks is None else {action: i for i, action in enumerate(listed_actions(game))}
         frames = [frames.array()[part] for frames in buffers.frames]
         self.envs = [FrameEnv(game, settings, [images[i] for images in frames]) for i in range(part.stop - part.start)]
 
@@ -258,6 +289,7 @@ class EnvWorker:
             self._start(i, reply, seed, snapshot)
             numbers.append(self.envs[i].numbers(0.0, False, False))
         self.numbers[ids] = numbers
+        self._write_masks(ids)
         return reply
 
     def step(self, ids: Sequence[int], actions: Sequence[Any]) -> StepReply:
@@ -270,6 +302,7 @@ class EnvWorker:
         for i, action in zip(ids, actions, strict=True):
             numbers.append(self._step(i, action, reply))
         self.numbers[ids] = numbers  # all at once: setting one element of a structured array is slower than most games
+        self._write_masks(ids)
         return reply
 
     def call(self, ids: Sequence[int], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -281,6 +314,18 @@ class EnvWorker:
             attribute = getattr(self.envs[i], name)
             results.append(attribute(*args, **kwargs) if callable(attribute) else attribute)
         return results
+
+    def _write_masks(self, ids: Sequence[int]) -> None:
+        if self.masks is None:
+            return
+        columns, legal = self._columns, dict[int, list[int]]()
+        for i in ids:
+            if (actions := self.envs[i].changed_actions()) is not None:
+                legal[i] = [columns[action] for action in actions]
+        if legal:
+            changed = [*legal]
+            self.masks[changed] = 0
+            self.masks[np.repeat(changed, [*map(len, legal.values())]), [*chain.from_iterable(legal.values())]] = 1
 
     def _step(self, i: int, action: Any, reply: StepReply) -> StepNumbers:
         env = self.envs[i]

@@ -116,7 +116,9 @@ class Game2048(BoardGame[State2048, int]):
     def legal_actions(self, state: State2048) -> tuple[int, ...]:
         if self._reached_goal(state.board):
             return ()
-        return tuple(action for action in range(4) if slide(state.board, action)[0] != state.board)
+        rows, columns = _prospects(state.board), _prospects(zip(*state.board))
+        changes = (columns.to_start, rows.to_end, columns.to_end, rows.to_start)
+        return tuple([action for action in range(4) if changes[action]])
 
     def step(self, state: State2048, action: int, rng: np.random.Generator) -> Step[State2048]:
         self.answer.check(action)
