@@ -203,6 +203,14 @@ def test_disk_space(tmp_path: Path, settings: list[str], count: int) -> None:
     assert len([*check.check_disk(config, 2.0**60)]) == (count > 1)
 
 
+@pytest.mark.parametrize(("parallel", "problems"), [(1, 0), (2, 1)])
+def test_attention_heads_are_split_among_gpus(checkpoint: Path, parallel: int, problems: int) -> None:
+    """The language model has two heads, the vision encoder one."""
+    found = [*check.check_heads(ModelConfig(str(checkpoint)), parallel)]
+    assert len(found) == problems
+    assert all("must divide the 2 attention heads of the language model and the 1 of" in problem for problem in found)
+
+
 def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     config = config_of("rl_2048")

@@ -270,6 +270,7 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
     if commit not in REQUIREMENTS.read_text(encoding="utf-8"):
         yield f"the installed EasyR1 is not the commit of {REQUIREMENTS}: run bash setup.sh --easyr1"
     sizes = {name: model_size(part.model, name == "critic") for name, part in config.trained.items()}
+    yield from check_heads(config.worker.actor.model, config.worker.rollout.tensor_parallel_size)
     host, update, checkpoint = estimate_memory(config, sizes)
     host += ROLLOUT_WORKER_MEMORY * section.rollout_workers / trainer.nnodes
     needed = f"{host / GIB:.1f} GiB of host memory, {update / GIB:.1f} GiB of each GPU, {checkpoint / GIB:.1f} GiB"
@@ -278,6 +279,15 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
         yield f"host memory: {host / GIB:.0f} GiB needed, {free / GIB:.0f} GiB free: {SMALLER}"
     yield from check_disk(config, checkpoint)
     yield from check_gpus(min(torch.cuda.device_count(), trainer.n_gpus_per_node), update)
+
+
+def check_heads(model: Any, parallel: int) -> Iterator[str]:
+    """Yield a problem unless vLLM can split the attention heads of the model among `parallel` GPUs."""
+    whole = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+    text, vision = whole.get_text_config().num_attention_heads, whole.vision_config.num_heads
+    if text % parallel or vision % parallel:
+        heads = f"the {text} attention heads of the language model and the {vision} of the vision encoder"
+        yield f"worker.rollout.tensor_parallel_size={parallel} must divide {heads}"
 
 
 def check_gpus(gpus: int, needed: float) -> Iterator[str]:

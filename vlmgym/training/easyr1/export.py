@@ -98,8 +98,9 @@ def _joined(name: str, parts: list[Any]) -> torch.Tensor:
     if len(placements) > 1 or not placements[0].is_shard():
         raise UsageError(f"{name} must be sharded along one dimension, as by FSDP, got {first.placements}")
     copies = 1
-    for place, length in zip(first.placements, first.device_mesh.mesh.shape):
-        copies *= length if place.is_replicate() else 1
+    if len(first.placements) > 1:  # otherwise do not read the mesh, which newer versions of torch cannot
+        for place, length in zip(first.placements, first.device_mesh.mesh.shape):
+            copies *= length if place.is_replicate() else 1
     shards = parts[: len(parts) // copies]
     return torch.cat([part.to_local() for part in shards], dim=placements[0].dim)
 
