@@ -317,6 +317,12 @@ def test_command_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], wa
     watched.check()
 
 
+def test_page_of_a_run_without_wrong_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert causes(diagnosed(tmp_path / "run", make_game("sokoban", size=200), Player(), 1)) == {}
+    assert "no turn went wrong" in capsys.readouterr().out
+    assert "no turn went wrong" in (tmp_path / "run" / "diagnose.html").read_text(encoding="utf-8")
+
+
 def test_run_without_turns(tmp_path: Path) -> None:
     (episode,) = evaluate(make_game("swap", size=200), Player(), 1, max_turns=1, workers=0)
     save_run(tmp_path / "run", [episode.model_copy(update={"turns": (), "score": None, "status": "stopped"})])

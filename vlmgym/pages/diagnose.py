@@ -81,6 +81,7 @@ def tables(game: str, diagnosis: GameDiagnosis) -> list[PageTable]:
     """Return the tables of a game: causes of wrong turns, rates, and broken rules if there are any."""
     size = f"{game}: {_count(diagnosis.turns, 'turn')} in {_count(diagnosis.episodes, 'episode')}"
     causes = [(f"{cause}: {CAUSES[cause]}", *_cells(rate)) for cause, rate in diagnosis.causes.items() if rate.count]
+    causes = causes or [("no turn went wrong", f"0 of {diagnosis.turns:,}", "0.0%")]
     result = [
         PageTable(f"{size}; causes of wrong turns", ("cause", "turns", "share"), causes),
         PageTable(
@@ -127,7 +128,7 @@ explains a wrong answer is its cause.</p></header>
 def _section(game: str, diagnosis: GameDiagnosis, report: str) -> str:
     causes, *others = tables(game, diagnosis)
     size, _, title = causes.title.partition("; ")
-    links = [_links(game, examples, report) for examples in diagnosis.examples.values() if examples]
+    links = [_links(game, examples, report) for examples in diagnosis.examples.values() if examples] or [""]
     return f"""
 <section><h2>{escape(size)}</h2>
 <div class="scrolled flow" role="region" aria-label="Flow of {escape(game)}" tabindex="0">{flow(diagnosis)}</div>
