@@ -134,6 +134,16 @@ def test_explanation_lists_pairs_up_to_the_chosen_one() -> None:
     )
 
 
+def test_demonstration_of_an_illegal_pair_lists_all_pairs_before_guessing() -> None:
+    state = state_of("rbgro", "bggbr")
+    response = game_for(state).respond(state, (0, 0, 0, 0))
+    legal = [pair for pair in game_for(state).legal_actions(state) if pair[:2] < pair[2:]]
+    reasoning, guess = response.split(" I choose none of them and guess ")
+    assert guess == "(0, 0) (0, 0).</think>\n<answer>(0, 0) (0, 0)</answer>"
+    assert len(legal) == sum(entry[-1].isdigit() for entry in reasoning.removesuffix(".").split(";"))
+    assert reasoning.count(";") + 1 == 9
+
+
 OPPOSITE = {(0, 1): (0, -1), (0, -1): (0, 1), (1, 0): (-1, 0), (-1, 0): (1, 0)}
 
 

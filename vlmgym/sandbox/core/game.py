@@ -249,6 +249,10 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Reasoning that leads to a legal action; must be true of the state."""
         return f"I choose {self.answer.format(action)}."
 
+    def explain_illegal(self, state: StateT, action: ActionT, error: IllegalAction) -> str:
+        """Reasoning before an illegal action, as in demonstrations of imperfect players; must be true."""
+        return f"The move {self.answer.format(action)} is illegal: {error}."
+
     def check_reasoning(self, state: StateT, text: str) -> list[bool]:
         """Return whether each statement of a text is true of the state, in order; skip all that `explain` does not say.
 
@@ -292,7 +296,7 @@ class Game(ABC, Generic[StateT, ActionT]):
             self.step(state, action, np.random.default_rng(0))
             reasoning = self.explain(state, action)
         except IllegalAction as error:
-            reasoning = f"The move {self.answer.format(action)} is illegal: {error}."
+            reasoning = self.explain_illegal(state, action, error)
         perception, answer = self.describe(state), self.format_actions((action, *later))
         return response_format.compose(perception, reasoning, answer, self._predicted(state, (action, *later)))
 

@@ -298,12 +298,16 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
         Each tile name comes before its coordinates, so that a model can look them up by name.
         """
-        tiles, equal = boards.tile_groups(state.board)[0], self._equal_pairs(state)
+        equal = self._equal_pairs(state)
         first, second = sorted(map(self._finder.square, self.answer.cells(action)))
         before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
-        pairs = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in [*before, (first, second)])
         chosen = f"{state.board[action[0]][action[1]]}, {self.answer.format(action)}"
-        return f"Equal tiles and the turns of the path between them: {pairs}. I choose {chosen}."
+        return f"{self._list_in_words(state, [*before, (first, second)])} I choose {chosen}."
+
+    def explain_illegal(self, state: ShisenShoState, action: Pair, error: IllegalAction) -> str:
+        """List all pairs before a guess, so that models learn how a failed search ends."""
+        pairs = self._equal_pairs(state)[:MAX_EXPLAINED]
+        return f"{self._list_in_words(state, pairs)} I choose none of them and guess {self.answer.format(action)}."
 
     def check_reasoning(self, state: ShisenShoState, text: str) -> list[bool]:
         """Check each pair of tiles with the turns of its path, and whether the chosen pair can be removed."""
@@ -356,6 +360,11 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
                 f"no {kind} connects the {tiles[0]} at {self.where(cells[0])} and the one at {self.where(cells[1])}"
             )
         return path
+
+    def _list_in_words(self, state: ShisenShoState, pairs: Sequence[tuple[Square, Square]]) -> str:
+        tiles = boards.tile_groups(state.board)[0]
+        listed = "; ".join(self._pair_in_words(state, start, end, tiles) for start, end in pairs)
+        return f"Equal tiles and the turns of the path between them: {listed}."
 
     def _pair_in_words(self, state: ShisenShoState, start: Square, end: Square, tiles: Bitboard) -> str:
         """Describe two equal tiles and the number of turns in their path, such as `red circle, (0, 1) (2, 1) 2`.
