@@ -34,6 +34,7 @@ NEEDED = {
     "in_training": ("torch", ".venv-train"),
     "ray_cluster": ("ray", ".venv-easyr1"),
     "easyr1_cpu": ("verl", ".venv-easyr1"),
+    "easyr1_gpu": ("verl liger_kernel", ".venv-easyr1 with the packages for GPUs:"),
     "test_inspect": ("inspect_ai", ".venv-integrations"),
     "test_verifiers": ("verifiers", ".venv-verifiers"),
     "test_openenv": ("openenv", ".venv-integrations"),
@@ -43,7 +44,7 @@ NEEDED = {
     "test_verl": ("verl.experimental.agent_loop", ".venv-verl"),  # EasyR1's package is also called verl
     "test_lmms_eval": ("lmms_eval", ".venv-lmms-eval"),
 }
-"""Required module, and the environment that has it, by test folder or file."""
+"""Required modules, and the environment that has them, by test folder or file."""
 if find_spec("torch") is not None:
     os.environ.update(VARIABLES)
 
@@ -52,9 +53,9 @@ def needed(path: Path) -> tuple[str, str]:
     return NEEDED.get(path.parent.name) or NEEDED.get(path.stem) or ("vlmgym", ".venv")
 
 
-def is_installed(module: str) -> bool:
+def is_installed(modules: str) -> bool:
     try:
-        return find_spec(module) is not None
+        return all(find_spec(module) is not None for module in modules.split())
     except ModuleNotFoundError:  # the parent package is missing
         return False
 

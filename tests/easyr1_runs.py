@@ -24,8 +24,8 @@ def kill_after_checkpoint(command: list[str], run: Path, step: int) -> None:
             command, cwd=ROOT, env={**os.environ, **VARIABLES}, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        until = time.monotonic() + 1500
-        while last_step(run) != step or len(metrics(run)) < step:
+        until = time.monotonic() + 3600
+        while last_step(run) != step or metrics(run)[-1]["step"] < step:
             assert process.poll() is None, log.read_text(errors="replace")[-6000:]
             assert time.monotonic() < until, "no checkpoint"
             time.sleep(0.05)

@@ -23,10 +23,10 @@ def make_models(folder: Path) -> None:
     make_beginner(folder / "beginner")
 
 
-def make_beginner(out: Path, kind: Kind = "qwen3_vl") -> None:
+def make_beginner(out: Path, kind: Kind = "qwen3_vl", size: TinySize = TinySize(tied=False)) -> None:  # noqa: B008
     """Make a model that answers with one of 13 words, equally often."""
     words = [*MOVES, *OTHERS]
-    make_tiny_vlm(kind, out, seed=SEED, size=TinySize(tied=False), texts=words * 50)
+    make_tiny_vlm(kind, out, seed=SEED, size=size, texts=words * 50)
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False

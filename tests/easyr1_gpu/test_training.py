@@ -1,0 +1,90 @@
+"""Two steps of training in each mode, in two processes, with FSDP, vLLM and the settings of training/configs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from tests.easyr1_cpu.models import make_beginner
+from tests.easyr1_runs import last_step, metrics, records
+from tests.training import ROOT, VARIABLES
+from vlmgym.training.config import TinySize
+from vlmgym.training.easyr1.export import export
+
+CONFIGS, SMALL = ROOT / "training" / "configs", ROOT / "tests" / "easyr1_gpu" / "small.yaml"
+MODES: dict[str, tuple[str, ...]] = {
+    "grpo": ("worker.rollout.tensor_parallel_size=2",),
+    "lora": ("worker.actor.model.lora.rank=8",),
+    "ppo": ("worker.rollout.n=1",),
+}
+"""Further settings of each mode."""
+
+
+@pytest.fixture(scope="module", params=MODES)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, with its model in the folder `model` next to it."""
+    folder = tmp_path_factory.mktemp("runs")
+    mode: str = request.param
+    # Heads of attention: two, so that two processes can split them.
+    size = TinySize(tied=False, vision_hidden=64)
+    make_beginner(folder / "model", "qwen2_5_vl" if mode == "grpo" else "qwen3_vl", size)
+    files = [CONFIGS / "base.yaml", CONFIGS / "2048.yaml", CONFIGS / f"{mode}.yaml", SMALL]
+    settings = [f"worker.actor.model.model_path={folder / 'model'}", f"trainer.save_checkpoint_path={folder / mode}"]
+    arguments = [*(str(file) for file in files if file.exists()), *MODES[mode], *settings]
+    environment = {**os.environ, **VARIABLES}
+    subprocess.run(command(folder, arguments), cwd=ROOT, env=environment, check=True, timeout=3000)
+    return folder / mode
+
+
+def command(folder: Path, arguments: list[str]) -> list[str]:
+    request = folder / "request.json"
+    request.write_text(json.dumps({"models": None, "runs": [arguments]}))
+    return [sys.executable, "-m", "tests.easyr1_gpu.fit", str(request)]
+
+
+def test_two_steps(run: Path) -> None:
+    steps = metrics(run)
+    assert [row["step"] for row in steps] == [1, 2]
+    assert last_step(run) == 2
+    assert all(0 < row["actor/grad_norm"] < 1e3 for row in steps)
+    assert len(records(run, "validation_000002.jsonl")) == 2
+
+
+def test_vllm_samples_from_the_trained_distribution(run: Path) -> None:
+    """Also in the second step, after the first has changed the weights. Both compute in bfloat16."""
+    for row in metrics(run):
+        assert row["mismatch/kl"] < 1e-4
+        assert row["mismatch/ess"] > 0.99
+
+
+@pytest.mark.parametrize("run", ["grpo"], indirect=True)
+def test_reference_keeps_the_initial_weights(run: Path) -> None:
+    first, second = metrics(run)
+    assert first["actor/kl_loss"] < 1e-5
+    assert second["actor/kl_loss"] > 10 * second["mismatch/kl"], "vLLM has the trained weights, not the initial ones"
+
+
+@pytest.mark.parametrize("run", ["ppo"], indirect=True)
+def test_the_critic_learns(run: Path) -> None:
+    first, second = metrics(run)
+    assert first["critic/values/mean"] == 0.0 != second["critic/values/mean"]
+
+
+def test_export(run: Path, tmp_path: Path) -> None:
+    export(run / "global_step_2", tmp_path / "model", torch.float32)
+    trained, initial = (
+        dict(AutoModelForImageTextToText.from_pretrained(folder).named_parameters())
+        for folder in (tmp_path / "model", run.parent / "model")
+    )
+    if run.name == "lora":  # EasyR1 keeps frozen weights in bfloat16
+        initial = {name: weights.bfloat16().float() for name, weights in initial.items()}
+    changed = {name for name, weights in trained.items() if not torch.equal(weights, initial[name])}
+    assert changed
+    assert run.name != "lora" or all(".layers." in name and "visual" not in name for name in changed)
