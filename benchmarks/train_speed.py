@@ -200,6 +200,7 @@ def main() -> None:
         quiet = [*args, "--record-interval", "0", "--output-dir", str(folder / "ours")]
         config = read_config([*quiet, "--processes", "1"])
         run = TrainingRun.new(config)
+        run.folder.mkdir()
         run.begin(config)
         times: dict[str, SECONDS] = {name: [] for name in (*OURS, TRL)}
         rows: list[dict[str, float]] = []
