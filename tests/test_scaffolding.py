@@ -115,3 +115,15 @@ def test_runs_are_listed_with_what_their_prompts_change(tmp_path: Path) -> None:
     library.scan()
     texts = {json.dumps(entry.rows) for entry in library.entries.values()}
     assert ["image, chat, no rules, goal image" in text for text in sorted(texts, key=len)] == [False, True]
+
+
+def test_games_without_a_template_are_played_with_their_prompt() -> None:
+    class Untold(type(vlmgym.make_game("lightsout"))):  # type: ignore[misc]
+        prompt_template = property(lambda self: self.missing)
+
+        def prompt(self, state: Any) -> str:
+            return "Press a lamp."
+
+    assert vlmgym.Episode(Untold(), 0).prompt == "Press a lamp."
+    with pytest.raises(UsageError, match="rules"):
+        vlmgym.Episode(Untold(), 0, rules=False)

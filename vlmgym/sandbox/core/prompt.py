@@ -130,7 +130,7 @@ class PromptConfig:
             raise UsageError(f"images swapped needs prompts with several images: {game.name} shows one")
         if self.has_descriptions and (why := game.no_text_observation) is not None:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
-        if _ACTIONS not in game.prompt_template and (self.show_legal or not self.rules):
+        if (self.show_legal or not self.rules) and _ACTIONS not in getattr(game, "prompt_template", ""):
             raise UsageError(f"{game.name} asks a question: it is played with its rules and without show_legal")
         if self.goal_image and type(game).goal is Game.goal:
             raise UsageError(f"{game.name} has no goal image: remove goal_image")
