@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import vlmgym
 from benchmarks.markdown import table
+from benchmarks.vector_workers import seconds_per_step
 
 GAMES, SIZES = ("2048", "swap", "sokoban", "shisensho"), (128, 256)
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -19,28 +19,15 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "action_masks": {"action_masks": True},
     "full_info": {"full_info": True},
 }
-NUM_ENVS, STEPS, ROUNDS = 32, 60, 5
-
-
-def seconds_per_step(game: str, size: int, settings: dict[str, Any]) -> float:
-    """Return the CPU time of one step of one environment in seconds."""
-    envs = vlmgym.make_vec(game, NUM_ENVS, num_workers=0, size=size, **settings)
-    try:
-        envs.reset(seed=0)
-        envs.action_space.seed(0)
-        actions = [envs.action_space.sample() for _ in range(STEPS)]
-        envs.step(actions[0])
-        start = time.process_time()
-        for action in actions:
-            envs.step(action)
-        return (time.process_time() - start) / STEPS / NUM_ENVS
-    finally:
-        envs.close()
+NUM_ENVS, ROUNDS = 32, 5
 
 
 def row(game: str, size: int) -> list[str]:
     """Measure all candidates with a game."""
-    rounds = [[seconds_per_step(game, size, settings) for settings in CANDIDATES.values()] for _ in range(ROUNDS)]
+    rounds = [
+        [seconds_per_step(game, size, NUM_ENVS, 0, time.process_time, **settings) for settings in CANDIDATES.values()]
+        for _ in range(ROUNDS)
+    ]
     plain, *others = map(min, zip(*rounds))
     return [game, f"{size} px", f"{plain * 1e6:.0f} us", *(f"{other / plain:.2f}" for other in others)]
 

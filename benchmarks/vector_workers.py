@@ -8,7 +8,8 @@ Candidates take turns, and play uniformly random actions; ratios are those of me
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,23 +18,26 @@ from benchmarks.markdown import table
 from vlmgym.workers.pool import available_cores
 
 GAMES, SIZES, NUM_ENVS = ("2048", "shisensho"), (96, 640), (4, 16, 64, 256)
+Clock = Callable[[], float]
 STEPS, ROUNDS = 3000, 3
 """Steps of all environments together, at least 20 of each, and repetitions."""
 
 
-def seconds_per_step(game: str, size: int, num_envs: int, num_workers: int) -> float:
-    """Return the time of one step of one environment in seconds."""
-    envs = vlmgym.make_vec(game, num_envs, num_workers=num_workers, size=size)
+def seconds_per_step(
+    game: str, size: int, num_envs: int, num_workers: int, clock: Clock = time.perf_counter, **settings: Any
+) -> float:
+    """Return the time of one step of one environment in seconds; `settings` are further arguments of `make_vec`."""
+    envs = vlmgym.make_vec(game, num_envs, num_workers=num_workers, size=size, **settings)
     try:
         envs.reset(seed=0)
         envs.action_space.seed(0)
         steps = max(20, STEPS // num_envs)
         actions = [envs.action_space.sample() for _ in range(steps)]
         envs.step(actions[0])
-        start = time.perf_counter()
+        start = clock()
         for action in actions:
             envs.step(action)
-        return (time.perf_counter() - start) / steps / num_envs
+        return (clock() - start) / steps / num_envs
     finally:
         envs.close()
 

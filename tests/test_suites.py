@@ -98,7 +98,9 @@ def test_an_incomplete_suite_has_no_means_over_games(suite, tmp_path, capsys):
     assert "mean of all games" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("option", [["--seed", "4"], ["--episodes=10"], ["--config", "size=320"], ["--actions", "2"]])
+@pytest.mark.parametrize(
+    "option", [["--seed", "4"], ["--episodes=10"], ["--config", "size=320"], ["--actions", "2"], ["--prediction"]]
+)
 def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["eval", "--suite", suite, *option, "--output-dir", str(tmp_path / "run")])

@@ -91,7 +91,8 @@ def run_eval(args: Sequence[str], about: str) -> None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
         if config.suite != "all":
-            for name in (*defaults, "overrides", "size", "actions", "interface", "all_rows"):
+            fixed = dict.fromkeys([*defaults, *(field.name for field in dataclasses.fields(GameOptions)), "all_rows"])
+            for name in fixed:
                 if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
                     option = "config" if name == "overrides" else name.replace("_", "-")
                     raise UsageError(f"--{option} is fixed by the suite: remove it")
