@@ -123,12 +123,12 @@ class LibraryRun:
 
     def episodes(self) -> list[ListedEpisode]:
         """Read what the list of episodes shows."""
-        episodes = {(stored.file, stored.offset, stored.length): stored for stored in self.saved.stored.episodes}
-        unread = {key: stored for key, stored in episodes.items() if key not in self.listed}
-        fresh = {
-            key: list_episode(stored, text) for (key, stored), text in zip(unread.items(), read_texts(unread.values()))
-        }
-        self.listed = {key: fresh.get(key) or self.listed[key] for key in episodes}
+        episodes = self.saved.stored.episodes
+        keys = [(stored.file, stored.offset, stored.length) for stored in episodes]
+        known = [*map(self.listed.get, keys)]
+        unread = [stored for stored, listed in zip(episodes, known) if listed is None]
+        fresh = map(list_episode, unread, read_texts(unread))
+        self.listed = {key: listed or next(fresh) for key, listed in zip(keys, known)}
         return [*self.listed.values()]
 
     def rows(self, text: LibraryRun | None, grey: LibraryRun | None) -> list[dict[str, Any]]:

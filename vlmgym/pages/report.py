@@ -184,13 +184,14 @@ def page_data(
     """
     planned = [game for run in runs for game in run.run.config.game_ids]
     games = list(dict.fromkeys([*planned, *(episode.game for run in runs for episode in run.run.episodes)]))
+    places = {game: place for place, game in enumerate(games)}
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
     number = 0
     for i, (run, episodes) in enumerate(zip(runs, listed)):
         for stored, episode in zip(run.run.episodes, episodes):
             game, seed = stored.key
-            cells = rows.setdefault((games.index(game), seed), [None] * len(runs))
+            cells = rows.setdefault((places[game], seed), [None] * len(runs))
             cells[i] = {"number": number, "video": videos[i].get(stored.key), **episode.row}
             number += 1
             if episode.rewards is not None:

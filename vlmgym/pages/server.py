@@ -38,6 +38,7 @@ from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.pages.document import app, safe_json
 from vlmgym.pages.episode import episode_json
 from vlmgym.pages.library import Library
+from vlmgym.rollout.runner import infrequent_gc
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.drawing.encode import encode_png
@@ -82,7 +83,7 @@ def serve(library: Library, port: int, announce: Callable[[str], object]) -> Non
     config = uvicorn.Config(Guard(web_app, port, token), log_level="error", lifespan="off", timeout_graceful_shutdown=3)
     server = uvicorn.Server(config)
     announce(f"http://127.0.0.1:{port}/?token={token}")
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), infrequent_gc():  # pages of 20,000 episodes create many objects
         server.run(sockets=[listener])
 
 
