@@ -298,7 +298,8 @@ def run_evaluation(
         if suite is not None and summary.suite is not None:
             console.print(suite_table(suite, summary.suite).rich())
         write_curves(run)
-        write_videos(run, config.videos, done.workers, progress_console)
+        if config.videos:  # `done.workers` may start processes
+            write_videos(run, config.videos, done.workers, progress_console)
         if config.report:
             write_report(run, summary, done.workers, progress_console)
         copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []
