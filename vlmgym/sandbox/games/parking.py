@@ -151,14 +151,15 @@ class Parking(BoardGame[ParkingState, Move]):
 
     def legal_actions(self, state: ParkingState) -> tuple[Move, ...]:
         lot = self._lot(state)
-        return () if lot.solved(state.offsets) else tuple([move for move, _ in lot.moves(state.offsets)])
+        return () if lot.solved(state.offsets) else tuple([move for move, _ in lot.moves(lot.node(state.offsets))])
 
     def step(self, state: ParkingState, action: Move, rng: np.random.Generator) -> Step[ParkingState]:
         self.answer.check(action)
-        lot = self._lot(state)
-        offsets = dict(lot.moves(state.offsets)).get(action)
-        if offsets is None:
+        lot, (number, direction) = self._lot(state), action
+        if action not in dict(lot.moves(lot.node(state.offsets))):
             raise IllegalAction(f"vehicle {self._why_not(state, action)}")
+        after = state.offsets[number] + (1 if direction in FORWARDS else -1)
+        offsets = (*state.offsets[:number], after, *state.offsets[number + 1 :])
         return Step(ParkingState(state.vehicles, offsets, state.variation_seed), float(lot.solved(offsets)))
 
     def ended(self, state: ParkingState) -> str | None:
@@ -166,7 +167,8 @@ class Parking(BoardGame[ParkingState, Move]):
 
     def best_action(self, state: ParkingState) -> Move | None:
         """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 100,000 states."""
-        return _planner(self.config.rows, self.config.columns, state.vehicles).move(state.offsets)
+        planner = _planner(self.config.rows, self.config.columns, state.vehicles)
+        return planner.move(self._lot(state).node(state.offsets))
 
     def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         left = self.config.columns - state.vehicles[0].length - state.offsets[0]
@@ -235,7 +237,7 @@ def _lot(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Lot:
 
 
 @lru_cache(maxsize=64)
-def _planner(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Planner[Offsets, Move]:
+def _planner(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Planner[int, Move]:
     return Planner(_lot(rows, columns, vehicles).solve)
 
 
@@ -252,6 +254,8 @@ MAX_PLACES = 20
 """Maximum number of attempts to place vehicles, as a multiple of the number of vehicles."""
 WALK = 40
 """Number of random moves to try from a solved lot, as a multiple of the number of vehicles."""
+FORWARDS = (1, 2)
+"""Directions that increase a vehicle's offset: right and down."""
 HORIZONTAL, LONG = 0.4, 0.45
 """Probabilities that a vehicle is horizontal, and that it is three cells long."""
 EVERY = 8
@@ -299,29 +303,42 @@ class Lot:
             taken |= masks[offset]
         return taken
 
-    def moves(self, offsets: Offsets) -> Iterator[tuple[Move, Offsets]]:
-        """Yield each legal move with the resulting offsets of all vehicles."""
-        taken = self.occupied(offsets)
-        for number, (options, offset) in enumerate(zip(self._options, offsets)):
-            for move, after, entered in options[offset]:
-                if not entered & taken:
-                    yield move, (*offsets[:number], after, *offsets[number + 1 :])
+    def node(self, offsets: Offsets) -> int:
+        """State of the search: the occupied cells, and above them a bit for the offset of each vehicle."""
+        return self.occupied(offsets) | sum(map(self._place, range(len(offsets)), offsets))
+
+    def moves(self, node: int) -> Iterator[tuple[Move, int]]:
+        """Yield each legal move with the node that it leads to."""
+        for places, options in self._options:
+            for move, entered, changed in options[node & places]:
+                if not entered & node:
+                    yield move, node ^ changed
+
+    def _place(self, vehicle: int, offset: int) -> int:
+        return 1 << self.rows * self.columns + vehicle * max(self.rows, self.columns) + offset
 
     @cached_property
-    def _options(self) -> list[list[list[tuple[Move, int, int]]]]:
-        """Moves by vehicle and offset, each with the new offset and the cell that the vehicle enters, as a bit mask."""
-        options: list[list[list[tuple[Move, int, int]]]] = []
+    def _options(self) -> list[tuple[int, dict[int, list[tuple[Move, int, int]]]]]:
+        """Bits of the offsets of each vehicle, and its moves at each, with the cell entered and all changed bits."""
+        options: list[tuple[int, dict[int, list[tuple[Move, int, int]]]]] = []
         for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
-            options.append([[] for _ in masks])
+            places = [self._place(number, offset) for offset in range(len(masks))]
+            moves: dict[int, list[tuple[Move, int, int]]] = {place: [] for place in places}
             for offset, direction in product(range(len(masks)), (3, 1) if vehicle.horizontal else (0, 2)):
-                to = offset + (1 if direction in (1, 2) else -1)
+                to = offset + (1 if direction in FORWARDS else -1)
                 if 0 <= to < len(masks):
-                    options[-1][offset].append(((number, direction), to, masks[to] & ~masks[offset]))
+                    entered, changed = (
+                        masks[to] & ~masks[offset],
+                        masks[to] ^ masks[offset] ^ places[to] ^ places[offset],
+                    )
+                    moves[places[offset]].append(((number, direction), entered, changed))
+            options.append((sum(places), moves))
         return options
 
-    def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
+    def solve(self, node: int) -> Plan[int, Move] | None:
         """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`."""
-        return shortest_path(offsets, self.moves, self.solved, MOST_NODES)
+        goal = self._place(0, self.columns - self.vehicles[0].length)
+        return shortest_path(node, self.moves, lambda node: bool(node & goal), MOST_NODES)
 
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
