@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -17,13 +18,14 @@ from transformers import AutoModelForImageTextToText, AutoModelForTokenClassific
 from verl.trainer.config import DataConfig
 from verl.workers.config import ModelConfig
 
-from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION
+from tests.easyr1_cpu.rollout_workers import CONFIGS, ROOT, SECTION, encoder_of
 from vlmgym.errors import UsageError
+from vlmgym.policies.base import Reply
 from vlmgym.training.easyr1 import config as check
 from vlmgym.training.easyr1 import worker
 from vlmgym.training.easyr1.batch import load_processors
 from vlmgym.training.easyr1.config import STREAM, RunConfig, check_checkpoint, preflight, read_config, trained_record
-from vlmgym.training.easyr1.episodes import PromptStream
+from vlmgym.training.easyr1.episodes import PromptStream, RolloutWorker
 from vlmgym.training.easyr1.settings import Section
 from vlmgym.training.easyr1.trainer import fetch_model
 
@@ -113,6 +115,42 @@ def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) ->
     config = config_of("rl_2048", settings=[QUICK, f"worker.actor.model.model_path={qwen3}", *settings])
     problems, _ = preflight(config, machine=False)
     assert any(words in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        {"max_turns": 4},
+        {"max_turns": 4, "history": 2},
+        {"max_turns": 4, "chat": True},
+        {"max_turns": 4, "chat": True, "observation": "both", "history_images": 1, "history": 1},
+    ],
+)
+def test_no_prompt_of_an_episode_exceeds_the_estimate(qwen3: Path, play: dict[str, Any]) -> None:
+    """In 30 episodes of three games, with legal, illegal and unparsable responses of up to 40 tokens."""
+    games = [{"game": game, "overrides": {"size": 128}} for game in ("2048", "shisensho", "swap")]
+    section = Section.read({"games": games, "play": play, "validation": {"episodes": 0}, "rollout_workers": 0})
+    config = config_of("rl_2048", settings=[f"worker.actor.model.model_path={qwen3}", "data.max_response_length=40"])
+    config.vlmgym = section.model_dump()
+    first, later = [
+        int(size.replace(",", "")) for size in re.findall(r"([\d,]+) (?:tokens|later)", preflight(config, False)[1][0])
+    ]
+    encoder, curriculum, rng = encoder_of(qwen3, later), section.make_curriculum(), np.random.default_rng(0)
+    worker = RolloutWorker(section, encoder, 0, "tiny")
+    requests = worker.start(list(curriculum.picks(curriculum.begin(), 0, range(30)).items()), 1)
+    lengths = []
+    while requests:
+        lengths += [int(request.features["attention_mask"].sum()) for request in requests]
+        replies = []
+        for request in requests:
+            game = (episode := worker.episodes[request.prompt_id, 0].episode).game
+            legal = (game.legal_actions(episode.state) or ())[0]
+            texts = [game.answer.format(game.answer.sample(rng)), game.answer.format(legal), "is " * 30]
+            tokens = encoder.tokenizer.encode(f"<answer>{rng.choice(texts)}</answer>")[:40]
+            replies.append(((request.prompt_id, 0), Reply(encoder.tokenizer.decode(tokens))))
+        requests = [result.next for result in worker.play(replies) if result.next is not None]
+    assert not any(episode.failed for episode in worker.finish(1))
+    assert first < max(lengths) <= later < 1.5 * max(lengths)
 
 
 def test_size_of_the_validation_split(tmp_path: Path, qwen3: Path) -> None:

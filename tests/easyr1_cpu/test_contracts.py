@@ -28,7 +28,7 @@ from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError
 from vlmgym.training.easyr1 import config as check
 from vlmgym.training.easyr1 import worker
 from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_processors
@@ -120,7 +120,7 @@ def test_prompt_with_image_placeholder(qwen3: Path) -> None:
 
 
 def test_prompt_that_is_too_long(qwen3: Path) -> None:
-    with pytest.raises(UsageError, match=r"data\.max_prompt_length=100"):
+    with pytest.raises(EpisodeError, match=r"data\.max_prompt_length=100"):
         encoder_of(qwen3, 100).encode(*a_prompt())
 
 

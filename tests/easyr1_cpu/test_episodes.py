@@ -118,6 +118,19 @@ def test_finished_episodes_are_returned_once(qwen3: Path) -> None:
     assert worker.finish(None)[1].record.seed == 1_000_001
 
 
+def test_a_prompt_that_is_too_long_ends_its_episode(qwen3: Path) -> None:
+    """Feedback on an invalid response makes the second prompt of one episode too long."""
+    worker = worker_of(qwen3)
+    (request,) = worker.start(picks_of(4), 2)
+    worker.encoder.max_prompt_length = int(request.features["attention_mask"].sum())
+    invalid, valid = worker.play([((4, 0), Reply("nothing")), ((4, 1), Reply(RIGHT.format("up")))])
+    assert (invalid.turn, invalid.next) == (None, None)
+    assert valid.next is not None
+    ended, running = worker.episodes.values()
+    assert (ended.observation.status, running.observation.status) == ("error", None)
+    assert "data.max_prompt_length" in str(ended.observation.end)
+
+
 def test_bootstrap_requests(qwen3: Path) -> None:
     """The limit of three turns truncates one of two episodes; the other one is still running."""
     worker = worker_of(qwen3)

@@ -16,7 +16,7 @@ from verl.utils.dataset import RLHFDataset, collate_fn
 from verl.utils.tokenizer import get_processor, get_tokenizer
 from verl.workers.config import ModelConfig, WorkerConfig
 
-from vlmgym.errors import UsageError
+from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
@@ -70,9 +70,10 @@ class PromptEncoder(RLHFDataset):
         return chat_messages(example[self.prompt_key], example[self.image_key], lambda _: {"type": "image"})
 
     def encode(self, prompt: str | Sequence[Message], images: Sequence[ImageArray]) -> dict[str, Any]:
-        """Encode a prompt; raise `UsageError` if it exceeds data.max_prompt_length.
+        """Encode a prompt.
 
-        A prompt with a special token of the model raises `EpisodeError`.
+        Raises:
+            EpisodeError: The prompt exceeds data.max_prompt_length, or has a special token of the model.
 
         Returns:
             input_ids and attention_mask (int64, shape (max_prompt_length,), padded on the left), position_ids (int64,
@@ -87,7 +88,7 @@ class PromptEncoder(RLHFDataset):
         except RuntimeError as error:
             if "longer than" not in str(error):
                 raise
-            raise UsageError(
+            raise EpisodeError(
                 f"a prompt has more tokens than data.max_prompt_length={self.max_prompt_length} ({error}): raise it, "
                 "use smaller images (the game's size), or shorten play.history"
             ) from None

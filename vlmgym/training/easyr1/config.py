@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from omegaconf import OmegaConf
@@ -29,7 +30,9 @@ from vlmgym.curriculum.schedule import describe
 from vlmgym.errors import UsageError, first_line
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.rollout.trained import TRAINED, TrainedRecord
+from vlmgym.rollout.turn import LiveEpisode, Observation
 from vlmgym.runs.record import changes
+from vlmgym.sandbox.core.reward import score_response
 from vlmgym.training.easyr1.batch import PromptEncoder, load_processors
 from vlmgym.training.easyr1.episodes import PromptStream
 from vlmgym.training.easyr1.settings import BROKEN, Section, check_model, merge_settings
@@ -174,7 +177,9 @@ def _batches(config: RunConfig, section: Section) -> Iterator[str]:
 
 
 def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts: list[str]) -> Iterator[str]:
-    """Yield limits that the longest prompts would exceed, estimated from a few initial states of each stage.
+    """Yield limits that the longest prompts would exceed, measured in a few episodes of each stage.
+
+    The responses in these episodes are invalid, because feedback makes prompts longer.
 
     Raises:
         UsageError: A game has too few questions for validation.
@@ -182,24 +187,32 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     data, rollout, play = config.data, config.worker.rollout, section.play
     encoder = PromptEncoder(*load_processors(config.worker.actor.model, data), data)
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
-    tokens = images = longest = most = 0
+    bootstraps = play.max_turns > 1 and config.algorithm.adv_estimator == "gae"  # from a prompt after the last turn
+    turns = max(play.max_turns + bootstraps, section.validation.max_turns if section.validation.episodes else 1)
+
+    def count(observation: Observation) -> int:
+        return int(encoder.encode(observation.messages, observation.images)["attention_mask"].sum())
+
+    tokens = longest = images = 0
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
-        alone, options = Curriculum.of([stage.game]), (section.play, section.states, section.reward)
-        picks = alone.picks(alone.begin(), data.seed, range(4))
-        for episode in start_rollouts(picks, data.seed, 1, *options):
-            first = episode.observation
-            length = int(encoder.encode(first.messages, first.images)["attention_mask"].sum())
-            past = play.past_turns(stage.game.history)
-            with_images = min(past, play.of(stage.game.history).image_turns)
-            shown = past if play.chat and play.has_descriptions else with_images
-            tokens, images = max(tokens, length), max(images, len(first.images))
-            longest = max(longest, length * (1 + shown) + past * data.max_response_length)
-            most = max(most, len(first.images) * (1 + with_images))
-    facts.append(f"prompts have up to {tokens:,} tokens and {images} image(s), without earlier turns")
+        alone, options = Curriculum.of([stage.game]), (replace(play, max_turns=turns), section.states, section.reward)
+        history = play.of(stage.game.history).history
+        repeated = turns - 1 if history is None else min(history, turns - 1)
+        for episode in start_rollouts(alone.picks(alone.begin(), data.seed, range(4)), data.seed, 1, *options):
+            last, response = episode.observation, invalid_response(episode, encoder.tokenizer)
+            tokens = max(tokens, count(last))
+            for _ in range(min(turns - 1, max(1, repeated))):
+                episode.step(response)
+                if episode.done:
+                    break
+                last = episode.observation
+            longest = max(longest, count(last) + repeated * data.max_response_length)
+            images = max(images, len(last.images))
+    facts.append(f"prompts have up to {tokens:,} tokens in the first turn, {longest:,} later, and {images} image(s)")
     if longest > data.max_prompt_length:
         yield f"prompts have up to {longest:,} tokens, but data.max_prompt_length is {data.max_prompt_length:,}"
-    if rollout.limit_images and most > rollout.limit_images:
-        yield f"prompts have {most} images, but worker.rollout.limit_images is {rollout.limit_images}"
+    if rollout.limit_images and images > rollout.limit_images:
+        yield f"prompts have {images} images, but worker.rollout.limit_images is {rollout.limit_images}"
     needed = data.max_prompt_length + data.max_response_length
     limits = {"max_num_batched_tokens": rollout.max_num_batched_tokens, "max_model_len": rollout.max_model_len}
     for name, limit in limits.items():
@@ -207,6 +220,16 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
             yield f"worker.rollout.{name} must be at least {needed}, the longest prompt and response"
     games, option = [entry.stages[-1].game for entry in curriculum.entries], "vlmgym.validation.episodes"
     check_validation_size(games, section.states.validation_fraction, section.validation.episodes, option)
+
+
+def invalid_response(episode: LiveEpisode, tokenizer: Any) -> str:
+    """Return the response with the longest feedback, among unparsable ones and random actions."""
+    game, state, rng = episode.setup.game, episode.episode.state, np.random.default_rng(0)
+    quoted = "0123456789" * 4  # as much of an answer as feedback quotes; tokenizers do not merge digits
+    actions = [game.format_actions([game.answer.sample(rng)]) for _ in range(16)]
+    answers = [f"<answer>{answer}</answer>" for answer in ("", quoted, quoted[: game.answer.longest], *actions)]
+    responses = ["", *answers, "".join(answers[:2])]
+    return max(responses, key=lambda text: len(tokenizer.encode(score_response(game, state, text, rng).feedback)))
 
 
 def check_checkpoint(config: RunConfig, section: Section, curriculum: Curriculum) -> Iterator[str]:
