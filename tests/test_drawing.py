@@ -61,13 +61,13 @@ def test_incremental_drawing_equals_full_drawing() -> None:
             rng = np.random.default_rng(0)
             state = game.start(rng)
             out = np.zeros((256, 256, 3), dtype=np.uint8)
-            game.painter.paint(game.cells(state), state.variation_seed, out=out)
+            game.draw_into(state, [out])
             for _ in range(10):
                 legal = game.legal_actions(state)
                 if not legal:
                     break
                 after = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
-                game.painter.paint(game.cells(after), after.variation_seed, out=out, before=game.cells(state))
+                game.draw_into(after, [out], state)
                 np.testing.assert_array_equal(out, game.draw(after))
                 state = after
 

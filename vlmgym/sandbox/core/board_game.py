@@ -22,7 +22,7 @@ from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import MIDDLE, ThemeName, blend
+from vlmgym.sandbox.drawing.palette import MIDDLE, THEMES, Theme, ThemeName, blend
 
 LineT = TypeVar("LineT", str, tuple[Any, ...])
 
@@ -67,6 +67,8 @@ class BoardGame(Game[StateT, ActionT]):
 
     joined: ClassVar[bool] = False
     """True to draw cells without gaps, for walls and other things that span several cells."""
+    themes: ClassVar[Mapping[ThemeName, Theme]] = THEMES
+    """Colours of page, board and empty cells by theme; a game may have its own."""
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
@@ -225,7 +227,7 @@ class BoardGame(Game[StateT, ActionT]):
     @cached_property
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
-        return BoardPainter(self.config, self.paint_cell, self.joined)
+        return BoardPainter(self.config, self.paint_cell, self.joined, self.themes)
 
 
 def _like(example: str | tuple[Any, ...], parts: Iterable[Any]) -> str | tuple[Any, ...]:

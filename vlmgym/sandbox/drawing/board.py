@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import add_noise
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, Theme, ThemeName, blend
 
 Grid = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
@@ -82,13 +82,20 @@ class BoardStyle(Protocol):
 class BoardPainter:
     """Paints boards of one style, caching up to `CACHED_BYTES` of sprites."""
 
-    def __init__(self, style: BoardStyle, paint_cell: PaintCell, joined: bool = False) -> None:
-        """Create a painter; with `joined`, there are no gaps between cells."""
+    def __init__(
+        self,
+        style: BoardStyle,
+        paint_cell: PaintCell,
+        joined: bool = False,
+        themes: Mapping[ThemeName, Theme] = THEMES,
+        geometry: BoardGeometry | None = None,
+    ) -> None:
+        """Create a painter; with `joined`, there are no gaps between cells. By default, the board is in the middle."""
         self.style, self._joined = style, joined
-        self.theme = THEMES[style.theme]
+        self.theme = themes[style.theme]
         self._paint_cell = paint_cell
         self._plain = not (style.rotation or style.noise or style.clutter)
-        self.geometry = BoardGeometry.of(style.size, style.rows, style.columns, style.coordinates, joined)
+        self.geometry = geometry or BoardGeometry.of(style.size, style.rows, style.columns, style.coordinates, joined)
         self._background = self._paint_background()
         self._sprites: OrderedDict[tuple[Hashable, int], NDArray[np.uint8]] = OrderedDict()
 
