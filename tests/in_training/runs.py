@@ -42,6 +42,7 @@ VARIANTS = {
         *(*SMALL, *NO_EPISODES, "--lora", "4", "--dtype", "bfloat16", "--gradient-checkpointing"),
         *("--update.kl-coef", "0.1"),
     ),
+    "distill": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "distill", "--distill.reward-coef", "0.5"),
     "blank": (*SMALL, *NO_EPISODES, "--control", "blank", "--update.schedule", "cosine"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--chat"),

@@ -189,7 +189,7 @@ def test_truncated_checkpoints_are_rejected(
         (("--settings", "rollout.temperature=0", *QUICK), "rollout.temperature must be above 0"),
         (("--grpo.group-size", "1", *QUICK), "group_size: input should be greater than or equal to 2 (got 1)"),
         (("--batch-size", "7", *QUICK), "batch_size must be a multiple of group_size 3, got 7"),
-        (("--algorithm", "dpo", *QUICK), "algorithm must be grpo or ppo, got 'dpo'"),
+        (("--algorithm", "dpo", *QUICK), "algorithm must be grpo, ppo or distill, got 'dpo'"),
         (("--ppo.lr", "1e-4", *QUICK), "ppo.* only applies to PPO"),
         (("--algorithm", "ppo", "--settings", "grpo.gamma=0.9", *QUICK), "grpo.* only applies to GRPO"),
         (("--algorithm", "ppo", "--update.lr", "1e-3", "--preset", "tiny"), "--ppo.lr 5e-05 overrides --update.lr"),

@@ -37,7 +37,7 @@ def assert_same(run: Path, other: Path) -> None:
         assert ours["validation"][when]["states"] == theirs["validation"][when]["states"]
 
 
-@pytest.mark.parametrize("variant", ["ppo, tokens", "lora, bfloat16", "curriculum"])
+@pytest.mark.parametrize("variant", ["ppo, tokens", "lora, bfloat16", "curriculum", "distill"])
 def test_resumed_runs_equal_uninterrupted_ones(finished: Run, model: Path, tmp_path: Path, variant: str) -> None:
     run = tmp_path / "run"
     main([*QUICK, "--model", str(model), *VARIANTS[variant], "--steps", "2", "--output-dir", str(run)])

@@ -23,11 +23,11 @@ TOLERANCE = 1e-5
 """Largest difference between float32 results that count as equal."""
 
 
-def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl") -> Path:
+def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl", seed: int = 0) -> Path:
     """Create a model whose next token depends on the image and the prompt."""
     torch.set_num_threads(1)
     texts = [text for prompt, _ in make_prompts(4) for text in (prompt, "<answer>up</answer>")]
-    make_tiny_vlm(kind, folder, size=TinySize(tied=False, vocabulary=700), texts=texts)
+    make_tiny_vlm(kind, folder, seed=seed, size=TinySize(tied=False, vocabulary=700), texts=texts)
     return folder
 
 

@@ -34,7 +34,9 @@ COMMANDS = {
     "eval": Command(
         "vlmgym.cli.eval", "Evaluate a policy: play episodes and write records, curves, videos and a report."
     ),
-    "train": Command("vlmgym.cli.train", "Train a Qwen-VL on games by GRPO or PPO, on one machine."),
+    "train": Command(
+        "vlmgym.cli.train", "Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."
+    ),
     "play": Command("vlmgym.cli.play", "Play a game in a window and see the prompts a model would get."),
     "bench": Command(
         "vlmgym.cli.bench",

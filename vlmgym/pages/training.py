@@ -34,6 +34,7 @@ PANELS = (
     ("format", "format compliance"),
     ("entropy", "entropy per token (nats)"),
     ("kl", "KL to the reference (nats per token)"),
+    ("teacher_kl", "KL to the teacher (nats per token)"),
     ("grad_norm", "gradient norm"),
     ("gradient_cosine", "cosine of half-batch gradients"),
     ("explained_variance", "explained variance of the critic"),

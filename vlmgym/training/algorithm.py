@@ -17,6 +17,7 @@ from pydantic_core import ArgsKwargs
 from tyro.conf import Fixed
 
 from vlmgym.errors import UsageError, VlmgymError, describe_validation_error
+from vlmgym.sandbox.core.prompt import ObservationType
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +100,19 @@ class Batch:
     value_weights: torch.Tensor | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Teacher:
+    """A frozen model whose distribution of each token is compared with the trained model's.
+
+    Attributes:
+        checkpoint: Folder or Hub name; None means the model before reinforcement learning.
+        observation: What its prompts show of a state.
+    """
+
+    checkpoint: str | None
+    observation: ObservationType
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Options):
     """Base of algorithms for reinforcement learning, whose fields are options.
@@ -122,6 +136,11 @@ class Algorithm(Options):
     def episodes_per_state(self) -> int:
         """Number of episodes that start at the same state and form a group."""
         return 1
+
+    @property
+    def teacher_model(self) -> Teacher | None:
+        """The teacher that gives the loss `LogProbs.divergence`, or None."""
+        return None
 
     def learning_rates(self, lr: float) -> tuple[float, float]:
         """Return the peak learning rates of the model and of the critic; `lr` is --update.lr."""

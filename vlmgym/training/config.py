@@ -32,6 +32,7 @@ from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
 from vlmgym.training.algorithm import Algorithm, Options, cosine_rate
+from vlmgym.training.distill import Distill
 from vlmgym.training.grpo import Grpo
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
@@ -171,7 +172,7 @@ class EvaluationConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GameOptions, Options):
-    """Train a Qwen-VL on games by GRPO or PPO, on one machine."""
+    """Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."""
 
     preset: str | None = None
     """Preset to start from: demo, tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a TOML file. None means tiny, or
@@ -182,7 +183,7 @@ class TrainConfig(GameOptions, Options):
     """Settings that override the preset: TOML files, or single ones such as ppo.lam=0.9. Options override both.
     Besides all options, there are settings without an option: see docs/training_local.md."""
     algorithm: str = "grpo"
-    """Reinforcement learning algorithm: grpo or ppo."""
+    """Algorithm: grpo, ppo, or distill (a teacher scores the tokens of the model's own responses)."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
@@ -226,6 +227,7 @@ class TrainConfig(GameOptions, Options):
     sft: Sft = field(default_factory=Sft)
     grpo: Grpo = field(default_factory=Grpo)
     ppo: Ppo = field(default_factory=Ppo)
+    distill: Distill = field(default_factory=Distill)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
@@ -234,7 +236,8 @@ class TrainConfig(GameOptions, Options):
         if self.model.dtype == "bfloat16" and not self.model.lora:
             raise UsageError("bfloat16 weights lose small updates: add --lora 64, or use --dtype float32")
         if self.algorithm not in self.algorithms:
-            raise UsageError(f"algorithm must be {' or '.join(self.algorithms)}, got {short_repr(self.algorithm)}")
+            *names, last = self.algorithms
+            raise UsageError(f"algorithm must be {', '.join(names)} or {last}, got {short_repr(self.algorithm)}")
         if self.batch_size % self.group_size:
             raise UsageError(f"batch_size must be a multiple of group_size {self.group_size}, got {self.batch_size}")
         if (minibatches := self.method.minibatches) > self.batch_size:
@@ -251,6 +254,15 @@ class TrainConfig(GameOptions, Options):
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
         if self.blank and self.play.has_descriptions:
             raise UsageError("--control blank hides the images, but descriptions reveal them: remove --observation")
+        if (teacher := self.method.teacher_model) is not None:
+            if not self.play.has_images and teacher.observation != "text":
+                raise UsageError(f"with --observation text there are no images for a teacher of {teacher.observation}")
+            if teacher.checkpoint is None and teacher.observation == self.play.observation:
+                raise UsageError(
+                    f"the model would be its own teacher, as both read {teacher.observation}: "
+                    f"set --{self.algorithm}.teacher or --{self.algorithm}.observation"
+                )
+            self.play_of_teacher()
         if self.games is not None and self.curriculum is not None:
             raise UsageError("a curriculum selects its own games: use either --games or --curriculum")
 
@@ -304,7 +316,14 @@ class TrainConfig(GameOptions, Options):
             curriculum = Curriculum.read(self.curriculum, self.data_settings())
         for game in curriculum.games:
             self.play.check(game)
+            if (play := self.play_of_teacher()) is not None:
+                play.check(game)
         return curriculum
+
+    def play_of_teacher(self) -> MultiTurnConfig | None:
+        """Return the contents of a teacher's prompts, or None; raise `UsageError` if there are no such prompts."""
+        teacher = self.method.teacher_model
+        return None if teacher is None else dataclasses.replace(self.play, observation=teacher.observation)
 
 
 PRESETS = Path(__file__).parent / "presets"

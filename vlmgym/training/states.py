@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from vlmgym.rollout.turn import GameSetup, LiveEpisode, Observation, Transform, 
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import ImageControl, PromptConfig
+from vlmgym.sandbox.core.prompt import ImageControl, Message, ObservationType, PromptConfig, turn_messages
 from vlmgym.sandbox.core.reward import RewardConfig
 
 START_ERRORS = (EpisodeError, GenerationError, UsageError)
@@ -93,6 +93,12 @@ class EpisodeRollout(LiveEpisode):
     def fail(self, error: EpisodeError) -> None:
         """End the episode with an error."""
         self.observation = Observation([], end=str(error), status="error")
+
+    def messages(self, observation: ObservationType) -> tuple[Message, ...]:
+        """Return the messages of the turn, with the state shown as an image, as text or as both."""
+        prompts, episode = replace(self.setup.prompts, observation=observation), self.episode
+        with episode.game_errors():
+            return turn_messages(self.setup.game, episode.state, episode.turn + 1, episode.feedback, self.past, prompts)
 
     def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
         """Return the record of the episode in the evaluator's format."""

@@ -1,4 +1,4 @@
-"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO or PPO, evaluated before and after.
+"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO, PPO or distillation.
 
     vlmgym train --preset tiny --algorithm grpo
 
@@ -62,6 +62,8 @@ def run_training(run: TrainingRun, config: TrainConfig) -> None:
     check_games(config, curriculum)
     if config.model.model is not None:
         resolve_checkpoint(config.model.model, "training")
+    if (teacher := config.method.teacher_model) is not None and teacher.checkpoint is not None:
+        resolve_checkpoint(teacher.checkpoint, "distillation")
     console = make_console()
     if config.check:
         schedule = describe(curriculum, config.prompts, config.steps, config.play.max_turns)
@@ -165,7 +167,7 @@ def train(config: TrainConfig, run: TrainingRun, console: Console, wandb: Any = 
 def fine_tune(trainer: Trainer, console: Console) -> None:
     """Run supervised fine-tuning, or load its checkpoint if it is already done.
 
-    Then keep a copy of the model as the reference model if there is a KL penalty.
+    Then keep copies of the model that are compared with it later.
     """
     run, config = trainer.run, trainer.config
     if (checkpoint := last_checkpoint(run.sft)) is not None:

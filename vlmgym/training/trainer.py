@@ -1,6 +1,6 @@
 """The loop of local training: roll out episodes, let the algorithm compute targets, and update the model.
 
-The algorithms are in sft.py, grpo.py and ppo.py, and the model is in engine/.
+The algorithms are in sft.py, grpo.py, ppo.py and distill.py, and the model is in engine/.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import torch
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import EpisodeError
+from vlmgym.errors import EpisodeError, UsageError
+from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord, TurnRecord
 from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
-from vlmgym.training.engine.actor import Actor, LogProbs
+from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.engine import Engine
@@ -64,6 +65,8 @@ class Trainer:
             torch.manual_seed(config.seed)  # for the initial adapters
             self.actor = Actor(checkpoint, config.model, critic=self.algorithm.critic)
         self.engine = Engine(self.actor, config.rollout, config.update.micro_batch_size, processes)
+        if (teacher := self.algorithm.teacher_model) is not None and teacher.checkpoint is not None:
+            self.engine.teacher = TeacherActor(self._load_teacher(teacher.checkpoint), teacher.observation)
         self.optimizer = self.engine.make_optimizer(
             *self.algorithm.learning_rates(config.update.lr),
             betas=config.update.betas,
@@ -74,6 +77,17 @@ class Trainer:
         self.errors: list[str] = []
         """Errors of the last step's episodes that ended without a score, which the step does not learn from."""
         self._last_sample: TrainSample | None = None
+
+    def _load_teacher(self, checkpoint: str) -> Actor:
+        """Load a teacher; raise `UsageError` if it does not exist or has another vocabulary."""
+        config = dataclasses.replace(self.config.model, lora=0, gradient_checkpointing=False)
+        teacher = Actor(resolve_checkpoint(checkpoint, "distillation"), config)
+        teacher.requires_grad_(False)
+        if teacher.encoder.tokenizer.get_vocab() != self.actor.encoder.tokenizer.get_vocab():
+            raise UsageError(
+                f"the teacher {checkpoint} has another vocabulary than the model: choose one with the same tokenizer"
+            )
+        return teacher
 
     def fine_tune(self, control: bool = False, progress: SftProgress | None = None) -> str:
         """Run supervised fine-tuning and return a one-line summary; raise `SftError` or `DivergedError` if it fails.
@@ -332,10 +346,12 @@ class Trainer:
             self.rewards = extra["rewards"]
 
     def keep_reference(self) -> None:
-        """Keep a frozen copy of the model as the reference model if there is a KL penalty."""
-        if self.config.update.kl_coef:
-            with self.processes.calling("keep_reference"):
-                self.engine.keep_reference()
+        """Keep frozen copies of the model: as the reference of a KL penalty, and as its own teacher."""
+        with self.processes.calling("keep_reference"):
+            if self.config.update.kl_coef:
+                self.engine.reference = self.engine.frozen_copy()
+            if (teacher := self.algorithm.teacher_model) is not None and teacher.checkpoint is None:
+                self.engine.teacher = TeacherActor(self.engine.frozen_copy(), teacher.observation)
 
 
 def make_trajectory(episode: EpisodeRollout, samples: list[TrainSample], bootstrap_value: float) -> Trajectory:

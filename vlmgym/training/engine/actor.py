@@ -21,6 +21,7 @@ from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Reply
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.policies.local_model import SeededSampler
+from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
 from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.families import EncodedPrompt, Prefill
@@ -50,12 +51,15 @@ class LogProbs:
         entropy: Entropy of each token's distribution in nats, 0 for padding.
         mask: True for response tokens, False for padding.
         values: The critic's value estimate before each token; None without a critic.
+        divergence: Reverse KL divergence of each token's distribution from the teacher's in nats, 0 for padding; None
+            without a teacher.
     """
 
     logprobs: torch.Tensor
     entropy: torch.Tensor
     mask: torch.Tensor
     values: torch.Tensor | None
+    divergence: torch.Tensor | None = None
 
 
 class Actor(nn.Module):
@@ -205,19 +209,21 @@ class Actor(nn.Module):
         return responses
 
     def compute_logprobs(
-        self, samples: Sequence[TrainSample], temperature: float = 1.0, *, entropy_grad: bool = False
+        self,
+        samples: Sequence[TrainSample],
+        temperature: float = 1.0,
+        *,
+        entropy_grad: bool = False,
+        teacher: torch.Tensor | None = None,
     ) -> LogProbs:
         """Compute log-probabilities, entropies and values of responses, with gradients.
 
         Samples with the same prompt object share its forward pass, except with gradient checkpointing. With
-        `entropy_grad`, the entropy has gradients too, which needs more memory.
+        `entropy_grad`, the entropy has gradients too, which needs more memory. `teacher` has the `distributions` of a
+        teacher, from which the divergence is computed.
         """
         tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
-        prompts, index = deduplicate([sample.prompt for sample in samples])
-        if len(prompts) < len(samples) and self.shares_prompts:
-            hidden, image = self._forward_cached(self._prefill(prompts, index), tokens, mask)
-        else:
-            hidden, image = self._forward_whole(samples, tokens.shape[1])
+        hidden, image = self._forward(samples, tokens, mask)
         distributions = self._logits(hidden).div_(temperature).log_softmax(-1)
         mask = mask.bool()
         logprobs = distributions.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -228,7 +234,32 @@ class Actor(nn.Module):
             # Until the response describes the image, hidden states say little about it, hence the image mean.
             features = torch.cat([hidden, image.expand_as(hidden)], dim=-1).to(self.critic.weight.dtype)
             values = self.critic(self._scale * features).squeeze(-1).float()
-        return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values)
+        divergence = None
+        if teacher is not None:
+            size = min(teacher.shape[-1], distributions.shape[-1])  # either may have rows for unused tokens
+            gaps = distributions[..., :size] - teacher[..., :size]
+            divergence = (distributions[..., :size].exp() * gaps).sum(-1).masked_fill(~mask, 0.0)
+        return LogProbs(logprobs.masked_fill(~mask, 0.0), entropy.masked_fill(~mask, 0.0), mask, values, divergence)
+
+    @torch.no_grad()
+    def distributions(self, samples: Sequence[TrainSample], temperature: float) -> torch.Tensor:
+        """Compute the log-probabilities of all tokens at each token of responses, without gradients.
+
+        Returns:
+            Shape (responses, tokens of the longest response, vocabulary).
+        """
+        tokens, mask = self.encoder.collate_responses([sample.response for sample in samples], self.device)
+        hidden, _ = self._forward(samples, tokens, mask)
+        return self._logits(hidden).div_(temperature).log_softmax(-1)
+
+    def _forward(
+        self, samples: Sequence[TrainSample], tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run samples through the model, equal prompts once; see `_forward_cached`."""
+        prompts, index = deduplicate([sample.prompt for sample in samples])
+        if len(prompts) < len(samples) and self.shares_prompts:
+            return self._forward_cached(self._prefill(prompts, index), tokens, mask)
+        return self._forward_whole(samples, tokens.shape[1])
 
     def _prefill(self, prompts: Sequence[EncodedPrompt], index: Sequence[int]) -> Prefill:
         batch = self._inputs(prompts)
@@ -309,12 +340,30 @@ class Actor(nn.Module):
         return self.family.inputs(self.model, batch)
 
 
+@dataclass(frozen=True, slots=True)
+class TeacherActor:
+    """The frozen model of a teacher, whose prompts show states in its own way."""
+
+    actor: Actor
+    observation: ObservationType
+
+    def encode(self, episode: EpisodeRollout) -> EncodedPrompt:
+        """Encode the prompt of an episode's turn; raise `EpisodeError` if the game or the encoding fails."""
+        images = [] if self.observation == "text" else episode.observation.images
+        return self.actor.encoder.encode(episode.messages(self.observation), images)
+
+
 def roll_out(
-    actor: Actor, episodes: Sequence[EpisodeRollout], config: RolloutConfig, seed: Sequence[int]
+    actor: Actor,
+    episodes: Sequence[EpisodeRollout],
+    config: RolloutConfig,
+    seed: Sequence[int],
+    teacher: TeacherActor | None = None,
 ) -> tuple[list[list[TrainSample]], float]:
     """Roll out all episodes in parallel until each one ends; an error of its game ends only that episode.
 
-    The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn.
+    The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn. With a teacher, samples
+    have a `teacher_prompt`.
 
     Returns:
         For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
@@ -324,10 +373,13 @@ def roll_out(
     while running := [number for number, episode in enumerate(episodes) if not episode.done]:
         for first in range(0, len(running), config.batch_size):
             encoded: dict[int, EncodedPrompt] = {}
+            for_teacher: dict[int, EncodedPrompt] = {}
             for number in running[first : first + config.batch_size]:
                 observation = episodes[number].observation
                 try:
                     if id(observation) not in encoded:  # episodes of a group start with the same one
+                        if teacher is not None:
+                            for_teacher[id(observation)] = teacher.encode(episodes[number])
                         encoded[id(observation)] = actor.encoder.encode(observation.messages, observation.images)
                 except EpisodeError as error:
                     episodes[number].fail(error)
@@ -339,8 +391,8 @@ def roll_out(
             responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
-                prompt = prompts[prompt_index]
-                episode, sample = episodes[number], TrainSample(prompt, response)
+                prompt, episode = prompts[prompt_index], episodes[number]
+                sample = TrainSample(prompt, response, teacher_prompt=for_teacher.get(id(episode.observation)))
                 samples[number].append(sample)
                 game, state = episode.setup.game, episode.episode.state
                 try:

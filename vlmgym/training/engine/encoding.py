@@ -36,6 +36,7 @@ class TrainSample:
         ref_logprobs: Log-probabilities under the reference model; None without one.
         old_values: Values before the step; None without a critic.
         returns: Targets of the critic, NaN for tokens without a target; None without a critic.
+        teacher_prompt: The prompt as the teacher reads it; None without a teacher.
     """
 
     prompt: EncodedPrompt
@@ -46,6 +47,7 @@ class TrainSample:
     ref_logprobs: Floats | None = None
     old_values: Floats | None = None
     returns: Floats | None = None
+    teacher_prompt: EncodedPrompt | None = None
 
 
 FAMILIES: Mapping[str, type[Family]] = dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"), QwenVL)

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from vlmgym.training.advantages import Floats
 from vlmgym.training.algorithm import Batch, DivergedError
 from vlmgym.training.config import RolloutConfig
-from vlmgym.training.engine.actor import Actor, LogProbs, deduplicate, roll_out
+from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, deduplicate, roll_out
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
@@ -43,12 +43,14 @@ class Engine:
         self.actor, self.rollout, self.micro_batch_size, self.processes = actor, rollout, micro_batch_size, processes
         self.reference: Actor | None = None
         """Frozen copy of the model for the KL penalty."""
+        self.teacher: TeacherActor | None = None
+        """Frozen model that scores each token of responses."""
 
     def roll_out(
         self, episodes: Sequence[EpisodeRollout], seed: Sequence[int]
     ) -> tuple[list[list[TrainSample]], float]:
         """Roll out this process's episodes; see `actor.roll_out`."""
-        return roll_out(self.actor, episodes, self.rollout, seed)
+        return roll_out(self.actor, episodes, self.rollout, seed, self.teacher)
 
     def generate(
         self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
@@ -76,10 +78,19 @@ class Engine:
                     values[index] = out.values[row, :length].double().cpu().numpy()
         return [logprobs[index] for index in sorted(logprobs)], [values[index] for index in sorted(values)]
 
-    def keep_reference(self) -> None:
-        """Keep a frozen copy of the model as the reference model."""
+    def frozen_copy(self) -> Actor:
+        """Copy the model in its present state; weights that are not trained are shared."""
         shared = {id(weight): weight for weight in self.actor.parameters() if not weight.requires_grad}
-        self.reference = copy.deepcopy(self.actor, shared).requires_grad_(False)
+        frozen: Actor = copy.deepcopy(self.actor, shared).requires_grad_(False)
+        return frozen
+
+    def ask_teacher(self, samples: Sequence[TrainSample], temperature: float) -> torch.Tensor | None:
+        """Return the teacher's `distributions` for the responses of samples; None if they have no prompt for it."""
+        prompts = [sample.teacher_prompt for sample in samples if sample.teacher_prompt is not None]
+        if self.teacher is None or not prompts:
+            return None
+        read = [TrainSample(prompt, sample.response) for prompt, sample in zip(prompts, samples, strict=True)]
+        return self.teacher.actor.distributions(read, temperature)
 
     def make_optimizer(self, lr: float, critic_lr: float, **options: Any) -> torch.optim.Optimizer:
         """Create AdamW for the model and its critic; the learning rates are `peak_lr` of the parameter groups."""
@@ -136,7 +147,8 @@ class Engine:
                 batches = micro_batches(samples, size, share=self.actor.shares_prompts)
                 for indices in batches[self.processes.rank :: self.processes.size]:
                     part = [samples[index] for index in indices]
-                    out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad)
+                    teacher = self.ask_teacher(part, temperature)
+                    out = self.actor.compute_logprobs(part, temperature, entropy_grad=entropy_grad, teacher=teacher)
                     total, metrics = loss(out, make_batch(part, out))
                     total.backward()
                     parts.append({name: float(value.detach()) for name, value in {**metrics, "loss": total}.items()})
