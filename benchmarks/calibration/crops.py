@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.games.canary import Canary
+from vlmgym.sandbox.games.forms.game import Forms
 from vlmgym.sandbox.games.rotation import Rotation
 from vlmgym.sandbox.games.tracking import RADIUS, Tracking
 
@@ -100,10 +102,10 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the numbers in the images of a random initial state of canary, rotation or tracking."""
+    """Crop the numbers in the images of canary, rotation or tracking in a random initial state, or other marks."""
     state = game.start(rng)
     c, image = game.config, game.images(state)[-1]
-    numbers: dict[str, tuple[float, float]] = {}
+    numbers: Mapping[str, tuple[float, float]] = {}
     if isinstance(game, Rotation):
         radius = c.size / 24
         numbers = {str(number): game.label_at(number) for number in range(1, c.choices + 1)}
@@ -115,6 +117,9 @@ def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
         radius = RADIUS * unit
         centres = zip(state.numbers, state.path[-1])
         numbers = {str(number): (x * unit, y * unit) for number, (x, y) in centres}
+    else:
+        assert isinstance(game, Task | Forms)
+        radius, numbers = game.marks(state)
     crops, zoom, half = [], c.scale / (1 - c.crop), c.size / 2
     for x, y in numbers.values():  # in pixels before the image is cropped and scaled
         edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
 from benchmarks.calibration.spec import CalibrationPlayer, Criterion, Effort, ReadingSpec, Spec
@@ -120,6 +120,28 @@ _CHOICES = Criterion(
     label="number of choices",
     why="one of which is right; levels are compared by their ratio",
 )
+
+
+class Fact(NamedTuple):
+    """A number that a question's difficulty depends on: its name in the plural, and its value."""
+
+    name: str
+    value: Callable[[Any, Any], int]
+
+
+FACTS: Mapping[str, Fact] = {
+    "charts": Fact("values", lambda game, state: len(state.values)),
+    "clocks": Fact("clocks and durations", lambda game, state: len(state.times) + game.config.durations),
+    "graph": Fact("nodes", lambda game, state: len(state.places)),
+    "grids": Fact("cells", lambda game, state: game.config.side**2),
+    "matrices": Fact("changing attributes", lambda game, state: game.config.rules),
+    "routes": Fact("legs", lambda game, state: game.config.legs),
+}
+"""Facts about the initial states of tasks, for the criterion."""
+NOTE = """\
+The number of {name} follows from config fields, so the criterion shows that they work, not how hard the questions
+are."""
+
 CRITERIA = {
     "fallingblocks": _WINS,
     "fourinarow": _WINS,
@@ -127,6 +149,17 @@ CRITERIA = {
     "solitaire": Criterion("random-legal", "cards played", log=True),
     "rotation": _CHOICES,
     "tracking": _CHOICES,
+    **{
+        name: Criterion(
+            "questions",
+            fact.name,
+            log=True,
+            rises=True,
+            label=f"number of {fact.name}",
+            why="as set by the level; levels are compared by their ratio",
+        )
+        for name, fact in FACTS.items()
+    },
 }
 """Criteria of games without a spec of their own; the default is the number of turns of the oracle."""
 
@@ -140,7 +173,9 @@ def _spec_of_class(name: str) -> Spec:
     """Derive the spec of a game without its own: cells of a board or `labelled_parts` are read."""
     found = game_class(name)
     chosen = CRITERIA.get(found.name, Criterion("oracle", "turns", rises=True))
-    players: Sequence[CalibrationPlayer] = ("random", "random-legal", "oracle")
+    players: list[CalibrationPlayer] = ["random", "random-legal", "oracle"]
+    if (fact := FACTS.get(name)) is not None:
+        players.append("questions")
     listed = make_game(name).legal_actions(Episode(make_game(name), 0).state) is not None
     turns = 1 if issubclass(found, Task) else TURNS
     words = f"{chosen.measure}, {chosen.player}"
@@ -157,6 +192,8 @@ def _spec_of_class(name: str) -> Spec:
             all_variants=board,
         ),
         turns={player: turns for player in players if listed or player != "random-legal"},
+        facts=None if fact is None else lambda game, state: {fact.name: float(fact.value(game, state))},
+        notes="" if fact is None else NOTE.format(name=fact.name),
         oracle_share=1.0 if chosen.player == "oracle" else 0.1,
     )
 

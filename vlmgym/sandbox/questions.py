@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, ParseError, StateError, UsageError
-from vlmgym.sandbox.answers.base import plain
+from vlmgym.errors import GenerationError, IllegalAction, ParseError, UsageError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_field, setting
@@ -19,7 +18,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
-from vlmgym.sandbox.core.task import Task, TaskConfig, TaskState, accuracy
+from vlmgym.sandbox.core.task import LineState, LineTask, Task, TaskConfig
 from vlmgym.sandbox.registry import make_game
 
 PREFIX = "qa/"
@@ -55,13 +54,11 @@ class QuestionsConfig(TaskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionState(TaskState):
+class QuestionState(LineState):
     """A state of the game as JSON, with a question about it, the answer, and the reason for the answer."""
 
     kind: Kind
     state: str
-    question: str
-    answer: str
     reason: str
 
 
@@ -71,7 +68,7 @@ class _Question(NamedTuple):
     reason: str
 
 
-class Questions(Task[QuestionState, str]):
+class Questions(LineTask[QuestionState]):
     """Answer questions about a state of a game, for example `qa/2048`.
 
     Description:
@@ -243,13 +240,8 @@ class Questions(Task[QuestionState, str]):
     def paint(self, state: QuestionState) -> Sequence[ImageArray]:
         return self.game.images(self.game.from_json(state.state))
 
-    def solution(self, state: QuestionState) -> str:
-        return state.answer
-
-    def score(self, state: QuestionState, action: str) -> tuple[float, Mapping[str, Any]]:
-        self.answer.check(action)
-        correct = self._is_best(state, action) if state.kind == "best" else _words(action) == _words(state.answer)
-        return float(correct), {"correct": correct, "truth": state.answer}
+    def is_correct(self, state: QuestionState, action: str) -> bool:
+        return self._is_best(state, action) if state.kind == "best" else super().is_correct(state, action)
 
     def _is_best(self, state: QuestionState, answer: str) -> bool:
         """Return True if an answer is a move with the same effect as the oracle's.
@@ -263,9 +255,6 @@ class Questions(Task[QuestionState, str]):
             return self.game.is_as_good(inner, parse(answer), parse(state.answer))
         except (ParseError, IllegalAction):
             return False
-
-    def metrics(self, state: QuestionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
 
     def describe(self, state: QuestionState) -> str:
         return self.game.describe(self.game.from_json(state.state))
@@ -288,9 +277,4 @@ class Questions(Task[QuestionState, str]):
 
     def check_state(self, state: QuestionState) -> None:
         self.game.from_json(state.state)
-        if (fault := self.answer.space.fault(state.answer)) is not None:
-            raise StateError(f"the answer {fault}")
-
-
-def _words(answer: str) -> str:
-    return " ".join(plain(answer).casefold().split())
+        super().check_state(state)

@@ -70,6 +70,10 @@ class Answer(ABC, Generic[ActionT]):
         """Action chosen by clicking on `clicks` cells."""
         raise NotImplementedError
 
+    def pointed(self, x: float, y: float) -> ActionT | None:
+        """Action chosen by clicking on a point, in fractions of the image's width and height, or None."""
+        return None
+
     def sample(self, rng: np.random.Generator) -> ActionT:
         """Sample an action from the whole space, including illegal ones; uniformly if the space is discrete."""
         space = self.space

@@ -73,7 +73,7 @@ class BoardGame(Game[StateT, ActionT]):
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
-        geometry = BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined)
+        geometry = self.geometry
         if geometry.cell < SMALLEST_CELL:
             raise UsageError(
                 f"size={c.size} leaves {geometry.cell} pixels per cell of a {c.rows} x {c.columns} board, "
@@ -225,9 +225,15 @@ class BoardGame(Game[StateT, ActionT]):
         raise LookupError(word)
 
     @cached_property
+    def geometry(self) -> BoardGeometry:
+        """Layout of the board in the image; by default, the board is in the middle."""
+        c = self.config
+        return BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined)
+
+    @cached_property
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
-        return BoardPainter(self.config, self.paint_cell, self.joined, self.themes)
+        return BoardPainter(self.config, self.paint_cell, self.joined, self.themes, self.geometry)
 
 
 def _like(example: str | tuple[Any, ...], parts: Iterable[Any]) -> str | tuple[Any, ...]:

@@ -137,6 +137,18 @@ class DegradedConfig(GameConfig):
     )
 
 
+class TextConfig(DegradedConfig):
+    """Config fields of pictures with text."""
+
+    text: float = config_field(
+        "perception",
+        [1.2, 1.1, 1.0, 0.95, 0.9],
+        "Size of letters and numbers relative to the normal one.",
+        ge=0.5,
+        le=1.2,
+    )
+
+
 def parse_config_fields(settings: Iterable[str]) -> dict[str, Any]:
     """Parse `NAME=VALUE` arguments from a command line.
 

@@ -12,11 +12,13 @@ import numpy as np
 from pydantic import model_validator
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.answers.base import ActionT, is_int
+from vlmgym.sandbox.answers.base import ActionT, is_int, plain
 from vlmgym.sandbox.answers.choice import Number
+from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import DegradedConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
+from vlmgym.sandbox.drawing.canvas import Point
 from vlmgym.sandbox.drawing.degrade import degrade
 
 ANSWERED = "answered"
@@ -86,6 +88,13 @@ class Task(Game[TaskStateT, ActionT]):
     @abstractmethod
     def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
         """Return an answer's reward and facts for `Step.info`; raise `IllegalAction` if the answer is out of range."""
+
+    def marks(self, state: TaskStateT) -> tuple[float, Mapping[str, Point]]:
+        """Half the side and centres (x, y) of labelled squares of the last image, in pixels before degradation.
+
+        Calibration measures how well they can be read; their size must not depend on the reasoning level.
+        """
+        raise NotImplementedError
 
     @property
     def question_count(self) -> int | None:
@@ -176,3 +185,57 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         """Check that the answer is possible. Overrides must call this."""
         if state.answer not in self.accepted(state):
             raise StateError(f"{state.answer} is not one of the choices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineState(TaskState):
+    """State fields of a question whose answer is a line of text."""
+
+    kind: str
+    """Kind of question, for metrics."""
+    question: str
+    answer: str
+
+
+LineStateT = TypeVar("LineStateT", bound=LineState)
+
+
+class LineTask(Task[LineStateT, str]):
+    """A task whose answer is a word, a number or another line of text, with exactly one correct answer.
+
+    `prompt_template` has the field `{question}`.
+    """
+
+    answer: Line
+
+    def prompt(self, state: LineStateT) -> str:
+        """Prompt with the question."""
+        return self.fill_prompt(question=state.question)
+
+    def solution(self, state: LineStateT) -> str:
+        """Correct answer."""
+        return state.answer
+
+    def is_correct(self, state: LineStateT, action: str) -> bool:
+        """Compare an answer with the correct one, regardless of case and markup."""
+        return normalised(action) == normalised(state.answer)
+
+    def score(self, state: LineStateT, action: str) -> tuple[float, Mapping[str, Any]]:
+        """Score 1 for a correct answer, else 0."""
+        self.answer.check(action)
+        correct = self.is_correct(state, action)
+        return float(correct), {"correct": correct, "truth": state.answer}
+
+    def metrics(self, state: LineStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        """Report the accuracy, also for the kind of question."""
+        return accuracy(state, infos, state.kind)
+
+    def check_state(self, state: LineStateT) -> None:
+        """Check that the answer is a line. Overrides must call this."""
+        if (fault := self.answer.space.fault(state.answer)) is not None:
+            raise StateError(f"the answer {fault}")
+
+
+def normalised(answer: str) -> str:
+    """Return an answer in lower case with single spaces, without markup and a final full stop."""
+    return " ".join(plain(answer).casefold().split())

@@ -30,6 +30,18 @@ THEMES: dict[ThemeName, Theme] = {
     ),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Colours of a drawn picture: page, areas on it, ink, faint lines, and seven accents."""
+
+    page: Colour
+    panel: Colour
+    ink: Colour
+    faint: Colour
+    accents: tuple[Colour, ...]
+
+
 COLOURS: dict[str, Colour] = {
     "red": (200, 24, 30),
     "blue": (14, 114, 236),
@@ -59,3 +71,17 @@ def blend(colour: Colour, other: Colour, share: float) -> Colour:
     """Mix two colours; `share` is the fraction of `other`, 0 to 1."""
     r, g, b = (round(a + (c - a) * share) for a, c in zip(colour, other))
     return r, g, b
+
+
+_DEEP = ((202, 62, 55), (38, 104, 178), (56, 132, 74), (222, 152, 38), (124, 74, 160), (24, 142, 152), (206, 94, 146))
+_PALE = tuple(blend(colour, WHITE, 0.45) for colour in _DEEP)
+
+LookName = Literal["paper", "slate", "blueprint", "plain"]
+
+LOOKS: dict[LookName, Look] = {
+    "paper": Look((243, 235, 217), (251, 246, 234), (58, 50, 44), (206, 192, 166), _DEEP),
+    "slate": Look((40, 56, 54), (50, 68, 65), (238, 240, 232), (98, 118, 112), _PALE),
+    "blueprint": Look((24, 62, 116), (33, 74, 132), (232, 241, 255), (92, 132, 188), _PALE),
+    "plain": Look((255, 255, 255), (243, 245, 249), (32, 36, 46), (206, 211, 221), _DEEP),
+}
+"""Looks by name; each question of a task may have another one."""

@@ -215,9 +215,13 @@ class Player:
             See `press`.
         """
         game = self.game
-        if not isinstance(game, BoardGame) or not game.answer.clicks or self.episode.ended is not None:
+        if self.episode.ended is not None:
             return None
-        cell = game.painter.geometry.cell_at(x, y)
+        height, width, _ = game.image_shapes[0]
+        if not isinstance(game, BoardGame) or not game.answer.clicks:
+            action = game.answer.pointed(x / width, y / height)
+            return None if action is None else self._respond(answer_only(game.answer.format(action)))
+        cell = game.painter.geometry.cell_at(x % width, y)  # in any of the images
         if cell is None or cell in self.clicks:
             self.clicks = []
             return None

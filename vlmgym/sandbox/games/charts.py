@@ -1,0 +1,341 @@
+"""Charts: read bars, lines, pies and dials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from vlmgym.errors import StateError
+from vlmgym.sandbox.answers.line import Line
+from vlmgym.sandbox.core.config import TextConfig, config_field
+from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at
+from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
+from vlmgym.sandbox.games.scenes.scene import pick
+
+Chart = Literal["bar", "line", "pie", "dial"]
+CHARTS: tuple[Chart, ...] = ("bar", "line", "pie", "dial")
+LOOK_NAMES: tuple[LookName, ...] = ("plain", "paper", "slate")
+NAMES = (
+    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug"),
+    ("Date", "Fig", "Kiwi", "Lime", "Nut", "Pear", "Plum", "Yam"),
+    ("Bern", "Cork", "Kiel", "Lima", "Nice", "Oslo", "Riga", "Rome"),
+)
+STEP = 5
+"""All values are multiples of this."""
+TOP = 100
+"""Largest value."""
+ATTEMPTS = 100_000
+
+PROMPT_V1 = """\
+The image shows {chart}. All values are multiples of {step}. {question}
+Answer with {answers}.
+{form}"""
+
+SHOWN: Mapping[Chart, str] = {
+    "bar": "a bar chart",
+    "line": "a line chart",
+    "pie": "a pie chart, with a mark on the rim every 5 percent, starting at the top; values are percentages",
+    "dial": "dials from 0 to 100",
+}
+
+
+class ChartsConfig(TaskConfig, TextConfig):
+    """Configuration of charts."""
+
+    values: int = config_field("reasoning", [3, 4, 5, 6, 8], "Number of values.", ge=3, le=8)
+    kinds: int = config_field(
+        "reasoning",
+        [2, 3, 4, 5, 5],
+        "Number of kinds of questions, in this order: value, extreme, difference, count, sum.",
+        ge=1,
+        le=5,
+    )
+    ticks: Literal[5, 10, 20, 50] = config_field(
+        "perception", [5, 10, 10, 20, 20], "Distance of the marks on scales other than pies'."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartsState(LineState):
+    """Names and values in the order of the chart."""
+
+    chart: Chart
+    look: LookName
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+
+
+class Charts(LineTask[ChartsState]):
+    """Answer a question about a bar chart, a line chart, a pie chart or dials.
+
+    Description:
+        Questions ask for a value, for the largest or smallest value, for the difference of two values, for the number
+        of values above a threshold, or for the sum of the largest and the smallest value. All values are multiples of
+        5, so every answer is exact. Only slices of pies may be equal, but never the largest or the smallest ones.
+
+    Observation:
+        An RGB image.
+
+    Action:
+        One line of text: a number, or a name in the chart.
+
+    Reward:
+        1 if correct; 0 if wrong or unparsable.
+
+    Episode end:
+        After one turn. Metrics: `accuracy`, also for each kind of question.
+    """
+
+    name = "charts"
+    skills = ("arithmetic", "perception")
+    Config = ChartsConfig
+    State = ChartsState
+    prompt_template = PROMPT_V1
+    perception_form = "the values, one line each in the order of the chart: its name and the value, comma-separated"
+    answer = Line(
+        "your answer",
+        lambda config: ((*map(str, range(0, TOP + 1, STEP)), *(name for names in NAMES for name in names)), 1),
+        longest=40,
+    )
+
+    def generate(self, rng: np.random.Generator) -> ChartsState:
+        count, chart = self.config.values, pick(rng, CHARTS)
+        known = pick(rng, NAMES)
+        names = tuple(known[index] for index in sorted(rng.permutation(len(known))[:count].tolist()))
+        values = _shares(rng, count) if chart == "pie" else _values(rng, count)
+        kind = pick(rng, tuple(QUESTIONS)[: self.config.kinds])
+        question, answer = QUESTIONS[kind](rng, names, values)
+        look = pick(rng, LOOK_NAMES)
+        return ChartsState(
+            kind=kind, question=question, answer=answer, chart=chart, look=look, names=names, values=values
+        )
+
+    def prompt(self, state: ChartsState) -> str:
+        answers = "a name from the chart" if state.answer in state.names else "a number"
+        return self.fill_prompt(chart=SHOWN[state.chart], question=state.question, answers=answers, step=STEP)
+
+    def is_correct(self, state: ChartsState, action: str) -> bool:
+        return super().is_correct(state, action.rstrip("% ") if state.chart == "pie" else action)
+
+    def describe(self, state: ChartsState) -> str:
+        return "\n".join(f"{name}, {value}" for name, value in zip(state.names, state.values))
+
+    def explain(self, state: ChartsState, action: str) -> str:
+        values = ", ".join(f"{name} {value}" for name, value in zip(state.names, state.values))
+        return f"The values are {values}. The answer to the question is {state.answer}."
+
+    def check_state(self, state: ChartsState) -> None:
+        super().check_state(state)
+        count = self.config.values
+        if not len(state.names) == len(state.values) == count or not all(0 <= value <= TOP for value in state.values):
+            raise StateError(f"the chart does not have {count} names with values from 0 to {TOP}")
+
+    # Drawing --------------------------------------------------------------------------------------------------------
+
+    def paint(self, state: ChartsState) -> list[ImageArray]:
+        size, look = self.config.size, LOOKS[state.look]
+        canvas = Canvas(size, size, look.page)
+        {"bar": self._paint_bars, "line": self._paint_line, "pie": self._paint_pie, "dial": self._paint_dials}[
+            state.chart
+        ](canvas, look, state)
+        for name, (x, y) in self._name_places(state).items():
+            canvas.text(name, x, y, TEXT * self.config.text * size, look.ink)
+        return [canvas.pixels()]
+
+    def _axes(self, canvas: Canvas, look: Look) -> None:
+        unit = self.config.size / 1000
+        canvas.rectangle(LEFT * unit, ABOVE * unit, (RIGHT - LEFT) * unit, (BASE - ABOVE) * unit, look.panel)
+        for value in range(0, TOP + 1, self.config.ticks):
+            y = _height(value) * unit
+            canvas.rectangle(LEFT * unit, y - unit, (RIGHT - LEFT) * unit, 2 * unit, look.faint)
+            if value % max(LABELLED, self.config.ticks) == 0:
+                canvas.text(
+                    str(value),
+                    (LEFT - 18) * unit,
+                    y,
+                    TEXT * self.config.text * self.config.size,
+                    look.ink,
+                    align="right",
+                )
+        canvas.rectangle(LEFT * unit, ABOVE * unit, 3 * unit, (BASE - ABOVE) * unit, look.ink)
+        canvas.rectangle(LEFT * unit, BASE * unit - 1.5 * unit, (RIGHT - LEFT) * unit, 3 * unit, look.ink)
+
+    def _paint_bars(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
+        unit = self.config.size / 1000
+        self._axes(canvas, look)
+        width = 0.62 * (RIGHT - LEFT) / len(state.values)
+        for index, value in enumerate(state.values):
+            x, y, colour = _across(index, len(state.values)), _height(value), look.accents[index % len(look.accents)]
+            canvas.rectangle((x - width / 2) * unit, y * unit, width * unit, (BASE - y) * unit, colour)
+
+    def _paint_line(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
+        unit, colour = self.config.size / 1000, look.accents[1]
+        self._axes(canvas, look)
+        points = [
+            (_across(index, len(state.values)) * unit, _height(value) * unit)
+            for index, value in enumerate(state.values)
+        ]
+        for start, end in pairwise(points):
+            canvas.line(start, end, 7 * unit, colour)
+        for x, y in points:
+            canvas.circle(x, y, 15 * unit, colour)
+            canvas.circle(x, y, 8 * unit, look.panel)
+
+    def _paint_pie(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
+        unit = self.config.size / 1000
+        x, y = 500 * unit, PIE_MIDDLE * unit
+        for tick in range(0, 100, STEP):
+            canvas.line(*_spoke(x, y, tick / 100, (PIE + 8) * unit, (PIE + 24) * unit), 4 * unit, look.ink)
+        start = 0
+        for value, colour in zip(state.values, _slices(look)):
+            ring = [_spoke(x, y, share / 400, 0, PIE * unit)[1] for share in range(4 * start, 4 * (start + value) + 1)]
+            canvas.polygon([(x, y), *ring], colour)
+            start += value
+        for share in np.cumsum(state.values).tolist():
+            canvas.line((x, y), _spoke(x, y, share / 100, 0, PIE * unit)[1], 5 * unit, look.page)
+        for (name_x, name_y), colour in zip(self._name_places(state).values(), _slices(look)):
+            canvas.rectangle(name_x - 105 * unit, name_y - 20 * unit, 40 * unit, 40 * unit, colour, 8 * unit)
+
+    def _paint_dials(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
+        unit, ticks = self.config.size / 1000, self.config.ticks
+        for index, value in enumerate(state.values):
+            x, y = (part * unit for part in _dial(index, len(state.values)))
+            colour = look.accents[index % len(look.accents)]
+            canvas.circle(x, y, DIAL * unit, look.ink)
+            canvas.circle(x, y, (DIAL - 6) * unit, look.panel)
+            for tick in range(0, TOP + 1, ticks):
+                strong = tick % max(LABELLED, ticks) == 0
+                inner = (DIAL - (32 if strong else 24)) * unit
+                spoke = _spoke(x, y, _turn(tick), inner, (DIAL - 12) * unit)
+                canvas.line(*spoke, (6 if strong else 3) * unit, look.ink)
+                if strong:
+                    _, place = _spoke(x, y, _turn(tick), 0, (DIAL + 22) * unit)
+                    canvas.text(str(tick), *place, 15 * self.config.text * unit, look.ink)
+            canvas.line(*_spoke(x, y, _turn(value), -18 * unit, (DIAL - 20) * unit), 7 * unit, colour)
+            canvas.circle(x, y, 13 * unit, colour)
+
+    def _name_places(self, state: ChartsState) -> dict[str, Point]:
+        unit, count = self.config.size / 1000, len(state.values)
+        places: list[Point]
+        if state.chart == "pie":
+            places = [(190 + 232 * (index % 4), 835 + 75 * (index // 4)) for index in range(count)]
+        elif state.chart == "dial":
+            places = [(x, y + 57) for x, y in (_dial(index, count) for index in range(count))]
+        else:
+            places = [(_across(index, count), BASE + 34) for index in range(count)]
+        return {name: (x * unit, y * unit) for name, (x, y) in zip(state.names, places)}
+
+    def marks(self, state: ChartsState) -> tuple[float, Mapping[str, Point]]:
+        height, places = TEXT * self.config.text * self.config.size, self._name_places(state)
+        letters = {f"{name[0]} {state.look}": (initial_at(name, x, height), y) for name, (x, y) in places.items()}
+        return MARK * self.config.size, letters
+
+
+TEXT = 0.0225
+"""Cap height of names and numbers relative to the image's side."""
+MARK = 0.02
+"""Half the side of a letter's surroundings, in the same unit."""
+LABELLED = 20
+"""Minimum distance of the labels on a scale."""
+LEFT, RIGHT, ABOVE, BASE = 125, 955, 70, 880
+"""Edges of bar and line charts in thousandths of the image's side, as all lengths below."""
+PIE, PIE_MIDDLE = 320, 410
+DIAL = 108
+
+
+def _across(index: int, count: int) -> float:
+    return LEFT + (RIGHT - LEFT) * (index + 0.5) / count
+
+
+def _height(value: int) -> float:
+    return BASE - (BASE - ABOVE - 30) * value / TOP
+
+
+def _dial(index: int, count: int) -> tuple[float, float]:
+    """Return the centre of a dial; rows have up to three."""
+    row, column = divmod(index, 3)
+    inside = min(3, count - 3 * row)
+    rows = -(-count // 3)
+    return 500 + (column - (inside - 1) / 2) * 305, 500 + (row - (rows - 1) / 2) * 305
+
+
+def _turn(value: int) -> float:
+    """Return the direction of a value on a dial, as a fraction of a turn clockwise from the top."""
+    return -0.375 + 0.75 * value / TOP
+
+
+def _spoke(x: float, y: float, turn: float, inner: float, outer: float) -> tuple[Point, Point]:
+    """Return two points at distances from a centre, in a direction as a fraction of a turn clockwise from the top."""
+    dx, dy = math.sin(math.tau * turn), -math.cos(math.tau * turn)
+    return (x + inner * dx, y + inner * dy), (x + outer * dx, y + outer * dy)
+
+
+def _slices(look: Look) -> list[Colour]:
+    """Return eight colours that can be told apart."""
+    return [*look.accents, blend(look.ink, look.page, 0.35)]
+
+
+# Values and questions -------------------------------------------------------------------------------------------------
+
+
+def _values(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+    """Draw different multiples of `STEP`."""
+    return tuple(((rng.permutation(TOP // STEP)[:count] + 1) * STEP).tolist())
+
+
+def _shares(rng: np.random.Generator, count: int) -> tuple[int, ...]:
+    """Draw multiples of `STEP` that add up to 100; only one is the largest, and only one the smallest."""
+
+    def attempt() -> tuple[int, ...] | None:
+        cuts = [0, *sorted((rng.permutation(TOP // STEP - 1)[: count - 1] + 1).tolist()), TOP // STEP]
+        shares = [end - start for start, end in pairwise(cuts)]
+        if shares.count(max(shares)) > 1 or shares.count(min(shares)) > 1:
+            return None
+        return tuple(share * STEP for share in shares)
+
+    return retry(attempt, ATTEMPTS, f"pie of {count} slices")
+
+
+Maker = Callable[[np.random.Generator, Sequence[str], Sequence[int]], tuple[str, str]]
+"""Returns a question and its answer."""
+
+
+def _value(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+    index = int(rng.integers(len(values)))
+    return f"What is the value of {names[index]}?", str(values[index])
+
+
+def _extreme(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+    word, choose = pick(rng, (("largest", max), ("smallest", min)))
+    return f"Which name has the {word} value?", names[values.index(choose(values))]
+
+
+def _difference(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+    low, high = (values.index(value) for value in sorted(rng.permutation(sorted({*values}))[:2].tolist()))
+    return f"How much larger is the value of {names[high]} than that of {names[low]}?", str(values[high] - values[low])
+
+
+def _count(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+    limit = pick(rng, sorted(values)[:-1])
+    return f"How many values are larger than {limit}?", str(sum(value > limit for value in values))
+
+
+def _sum(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+    return "What is the sum of the largest and the smallest value?", str(max(values) + min(values))
+
+
+QUESTIONS: Mapping[str, Maker] = {
+    "value": _value,
+    "extreme": _extreme,
+    "difference": _difference,
+    "count": _count,
+    "sum": _sum,
+}
+"""Question makers by kind, the easiest first."""

@@ -1,0 +1,1 @@
+"""A form on a screen."""

@@ -1,0 +1,225 @@
+"""The screen of a form: its elements, what clicks do to it, and its image.
+
+Lengths are in thousandths of the image's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, WHITE, LookName, blend
+
+Kind = Literal["text", "check", "radio", "list"]
+FIELDS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
+    "Name": ("text", ("Anna", "Ben", "Clara", "David", "Emma")),
+    "City": ("text", ("Lima", "Oslo", "Paris", "Rome", "Tokyo")),
+    "Code": ("text", ("A17", "B42", "C08", "D55", "E93")),
+    "Newsletter": ("check", ("off", "on")),
+    "Gift wrap": ("check", ("off", "on")),
+    "Insurance": ("check", ("off", "on")),
+    "Size": ("radio", ("small", "medium", "large")),
+    "Seat": ("radio", ("aisle", "middle", "window")),
+    "Payment": ("radio", ("card", "cash", "invoice")),
+    "Country": ("list", ("France", "Japan", "Kenya", "Peru", "Spain")),
+    "Month": ("list", ("April", "June", "July", "October", "March")),
+    "Colour": ("list", ("black", "blue", "green", "red", "white")),
+}
+"""Kind of each field, and its values."""
+EMPTY = "-"
+"""Value of an empty field."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormsState:
+    """A form while it is filled in.
+
+    `values`, `before` and `wanted` have a value for each of `labels`. `focus` is the field with an open list or a text
+    cursor, if any. `status` is `dialog` while the dialog is open, and `sent` or `cancelled` at the end.
+    """
+
+    labels: tuple[str, ...]
+    values: tuple[str, ...]
+    before: tuple[str, ...]
+    wanted: tuple[str, ...]
+    look: LookName
+    accent: int
+    swapped: bool
+    focus: int | None = None
+    status: Literal["form", "dialog", "sent", "cancelled"] = "form"
+    variation_seed: int = 0
+
+
+LABEL, LEFT, RIGHT = 56, 340, 945
+TEXT = 24
+"""Cap height."""
+HALF = 33
+"""Half the height of a field."""
+OPTION = 62
+"""Height of an entry of a list."""
+
+
+class Element(NamedTuple):
+    """Something to click on: what it is, its field and option, if any, and its box."""
+
+    what: str
+    field: int = -1
+    option: str = ""
+    left: float = 0
+    top: float = 0
+    right: float = 0
+    bottom: float = 0
+
+
+def row_at(index: int) -> float:
+    """Return the middle of a field's row."""
+    return 146 + 104 * index
+
+
+def opened_list(state: FormsState) -> int | None:
+    """Return the field whose list is open."""
+    focus = state.focus
+    return focus if focus is not None and FIELDS[state.labels[focus]][0] == "list" else None
+
+
+def elements(state: FormsState) -> list[Element]:
+    """Return all that can be clicked on; later elements cover earlier ones."""
+    if state.status == "dialog":
+        first, second = ("no", "yes") if state.swapped else ("yes", "no")
+        return [Element(first, -1, "", 250, 540, 480, 610), Element(second, -1, "", 520, 540, 750, 610)]
+    shown = []
+    for index, label in enumerate(state.labels):
+        (kind, options), y = FIELDS[label], row_at(index)
+        if kind == "radio":
+            width = (RIGHT - LEFT) / len(options)
+            shown += [
+                Element("option", index, option, LEFT + at * width, y - HALF, LEFT + (at + 1) * width, y + HALF)
+                for at, option in enumerate(options)
+            ]
+        else:
+            right = LEFT + 2 * HALF if kind == "check" else RIGHT
+            shown.append(Element("field", index, "", LEFT, y - HALF, right, y + HALF))
+    first, second = ("cancel", "send") if state.swapped else ("send", "cancel")
+    shown += [Element(first, -1, "", 340, 882, 620, 950), Element(second, -1, "", 665, 882, 945, 950)]
+    if (opened := opened_list(state)) is not None:
+        options, y = FIELDS[state.labels[opened]][1], row_at(opened)
+        top = y + HALF if y + HALF + OPTION * len(options) < 960 else y - HALF - OPTION * len(options)
+        for at, option in enumerate(options):
+            shown.append(Element("option", opened, option, LEFT, top + at * OPTION, RIGHT, top + (at + 1) * OPTION))
+    return shown
+
+
+def with_value(state: FormsState, field: int, value: str) -> FormsState:
+    """Return the state with another value of a field."""
+    return replace(state, values=(*state.values[:field], value, *state.values[field + 1 :]))
+
+
+def clicked(state: FormsState, hit: Element | None) -> FormsState:
+    """Return the state after a click on an element, or on nothing."""
+    if state.status == "dialog":
+        return state if hit is None else replace(state, status="sent" if hit.what == "yes" else "form")
+    opened = opened_list(state)
+    if opened is not None and (hit is None or hit.what != "option" or hit.field != opened):
+        return replace(state, focus=None)  # only closes the list
+    if hit is None:
+        return replace(state, focus=None)
+    if hit.what == "option":
+        return replace(with_value(state, hit.field, hit.option), focus=None)
+    if hit.what == "field":
+        if FIELDS[state.labels[hit.field]][0] == "check":
+            changed = "off" if state.values[hit.field] == "on" else "on"
+            return replace(with_value(state, hit.field, changed), focus=None)
+        return replace(state, focus=hit.field)
+    return replace(state, focus=None, status="cancelled" if hit.what == "cancel" else "dialog")
+
+
+class Screen(NamedTuple):
+    """A canvas with its scale, in pixels per thousandth, the colours of the form, and the size of its text."""
+
+    canvas: Canvas
+    unit: float
+    ink: Colour
+    panel: Colour
+    accent: Colour
+    scale: float
+
+    def text(
+        self, text: str, x: float, y: float, height: float, colour: Colour | None = None, align: str = "left"
+    ) -> None:
+        u = self.unit
+        self.canvas.text(text, x * u, y * u, height * self.scale * u, colour or self.ink, align=align)
+
+    def box(
+        self, left: float, top: float, right: float, bottom: float, inside: Colour, edge: Colour, width: float = 3
+    ) -> None:
+        u = self.unit
+        for inset, colour in ((0.0, edge), (width, inside)):
+            x, y = (left + inset) * u, (top + inset) * u
+            self.canvas.rectangle(x, y, (right - left - 2 * inset) * u, (bottom - top - 2 * inset) * u, colour, 9 * u)
+
+    def field(self, label: str, value: str, y: float, focus: bool) -> None:
+        """Draw a field without its label."""
+        kind, options = FIELDS[label]
+        edge, u = self.accent if focus else blend(self.ink, self.panel, 0.45), self.unit
+        shown = "" if value == EMPTY else value
+        if kind == "check":
+            self.box(LEFT, y - HALF, LEFT + 2 * HALF, y + HALF, self.accent if value == "on" else self.panel, edge)
+            if value == "on":
+                tick = [(LEFT + 14, y), (LEFT + 28, y + 15), (LEFT + 53, y - 17)]
+                for (x0, y0), (x1, y1) in pairwise(tick):
+                    self.canvas.line((x0 * u, y0 * u), (x1 * u, y1 * u), 9 * u, self.panel)
+        elif kind == "radio":
+            width = (RIGHT - LEFT) / len(options)
+            for at, option in enumerate(options):
+                x = LEFT + at * width + 22
+                for radius, colour in (
+                    (22, edge),
+                    (19, self.panel),
+                    (12, self.accent if option == value else self.panel),
+                ):
+                    self.canvas.circle(x * u, y * u, radius * u, colour)
+                self.text(option, x + 32, y, 20)
+        else:
+            self.box(LEFT, y - HALF, RIGHT, y + HALF, self.panel, edge, 6 if focus else 3)
+            self.text(shown, LEFT + 22, y, TEXT)
+            if kind == "list":
+                points = [(RIGHT - 52, y - 9), (RIGHT - 20, y - 9), (RIGHT - 36, y + 12)]
+                self.canvas.polygon([(px * u, py * u) for px, py in points], self.ink)
+
+    def element(self, element: Element, state: FormsState) -> None:
+        """Draw a button, or an entry of an open list."""
+        what, _, option, left, top, right, bottom = element
+        middle = (top + bottom) / 2
+        if what in ("send", "cancel", "yes", "no"):
+            if what in ("yes", "no") and left < 500:  # below the first button
+                self.box(180, 360, 820, 650, self.panel, self.ink, 5)
+                self.text("Send this form?", 500, 450, 30, align="centre")
+            strong = what in ("send", "yes")
+            colour = self.accent if strong else blend(self.panel, self.ink, 0.15)
+            self.box(left, top, right, bottom, colour, blend(colour, self.ink, 0.3))
+            ink = (WHITE if sum(colour) < 480 else BLACK) if strong else self.ink
+            self.text(what.capitalize(), (left + right) / 2, middle, 25, ink, "centre")
+        elif what == "option" and element.field == opened_list(state):
+            chosen = state.values[element.field] == option
+            self.box(left, top, right, bottom, blend(self.panel, self.accent, 0.35 if chosen else 0.08), self.ink, 2)
+            self.text(option, left + 22, middle, TEXT)
+
+
+def paint(state: FormsState, size: int, text: float) -> ImageArray:
+    """Draw a form, uint8 (size, size, 3); `text` is the relative size of its text."""
+    look = LOOKS[state.look]
+    canvas = Canvas(size, size, look.page)
+    screen = Screen(canvas, size / 1000, look.ink, look.panel, look.accents[state.accent], text)
+    canvas.rectangle(0, 0, size, 84 * screen.unit, screen.accent)
+    screen.text("Order form", 50, 42, 30, WHITE if sum(screen.accent) < 480 else BLACK)
+    for index, (label, value) in enumerate(zip(state.labels, state.values)):
+        y = row_at(index)
+        screen.text(label, LABEL, y, TEXT)
+        screen.field(label, value, y, state.focus == index)
+    for element in elements(state):
+        screen.element(element, state)
+    return canvas.pixels()

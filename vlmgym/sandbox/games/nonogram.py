@@ -1,0 +1,283 @@
+"""Nonogram: fill the cells that the numbers beside rows and columns describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmgym.errors import IllegalAction, StateError
+from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
+from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import ImageArray, Step, retry
+from vlmgym.sandbox.drawing.board import BoardGeometry
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.degrade import add_noise
+
+OPEN, FILLED, WRONG = ".#x"
+WORDS = {OPEN: "open", FILLED: "filled", WRONG: "wrong"}
+ATTEMPTS = 20_000
+PAPER: Colour = (250, 252, 255)
+RULING: Colour = (150, 184, 214)
+INK: Colour = (28, 48, 92)
+HEADER: Colour = (222, 234, 246)
+SHADOW: Colour = (46, 56, 78)
+RED: Colour = (206, 58, 60)
+
+PROMPT_V1 = """\
+The image shows a nonogram with {rows} rows and {columns} columns. {numbering} The numbers to the left of a row and \
+above a column are the lengths of its blocks of filled cells, in order; at least one empty cell is between two blocks, \
+and 0 means no block. Fill all cells of the only solution, one per turn. Blue cells have been filled; a red cross \
+marks a cell that was wrong and is empty in the solution; {left} wrong cells end the game.
+Actions: {actions}.
+{form}"""
+
+
+class NonogramConfig(BoardConfig):
+    """Configuration of nonogram."""
+
+    rows: int = config_field("reasoning", [3, 4, 5, 6, 8], "Rows of cells.", ge=2, le=10)
+    columns: int = config_field("reasoning", [3, 4, 5, 6, 8], "Columns of cells.", ge=2, le=10)
+    mistakes: int = config_field("reasoning", 3, "Number of wrong cells that end the episode.", ge=1, le=10)
+
+
+@dataclass(frozen=True, slots=True)
+class NonogramState:
+    """Cells as `.` (open), `#` (filled) or `x` (wrong); in the solution, all cells are `.` or `#`."""
+
+    board: tuple[str, ...]
+    solution: tuple[str, ...]
+    variation_seed: int = 0
+
+
+class Nonogram(BoardGame[NonogramState, Cell]):
+    """Fill the cells that the numbers beside rows and columns describe.
+
+    Description:
+        Each puzzle can be solved by looking at one row or column at a time, and has therefore exactly one solution.
+
+    Observation:
+        The board with its numbers as an RGB image.
+
+    Action:
+        `MultiDiscrete([rows, columns])`: row and column of the cell to fill, from 0; it must be open.
+
+    Reward:
+        1 / (filled cells of the solution) for a cell of the solution; 0 for any other answer.
+
+    Episode end:
+        All cells of the solution are filled, or after `mistakes` wrong cells. Metrics: solved, mistakes.
+    """
+
+    name = "nonogram"
+    skills = ("planning", "search")
+    joined = True
+    optimal_oracle = True
+    answer = Cells(1, "the cell to fill", verbs=("fill",))
+    Config = NonogramConfig
+    State = NonogramState
+    prompt_template = PROMPT_V1
+    perception_form = (
+        "the numbers above the columns in one line and those to the left of the rows in another, comma-separated, such "
+        "as 1 2, 3, 1; then the board, one line per row, open, filled or wrong for each cell, comma-separated"
+    )
+
+    def deal(self, rng: np.random.Generator) -> NonogramState:
+        c = self.config
+
+        def attempt() -> tuple[str, ...] | None:
+            drawn = rng.random((c.rows, c.columns)) < 0.58
+            solution = tuple("".join(FILLED if cell else OPEN for cell in row) for row in drawn.tolist())
+            return solution if drawn.any() and solve(*clues(solution)) == solution else None
+
+        solution = retry(attempt, ATTEMPTS, f"puzzle of {c.rows} x {c.columns} cells")
+        return NonogramState((OPEN * c.columns,) * c.rows, solution)
+
+    def legal_actions(self, state: NonogramState) -> tuple[Cell, ...]:
+        return () if self.ended(state) else tuple(find_cells(state.board, OPEN))
+
+    def step(self, state: NonogramState, action: Cell, rng: np.random.Generator) -> Step[NonogramState]:
+        (cell,) = self.answer.cells(action)
+        row, column = cell
+        if state.board[row][column] != OPEN:
+            raise IllegalAction(f"the cell {self.where(cell)} is not open")
+        right = state.solution[row][column] == FILLED
+        after = replace(state, board=with_cell(state.board, cell, FILLED if right else WRONG))
+        return Step(after, right / len(find_cells(state.solution, FILLED)), {"right": right})
+
+    def ended(self, state: NonogramState) -> str | None:
+        if find_cells(state.board, FILLED) == find_cells(state.solution, FILLED):
+            return "the nonogram is solved"
+        mistakes = len(find_cells(state.board, WRONG))
+        return f"{mistakes} wrong cells" if mistakes >= self.config.mistakes else None
+
+    def best_action(self, state: NonogramState) -> Cell | None:
+        """First cell of the solution, in reading order, that is open."""
+        return next(
+            (cell for cell in find_cells(state.solution, FILLED) if state.board[cell[0]][cell[1]] == OPEN), None
+        )
+
+    def metrics(self, state: NonogramState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+        solved = find_cells(state.board, FILLED) == find_cells(state.solution, FILLED)
+        return {"solved": float(solved), "mistakes": float(len(find_cells(state.board, WRONG)))}
+
+    def check_state(self, state: NonogramState) -> None:
+        super().check_state(state)
+        c, marks = self.config, {(FILLED, FILLED), (OPEN, FILLED), (OPEN, OPEN), (WRONG, OPEN)}
+        if [*map(len, state.solution)] != [c.columns] * c.rows:
+            raise StateError(f"the solution is not {c.rows} x {c.columns}")
+        if not {*zip("".join(state.board), "".join(state.solution))} <= marks or not any(map(str.strip, state.board)):
+            raise StateError("a cell is filled or wrong against the solution")
+
+    # Images and text -----------------------------------------------------------------------------------------------
+
+    def cell_words(self, cell: str) -> str:
+        return WORDS[cell]
+
+    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
+        side = canvas.width
+        canvas.rectangle(0, 0, side, side, self.tint(RULING))
+        canvas.rectangle(0, 0, side * 0.97, side * 0.97, self.tint(PAPER))
+        if cell == FILLED:
+            canvas.rectangle(side * 0.08, side * 0.08, side * 0.81, side * 0.81, self.tint(INK), side * 0.08)
+        elif cell == WRONG:
+            for end in (0.75, 0.22):
+                canvas.line((side * 0.22, side * (0.97 - end)), (side * 0.75, side * end), side * 0.09, self.tint(RED))
+
+    @cached_property
+    def geometry(self) -> BoardGeometry:
+        """Layout with room for the numbers above and to the left of the board."""
+        c = self.config
+        room = c.size // 5
+        board = BoardGeometry.of(c.size - room, c.rows, c.columns, c.coordinates, self.joined)
+        return replace(board, left=board.left + room, top=board.top + room)
+
+    def draw(self, state: NonogramState) -> NDArray[np.uint8]:
+        image = super().draw(state)
+        self._add_numbers(state, image)
+        return image
+
+    def draw_into(self, state: NonogramState, out: Sequence[ImageArray], shown: NonogramState | None = None) -> None:
+        super().draw_into(state, out, shown)
+        self._add_numbers(state, out[0])
+
+    def _add_numbers(self, state: NonogramState, image: ImageArray) -> None:
+        """Draw the numbers above and to the left of the board."""
+        above, left = self._numbers(state.solution, state.variation_seed)
+        image[: len(above)] = above
+        image[len(above) :, : left.shape[1]] = left[len(above) :]
+
+    @cached_property
+    def _numbers(self) -> Any:
+        """Function that returns the images of the numbers above and to the left; the latest ones are cached."""
+        return lru_cache(maxsize=256)(self._paint_numbers)
+
+    def _paint_numbers(self, solution: tuple[str, ...], seed: int) -> tuple[ImageArray, ImageArray]:
+        c, size, board, theme = self.config, self.config.size, self.geometry, self.painter.theme
+        outer = max(8, size // 22) if c.coordinates else max(4, size // 60)  # coordinates are outside the numbers
+        height, width = board.top - max(2, size // 60), board.left - max(2, size // 60)
+        above, left = Canvas(size, height, theme.page), Canvas(width, size, theme.page)
+        across, down = clues(solution)
+        most = max(1, *map(len, across + down))
+        capitals = min(0.34 * board.cell, 0.032 * size, (min(height, width) - outer) / (1.65 * most + 0.3))
+        dark = c.theme == "dark"
+        ink, panel, last = self.tint(PAPER if dark else INK), self.tint(SHADOW if dark else HEADER), board.cell
+        for column, numbers in enumerate(down):
+            x = board.left + column * board.pitch + last / 2
+            above.rectangle(x - last * 0.46, outer, last * 0.92, height - outer, panel, last * 0.08)
+            if c.coordinates:
+                above.text(str(column + c.origin), x, outer * 0.55, min(size / 44, last * 0.4), theme.label)
+            for index, number in enumerate(reversed(numbers or (0,))):
+                above.text(str(number), x, height - capitals * (1.1 + 1.65 * index), capitals, ink)
+        for row, numbers in enumerate(across):
+            y = board.top + row * board.pitch + last / 2
+            left.rectangle(outer, y - last * 0.46, width - outer, last * 0.92, panel, last * 0.08)
+            if c.coordinates:
+                left.text(str(row + c.origin), outer * 0.55, y, min(size / 44, last * 0.4), theme.label)
+            for index, number in enumerate(reversed(numbers or (0,))):
+                left.text(str(number), width - capitals * (1.1 + 1.65 * index), y, capitals, ink)
+        rng = np.random.default_rng(seed)
+        return add_noise(above.pixels(), self.config.noise, rng), add_noise(left.pixels(), self.config.noise, rng)
+
+    def describe(self, state: NonogramState) -> str:
+        across, down = clues(state.solution)
+        numbers = [", ".join(" ".join(map(str, line or (0,))) for line in lines) for lines in (down, across)]
+        return "\n".join([*numbers, super().describe(state)])
+
+    def prompt(self, state: NonogramState) -> str:
+        return self.fill_prompt(left=self.config.mistakes - len(find_cells(state.board, WRONG)))
+
+    def explain(self, state: NonogramState, action: Cell) -> str:
+        cells = [", ".join(self.where(cell) for cell in find_cells(state.solution, FILLED) if cell[0] == action[0])]
+        filled = "filled" if state.solution[action[0]][action[1]] == FILLED else "empty"
+        row = f"Row {action[0] + self.config.origin} of the solution has the filled cells {cells[0] or 'none'}."
+        return f"{row} The cell {self.where(action)} is {filled}."
+
+
+# Solver ---------------------------------------------------------------------------------------------------------------
+
+Clue = tuple[int, ...]
+Clues = tuple[tuple[Clue, ...], tuple[Clue, ...]]
+"""Lengths of the blocks of each row, and of each column."""
+
+
+def clues(board: Sequence[str]) -> Clues:
+    """Return the lengths of the blocks of filled cells."""
+    across = tuple(tuple(map(len, line.replace(OPEN, " ").split())) for line in board)
+    down = tuple(tuple(map(len, "".join(line).replace(OPEN, " ").split())) for line in zip(*board))
+    return across, down
+
+
+def solve(across: Sequence[Clue], down: Sequence[Clue]) -> tuple[str, ...] | None:
+    """Solve a nonogram line by line; None if this does not determine all cells.
+
+    A cell is known once all arrangements of the blocks of its row, or of its column, agree about it.
+    """
+    rows, columns = len(across), len(down)
+    filled, empty = [[0] * rows, [0] * columns], [[0] * rows, [0] * columns]
+    changed = True
+    while changed:
+        changed = False
+        for side, (lines, length) in enumerate(((across, columns), (down, rows))):
+            for index, clue in enumerate(lines):
+                yes, no = filled[side][index], empty[side][index]
+                fitting = [line for line in _arrangements(clue, length) if line & yes == yes and not line & no]
+                if not fitting:
+                    return None
+                every, some = fitting[0], fitting[0]
+                for line in fitting:
+                    every, some = every & line, some | line
+                gained, lost = every & ~yes, (1 << length) - 1 & ~some & ~no
+                if not gained and not lost:
+                    continue
+                changed = True
+                filled[side][index] |= gained
+                empty[side][index] |= lost
+                for other in range(length):
+                    filled[1 - side][other] |= (gained >> other & 1) << index
+                    empty[1 - side][other] |= (lost >> other & 1) << index
+    if any(yes | no != (1 << columns) - 1 for yes, no in zip(filled[0], empty[0])):
+        return None
+    return tuple("".join(FILLED if line >> column & 1 else OPEN for column in range(columns)) for line in filled[0])
+
+
+@lru_cache(maxsize=4096)
+def _arrangements(clue: Clue, length: int) -> tuple[int, ...]:
+    """Return all arrangements of blocks in a line of cells, as bit masks with the first cell as the lowest bit."""
+    return tuple(_placed(clue, length))
+
+
+def _placed(clue: Clue, length: int) -> Iterator[int]:
+    if not clue:
+        yield 0
+        return
+    first, rest = clue[0], clue[1:]
+    for start in range(length - sum(clue) - len(rest) + 1):
+        used = start + first + bool(rest)
+        for line in _placed(rest, length - used):
+            yield ((1 << first) - 1) << start | line << used

@@ -1,0 +1,288 @@
+"""Routes: follow directions and marked routes on a city map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Literal
+
+import numpy as np
+
+from vlmgym.errors import StateError
+from vlmgym.sandbox.answers.cells import Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
+from vlmgym.sandbox.answers.line import Line
+from vlmgym.sandbox.core.config import TextConfig, config_field
+from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at, text_width
+from vlmgym.sandbox.games.scenes.scene import NUMBERS, pick
+
+PLACES = (
+    "Bank", "Bakery", "Cafe", "Church", "Cinema", "Gym", "Hotel", "Market", "Museum", "Office", "Opera", "Pool", "Post",
+    "School", "Tower", "Zoo",
+)  # fmt: skip
+COMPASS = ("north", "east", "south", "west")
+"""Directions in the order of `DIRECTIONS`; north is up."""
+TURNS = {1: "turn right", 3: "turn left"}
+"""Change of heading, counted in `DIRECTIONS`."""
+LANDMARKS = 9
+ATTEMPTS = 100_000
+
+PROMPT_V1 = """\
+The image shows a map with streets, crossings and places; north is up. {question}
+Answer with {answers}.
+{form}"""
+
+
+class RoutesConfig(TaskConfig, TextConfig):
+    """Configuration of routes."""
+
+    legs: int = config_field("reasoning", [1, 2, 3, 4, 6], "Straight parts of the route.", ge=1, le=6)
+    relative: bool = config_field(
+        "reasoning", [False, False, True, True, True], "Directions say left and right instead of north or east."
+    )
+    streets: int = config_field("perception", [5, 5, 6, 6, 7], "Streets in each of the two directions.", ge=5, le=7)
+    bends: int = config_field(
+        "perception",
+        [0, 10, 16, 20, 24],
+        "Maximum shift of crossings, in thousandths of the image's side.",
+        ge=0,
+        le=25,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutesState(LineState):
+    """Places at crossings, the route over crossings, and the shift of every crossing, row by row.
+
+    Blocks between crossings are 0 (houses), 1 (park) or 2 (water), row by row.
+    """
+
+    places: tuple[tuple[str, tuple[int, int]], ...]
+    route: tuple[tuple[int, int], ...]
+    shifts: tuple[tuple[int, int], ...]
+    blocks: tuple[int, ...]
+
+
+class Routes(LineTask[RoutesState]):
+    """Find the way on a city map.
+
+    Description:
+        Questions give directions from a place and ask which place they lead to, or show a route as a line and ask how
+        often somebody who walks along it turns left or right. Streets may bend a little at crossings.
+
+    Observation:
+        An RGB image.
+
+    Action:
+        One line of text: the name of a place, or a number.
+
+    Reward:
+        1 if correct; 0 if wrong or unparsable.
+
+    Episode end:
+        After one turn. Metrics: `accuracy`, also for each kind of question.
+    """
+
+    name = "routes"
+    skills = ("perception", "spatial")
+    Config = RoutesConfig
+    State = RoutesState
+    prompt_template = PROMPT_V1
+    perception_form = (
+        "the crossings, one line per street from west to east, comma-separated: the name of the place at the crossing, "
+        "or - without one"
+    )
+    answer = Line("your answer", lambda config: ((*PLACES, *map(str, range(config.legs))), 1), longest=40)
+
+    def generate(self, rng: np.random.Generator) -> RoutesState:
+        return retry(lambda: self._attempt(rng), ATTEMPTS, f"route with {self.config.legs} legs")
+
+    def _attempt(self, rng: np.random.Generator) -> RoutesState | None:
+        c = self.config
+        legs = _legs(rng, c.legs, c.streets)
+        if legs is None:
+            return None
+        route = _crossings(legs)
+        crossings = list(product(range(c.streets), repeat=2))
+        others = [cell for cell in crossings if cell not in (route[0], route[-1])]
+        chosen = [route[0], route[-1], *(others[i] for i in rng.permutation(len(others))[: LANDMARKS - 2])]
+        names = [PLACES[i] for i in rng.permutation(len(PLACES))[:LANDMARKS]]
+        kind: Literal["directions", "turns"] = pick(rng, ("directions", "turns")) if c.legs > 1 else "directions"
+        headings = [heading for _, heading, _ in legs]
+        if kind == "directions":
+            question = f"Start at the {names[0]}. {self._directions(legs)} Which place do you reach?"
+            answer = names[1]
+        else:
+            side = pick(rng, ("left", "right"))
+            turn = {"right": 1, "left": 3}[side]
+            answer = str(sum((b - a) % 4 == turn for a, b in pairwise(headings)))
+            question = (
+                f"You walk along the red route, starting at the {names[0]}. How many times do you turn {side}? "
+                "Bends of a street are not turns."
+            )
+        shifts = rng.integers(-c.bends, c.bends + 1, (len(crossings), 2)).tolist()
+        blocks = rng.choice(3, (c.streets - 1) ** 2, p=(0.72, 0.18, 0.1)).tolist()
+        return RoutesState(
+            kind=kind,
+            question=question,
+            answer=answer,
+            places=tuple(sorted(zip(names, chosen), key=lambda place: place[1])),
+            route=tuple(route),
+            shifts=tuple((x, y) for x, y in shifts),
+            blocks=tuple(blocks),
+        )
+
+    def _directions(self, legs: list[tuple[Cell, int, int]]) -> str:
+        parts = []
+        for number, (_, heading, length) in enumerate(legs):
+            blocks = f"{NUMBERS[length]} block{'' if length == 1 else 's'}"
+            if not self.config.relative:
+                parts.append(f"{'Go' if not number else 'then'} {blocks} {COMPASS[heading]}")
+            elif not number:
+                parts.append(f"Facing {COMPASS[heading]}, go {blocks}")
+            else:
+                parts.append(f"{TURNS[(heading - legs[number - 1][1]) % 4]} and go {blocks}")
+        return ", ".join(parts) + "."
+
+    def prompt(self, state: RoutesState) -> str:
+        answers = "the name of a place" if state.kind == "directions" else "a number"
+        return self.fill_prompt(question=state.question, answers=answers)
+
+    def is_correct(self, state: RoutesState, action: str) -> bool:
+        return super().is_correct(state, action.strip().removeprefix("the ").removeprefix("The "))
+
+    def describe(self, state: RoutesState) -> str:
+        names, count = {cell: name for name, cell in state.places}, self.config.streets
+        return "\n".join(", ".join(names.get((row, column), "-") for column in range(count)) for row in range(count))
+
+    def explain(self, state: RoutesState, action: str) -> str:
+        headings = [_heading(a, b) for a, b in zip(state.route, state.route[1:])]
+        walked = ", ".join(COMPASS[heading] for heading in headings)
+        return f"The route goes block by block {walked}. The answer to the question is {state.answer}."
+
+    def check_state(self, state: RoutesState) -> None:
+        super().check_state(state)
+        count = self.config.streets
+        cells = [*state.route, *(cell for _, cell in state.places)]
+        inside = all(0 <= row < count and 0 <= column < count for row, column in cells)
+        if not inside or len(state.shifts) != count**2 or len(state.blocks) != (count - 1) ** 2:
+            raise StateError(f"the map does not have {count} x {count} crossings")
+
+    # Drawing --------------------------------------------------------------------------------------------------------
+
+    def _point(self, state: RoutesState, cell: Cell) -> Point:
+        c = self.config
+        (row, column), (x, y) = cell, state.shifts[cell[0] * c.streets + cell[1]]
+        pitch = (1000 - 2 * BORDER) / (c.streets - 1)
+        return (BORDER + column * pitch + x) * c.size / 1000, (BORDER + row * pitch + y) * c.size / 1000
+
+    def paint(self, state: RoutesState) -> list[ImageArray]:
+        size, count = self.config.size, self.config.streets
+        unit, canvas = size / 1000, Canvas(size, size, LAND)
+        corners = {cell: self._point(state, cell) for cell in product(range(count), range(count))}
+        for index, block in enumerate(state.blocks):
+            row, column = divmod(index, count - 1)
+            around = [corners[row + dr, column + dc] for dr, dc in ((0, 0), (0, 1), (1, 1), (1, 0))]
+            canvas.polygon(around, (HOUSES, PARK, WATER)[block])
+            if block == 0:
+                self._paint_houses(canvas, around, index)
+        streets = [[(row, column) for column in range(count)] for row in range(count)]
+        streets += [[(row, column) for row in range(count)] for column in range(count)]
+        for width, colour in ((30, KERB), (22, STREET)):
+            for street in streets:
+                points = [corners[cell] for cell in street]
+                for start, end in pairwise(points):
+                    canvas.line(start, end, width * unit, colour)
+            for x, y in corners.values():
+                canvas.circle(x, y, width / 2 * unit, colour)
+        if state.kind == "turns":
+            for start, end in zip(state.route, state.route[1:]):
+                canvas.line(corners[start], corners[end], 11 * unit, ROUTE)
+                canvas.circle(*corners[end], 5.5 * unit, ROUTE)
+            canvas.circle(*corners[state.route[0]], 16 * unit, ROUTE)
+        for name, cell in state.places:
+            x, y = corners[cell]
+            self._paint_place(canvas, name, x, y)
+        return [canvas.pixels()]
+
+    def _paint_houses(self, canvas: Canvas, around: list[Point], index: int) -> None:
+        """Draw four houses in a block."""
+        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = around
+
+        def at(u: float, v: float) -> Point:
+            top, bottom = (x0 + (x1 - x0) * u, y0 + (y1 - y0) * u), (x3 + (x2 - x3) * u, y3 + (y2 - y3) * u)
+            return top[0] + (bottom[0] - top[0]) * v, top[1] + (bottom[1] - top[1]) * v
+
+        for house, (u, v) in enumerate(((0.17, 0.17), (0.54, 0.17), (0.17, 0.54), (0.54, 0.54))):
+            width = 0.2 + 0.09 * ((index * 7 + house * 3) % 2)
+            corners = [at(u, v), at(u + width, v), at(u + width, v + 0.28), at(u, v + 0.28)]
+            canvas.polygon(corners, ROOFS[(index * 5 + house) % len(ROOFS)])
+
+    def _paint_place(self, canvas: Canvas, name: str, x: float, y: float) -> None:
+        unit = self.config.size / 1000
+        height = TEXT * self.config.text * unit
+        half, up = text_width(name, height) / 2 + 9 * unit, 34 * unit
+        for dy, colour in ((3 * unit, SHADOW), (0.0, SIGN)):
+            canvas.rectangle(x - half, y - up - 19 * unit + dy, 2 * half, 38 * unit, colour, 9 * unit)
+            canvas.polygon([(x - 11 * unit, y - up + 18 * unit), (x + 11 * unit, y - up + 18 * unit), (x, y)], colour)
+        canvas.text(name, x, y - up, height, INK)
+
+    def marks(self, state: RoutesState) -> tuple[float, Mapping[str, Point]]:
+        unit, places = self.config.size / 1000, [(name, self._point(state, cell)) for name, cell in state.places]
+        height = TEXT * self.config.text * unit
+        return 18 * unit, {name[0]: (initial_at(name, x, height), y - 34 * unit) for name, (x, y) in places}
+
+
+BORDER = 112
+"""Distance of the outer streets from the edges of the image, in thousandths of its side, as all lengths below."""
+TEXT = 20
+"""Cap height of names."""
+LAND: Colour = (233, 229, 220)
+HOUSES: Colour = (224, 219, 208)
+PARK: Colour = (178, 214, 160)
+WATER: Colour = (160, 202, 232)
+ROOFS: tuple[Colour, ...] = ((203, 190, 175), (212, 200, 184), (196, 184, 172), (208, 186, 170))
+KERB: Colour = (206, 198, 184)
+STREET: Colour = (255, 255, 255)
+ROUTE: Colour = (222, 46, 60)
+SIGN: Colour = (36, 62, 110)
+SHADOW: Colour = (150, 148, 146)
+INK: Colour = (255, 255, 255)
+
+
+# Routes ---------------------------------------------------------------------------------------------------------------
+
+
+def _legs(rng: np.random.Generator, count: int, streets: int) -> list[tuple[Cell, int, int]] | None:
+    """Return straight parts of a random route that never meets itself: start, heading (as `DIRECTIONS`), length."""
+    row, column = rng.integers(streets, size=2).tolist()
+    cell, heading = (row, column), int(rng.integers(4))
+    legs, seen = [], {cell}
+    for number in range(count):
+        if number:
+            heading = (heading + pick(rng, (1, 3))) % 4
+        length, start = int(rng.integers(1, 4)), cell
+        for _ in range(length):
+            cell = neighbour(cell, heading)
+            if cell in seen or not (0 <= cell[0] < streets and 0 <= cell[1] < streets):
+                return None
+            seen.add(cell)
+        legs.append((start, heading, length))
+    return legs
+
+
+def _crossings(legs: list[tuple[Cell, int, int]]) -> list[Cell]:
+    """Return all crossings of a route, in order."""
+    cells = [legs[0][0]]
+    for _, heading, length in legs:
+        for _ in range(length):
+            cells.append(neighbour(cells[-1], heading))
+    return cells
+
+
+def _heading(start: Cell, end: Cell) -> int:
+    """Return the index in `DIRECTIONS` of the direction from a crossing to a neighbouring one."""
+    return next(heading for heading in range(len(DIRECTIONS)) if neighbour(start, heading) == end)
