@@ -94,16 +94,23 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
         stages.add(episode.stage)
         seeds.append(episode.seed)
         results.append(EpisodeRewards.of(episode))
-    from matplotlib.figure import Figure  # slow to import, and not needed by worker processes
+    from matplotlib.collections import LineCollection  # slow to import, and not needed by worker processes
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    for i, (seed, one) in enumerate(zip(seeds, results)):
-        label = f"seed {seed}" if len(results) <= _MAX_LABELS else None if i else "single episodes"
-        totals = one.totals
-        (line,) = axes.plot(range(len(totals)), totals, lw=1.1, alpha=0.55, label=label)
-        if one.ended:
-            axes.plot(len(totals) - 1, totals[-1], "o", ms=5, color=line.get_color())
+    lines = [np.column_stack([np.arange(len(one.rewards) + 1), one.totals]) for one in results]
+    colours = [f"C{i % 10}" for i in range(len(lines))]
+    style: dict[str, Any] = {"linewidths": 1.1, "alpha": 0.55}
+    if len(lines) <= _MAX_LABELS:
+        for seed, line, colour in zip(seeds, lines, colours):
+            axes.add_collection(LineCollection([line], colors=colour, label=f"seed {seed}", **style))
+    else:  # a line of its own for each of 10,000 episodes would take 350 MB
+        axes.add_collection(LineCollection(lines, colors=colours, label="single episodes", **style))
+    ends = [(*line[-1], colour) for line, colour, one in zip(lines, colours, results) if one.ended]
+    if ends:
+        turns, totals, end_colours = zip(*ends)
+        axes.scatter(turns, totals, s=25, c=end_colours, zorder=2)
     curve = mean_curve(results, one_stage=len(stages) == 1)
     summary = f"mean {curve.mean[-1]:,.2f}"
     if curve.interval is not None:
