@@ -305,6 +305,9 @@ def test_truncated_importance_sampling() -> None:
     weighed = compute_advantages(data, "grpo", 1.0, 1.0, importance_cap=2.0, **OPTIONS).batch
     assert torch.allclose(weighed["advantages"], plain * torch.tensor([[2.0, 0.5, 0.0], [1.0, 1.0, 0.0]]))
     assert torch.allclose(weighed["returns"], plain), "returns are targets of the critic"
+    for limit, kept in ((1.9, 0.0), (2.1, 1.0)):  # the first response has a ratio of 2
+        masked = compute_advantages(data, "grpo", 1.0, 1.0, response_ratio_limit=limit, **OPTIONS).batch["advantages"]
+        assert torch.allclose(masked, plain * torch.tensor([[kept], [1.0]]))
 
 
 # Prompt stream --------------------------------------------------------------------------------------------------------

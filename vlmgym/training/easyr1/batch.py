@@ -250,6 +250,7 @@ def compute_advantages(
     *,
     step_weight: float,
     importance_cap: float | None = None,
+    response_ratio_limit: float | None = None,
     stock: Callable[..., DataProto],
     bootstrap_values: BootstrapValues,
 ) -> DataProto:
@@ -266,6 +267,7 @@ def compute_advantages(
         lam: Lambda of GAE.
         step_weight: Weight of the step-level advantage of GiGPO.
         importance_cap: Largest ratio by which `importance_ratios` weighs the advantage of a token; None for no weights.
+        response_ratio_limit: Limit of `responses_within`, beyond which advantages become 0; None for no limit.
         stock: EasyR1's own `compute_advantage`.
         bootstrap_values: Called only for PPO.
     """
@@ -282,6 +284,8 @@ def compute_advantages(
         advantages, returns = part.batch["advantages"], part.batch["returns"]
     if importance_cap is not None:  # all losses of EasyR1 are proportional to the advantage
         advantages = advantages * importance_ratios(part).clamp(max=importance_cap)
+    if response_ratio_limit is not None:
+        advantages = advantages * responses_within(part, response_ratio_limit).unsqueeze(-1)
     for name, values in (("advantages", advantages), ("returns", returns)):
         whole = torch.zeros_like(data.batch["token_level_rewards"])
         whole[torch.from_numpy(rows)] = values.to(whole.dtype)
@@ -300,7 +304,18 @@ def importance_ratios(data: DataProto) -> torch.Tensor:
     return ratios
 
 
-def mismatch_metrics(data: DataProto) -> dict[str, float]:
+def responses_within(data: DataProto, limit: float) -> torch.Tensor:
+    """Return which responses have a probability ratio from 1 / limit to limit, as a boolean tensor, shape (rows,).
+
+    The ratio of a response is the product of the `importance_ratios` of its tokens. One token that vLLM computes very
+    differently spoils a whole response, which a cap of the token's own ratio does not prevent.
+    """
+    log_ratios = (data.batch["old_log_probs"] - data.batch[ROLLOUT_LOG_PROBS]).float() * data.batch["response_mask"]
+    within: torch.Tensor = log_ratios.sum(-1).abs() <= math.log(limit)
+    return within
+
+
+def mismatch_metrics(data: DataProto, prefix: str = MISMATCH) -> dict[str, float]:
     """Measure how much the log-probabilities of trainer and vLLM differ.
 
     Returns:
@@ -310,9 +325,9 @@ def mismatch_metrics(data: DataProto) -> dict[str, float]:
     """
     ratios = importance_ratios(data)[data.batch["response_mask"].bool()].double()
     return {
-        f"{MISMATCH}kl": float((ratios - 1 - ratios.log()).mean()),
-        f"{MISMATCH}max_ratio": float(ratios.max()),
-        f"{MISMATCH}ess": float(ratios.sum() ** 2 / (ratios**2).sum() / len(ratios)),
+        f"{prefix}kl": float((ratios - 1 - ratios.log()).mean()),
+        f"{prefix}max_ratio": float(ratios.max()),
+        f"{prefix}ess": float(ratios.sum() ** 2 / (ratios**2).sum() / len(ratios)),
     }
 
 

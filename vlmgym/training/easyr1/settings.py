@@ -53,6 +53,8 @@ class Section(_Part):
         validation: Validation episodes.
         step_weight: Weight of GiGPO's step-level advantage (omega); 0 for episode-level advantages only.
         importance_cap: Cap of truncated importance sampling (2 is common); null for none.
+        response_ratio_limit: Limit of the probability ratio of trainer and vLLM, or its inverse, of a whole response;
+            responses beyond it are not trained on. null for none.
         rollout_workers: Number of rollout workers; 0 plays in the trainer process.
     """
 
@@ -65,6 +67,7 @@ class Section(_Part):
     validation: Validation = Validation()
     step_weight: float = Field(1.0, ge=0)
     importance_cap: float | None = Field(None, gt=0)
+    response_ratio_limit: float | None = Field(None, gt=1)
     rollout_workers: int = Field(8, ge=0, le=1024)
 
     @model_validator(mode="after")

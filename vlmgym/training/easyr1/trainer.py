@@ -47,6 +47,7 @@ from vlmgym.training.easyr1.batch import (
     prompt_batch,
     real_rows,
     response_ids,
+    responses_within,
     rows_multiple,
     turn_batch,
     without_failed,
@@ -96,6 +97,8 @@ class VlmgymTrainer(RayPPOTrainer):
         """Metrics of `check_sight` in this step."""
         self.mismatch: dict[str, float] = {}
         """Metrics of `check_mismatch` in this step."""
+        self.games: dict[int, str] = {}
+        """Ids of the games of this step, keyed by prompt_id."""
         self.end_tokens = read_end_tokens(self.config.worker.actor.model.model_path, self.tokenizer)
 
     def fit(self) -> None:
@@ -155,7 +158,9 @@ class VlmgymTrainer(RayPPOTrainer):
         smallest_group = 2 if self.config.algorithm.adv_estimator in GROUPED else 1  # groups are compared
         prompt_ids: range = next(self.data_iterator)
         turns: list[DataProto] = []
-        requests = self.workers.start(stream.picks(prompt_ids), group_size)
+        picks = stream.picks(prompt_ids)
+        self.games = {prompt_id: pick.game.id for prompt_id, pick in picks.items()}
+        requests = self.workers.start(picks, group_size)
         for prompts, generated, played in self._play(requests, group_size, {}):
             if any(result.turn is not None for result in played):
                 turns.append(turn_batch(prompts, group_size, generated, played))
@@ -225,8 +230,13 @@ class VlmgymTrainer(RayPPOTrainer):
 
     def check_mismatch(self, batch: DataProto) -> None:
         """Compare the log-probabilities of vLLM and the trainer, and warn the first time they differ much."""
-        known = self.mismatch.get(f"{MISMATCH}kl", 0.0)
-        self.mismatch = mismatch_metrics(batch[real_rows(batch)])
+        known, data = self.mismatch.get(f"{MISMATCH}kl", 0.0), batch[real_rows(batch)]
+        self.mismatch = mismatch_metrics(data)
+        games = np.array([self.games[prompt_id] for prompt_id in data.non_tensor_batch["prompt_id"]])
+        for name in sorted({*games}) if len({*games}) > 1 else ():
+            self.mismatch |= mismatch_metrics(data[np.flatnonzero(games == name)], f"{MISMATCH}{name}/")
+        if (limit := self.section.response_ratio_limit) is not None:
+            self.mismatch[f"{MISMATCH}masked"] = float((~responses_within(data, limit)).float().mean())
         if self.mismatch[f"{MISMATCH}kl"] > MISMATCHED >= known:
             print(f"warning: vLLM samples from another distribution than the one that is trained: {self.mismatch}")
 
@@ -348,7 +358,8 @@ def install_patches(trainer: VlmgymTrainer) -> None:
     def advantages(data: DataProto, *args: Any, **options: Any) -> DataProto:
         proxy.check_sight(data)
         proxy.check_mismatch(data)
-        options |= {"step_weight": proxy.section.step_weight, "importance_cap": proxy.section.importance_cap}
+        names = ("step_weight", "importance_cap", "response_ratio_limit")
+        options |= {name: getattr(proxy.section, name) for name in names}
         options |= {"stock": compute_advantage}
         return compute_advantages(data, *args, **options, bootstrap_values=proxy.bootstrap_values)
 
