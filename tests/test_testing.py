@@ -92,6 +92,17 @@ class AlternatingOracle(Game2048):
         return legal[next(self.calls) % len(legal)]
 
 
+class WorstOracle(Game2048):
+    def best_action(self, state):
+        return min(
+            self.legal_actions(state), key=lambda action: self.step(state, action, np.random.default_rng(0)).reward
+        )
+
+
+class CopiedRules(Swap):
+    prompt_template = Game2048.prompt_template
+
+
 def first_direction_in_prose(self, text):
     for index, word in enumerate(("up", "right", "down", "left")):
         if word in text:
@@ -109,6 +120,7 @@ calls = count()
 FAULTS = [
     fault("identity", "the id 2048-v0 is registered for", "SameId"),
     fault("identity", "MutableState is not a frozen", "Mutable", name="mutable", State=MutableState),
+    fault("new_rules", "100% of the prompt is that of 2048-v0", "CopiedRules", CopiedRules),
     fault("config_fields", "unmarked has no difficulty", "Unmarked", Config=UnmarkedConfig),
     fault("levels", "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal", "EqualLevels", Config=EqualConfig),
     fault("determinism_over_processes", "in two processes", "HashSeed", HashSeed),
@@ -147,6 +159,7 @@ FAULTS = [
     ),
     fault("oracle", "plays the illegal action 7", "IllegalOracle", best_action=lambda self, state: 7),
     fault("oracle", "plays ., then .", "AlternatingOracle", AlternatingOracle),
+    fault("skill", "random legal moves score .* the oracle only", "WorstOracle", WorstOracle),
     fault(
         "format_and_parse",
         "which is parsed as",

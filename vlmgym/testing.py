@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import is_dataclass
+from difflib import SequenceMatcher
 from functools import partial
 from itertools import combinations, count, islice, product
 from types import NoneType
@@ -230,6 +231,9 @@ def assert_same(expected: Any, got: Any, where: str) -> None:
 
 # Class and config -----------------------------------------------------------------------------------------------------
 
+MOST_ALIKE = 0.9
+"""Maximum similarity of the prompts of two games, as a share of equal words in sequence."""
+
 
 def check_identity(game: AnyGame, seeds: Seeds) -> None:
     """Check that the id, if registered, refers to this class, and that the class has a docstring and frozen states.
@@ -243,6 +247,19 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
     frozen = is_dataclass(cls.State) and cls.State.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert frozen, f"the state type {cls.State.__name__} is not a frozen dataclass"
     assert cls(game.config) == game, "two games with the same config are not equal"
+
+
+def check_new_rules(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the prompt is not nearly that of a registered game of another class; subclasses may share it."""
+    cls, words = type(game), game.prompt_template.split()
+    for other_id in game_ids():
+        other = game_class(other_id)
+        if issubclass(cls, other) or issubclass(other, cls) or not words:
+            continue
+        alike = SequenceMatcher(None, words, other.prompt_template.split(), autojunk=False).ratio()
+        assert alike <= MOST_ALIKE, (
+            f"{alike:.0%} of the prompt is that of {other_id}: write a subclass or a config field of that game"
+        )
 
 
 def check_config_fields(game: AnyGame, seeds: Seeds) -> None:
@@ -398,6 +415,8 @@ def _sampled_steps(game: AnyGame, state: Any) -> list[str]:
 
 ORACLE_TURNS = 10
 """Maximum number of oracle moves per seed."""
+SKILL_EPISODES, SKILL_TURNS = 4, 30
+"""Number of episodes, and of turns of each, in which the oracle is compared with random legal moves."""
 
 
 def check_types(game: AnyGame, seeds: Seeds) -> None:
@@ -526,6 +545,28 @@ def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
     return [] if has_oracle else ["best_action returned no action in any state"]
 
 
+def check_skill(game: AnyGame, seeds: Seeds) -> list[str]:
+    """Check that the oracle scores no less than random legal moves, and note where it scores the same.
+
+    Plays `SKILL_EPISODES` episodes with up to `SKILL_TURNS` turns each.
+    """
+    scores = dict[str, float]()
+    for player in ("oracle", "random legal moves"):
+        scores[player] = 0.0
+        for seed in range(SKILL_EPISODES):
+            episode, chooser = Episode(game, seed), np.random.default_rng([seed, 4])
+            while episode.ended is None and episode.turn < SKILL_TURNS:
+                best = game.best_action(episode.state) if player == "oracle" else None
+                if player == "oracle" and best is None:
+                    return []  # `check_oracle` notes it
+                episode.act(choose(game, episode.state, chooser) if best is None else best)
+            scores[player] += episode.score / SKILL_EPISODES
+    oracle, legal = scores.values()
+    where = f"{SKILL_EPISODES} episodes of {SKILL_TURNS} turns"
+    assert oracle >= legal, f"random legal moves score {legal:g} on average, the oracle only {oracle:g}, in {where}"
+    return [f"the oracle scores no more than random legal moves: {oracle:g} in {where}"] if oracle == legal else []
+
+
 def _checked_oracle(game: AnyGame, state: Any) -> Any:
     """Check the oracle in one state, and return its action, or None if it has none."""
     text = game.to_json(state)
@@ -649,7 +690,14 @@ __all__ = ["CHECKS", "CLASS_CHECKS", "GAME_CHECKS", "Check", "check_game", "chec
 Check = Callable[[AnyGame, Seeds], list[str] | None]
 """A check raises `AssertionError` if the game has a fault, and returns notes about what could not be checked."""
 
-CLASS_CHECKS: tuple[Check, ...] = (check_identity, check_types, check_config_fields, check_levels)
+CLASS_CHECKS: tuple[Check, ...] = (
+    check_identity,
+    check_types,
+    check_new_rules,
+    check_config_fields,
+    check_levels,
+    check_skill,
+)
 """Checks of a game class, which `check_game` runs at the first level only."""
 
 GAME_CHECKS: tuple[Check, ...] = (
