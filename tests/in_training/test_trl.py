@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
@@ -249,6 +250,24 @@ def test_the_example_trains(turns: str, checkpoint: Path, tmp_path: Path, monkey
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *options])
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_train_adapters(tmp_path: Path) -> None:
+    """On gloo, with torchrun, because `accelerate launch` starts one process on a CPU.
+
+    A group of eight needs both processes, which generate four rollouts each.
+    """
+    folder = make_move_model(tmp_path / "model")
+    load_processor(folder, "qwen3_vl").save_pretrained(folder)
+    quick = ["--size", "64", "--rows", "8", "--steps", "2", "--batch", "4", "--group", "8", "--response-tokens", "16"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
+    command = [sys.executable, *launch, *quick, "--lora", "8", "--model", str(folder)]
+    subprocess.run([*command, "--output-dir", str(tmp_path / "out")], cwd=tmp_path, check=True, timeout=600)
+    trained, initial = (load(path).state_dict() for path in (tmp_path / "out", folder))
+    changed = {name for name, weights in trained.items() if not torch.equal(weights, initial[name])}
+    assert changed
+    assert all(".language_model.layers." in name for name in changed)
 
 
 @pytest.mark.parametrize("code", [SINGLE_MOVES, EPISODES])
