@@ -1,8 +1,8 @@
 """Render the images of the README: `.venv/bin/python -m assets.make_assets`.
 
-`gallery.png` and `gallery-dark.png` show every game, `oracle.gif` the oracles playing, `trained.gif` a trained model
-next to random play, replayed from docs/learning/whole_games. Pixels are the same on every machine; the files themselves
-depend on the compression of the installed Pillow.
+`gallery.png` and `gallery-dark.png` show every game, `skins.jpg` states in all skins, `oracle.gif` the oracles playing,
+`trained.gif` a trained model next to random play, replayed from docs/learning/whole_games. Pixels are the same on every
+machine; the files themselves depend on the compression of the installed Pillow.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import imageio.v3 as imageio
 
 from benchmarks.posters import draw_poster
+from vlmgym import Episode as Rollout
 from vlmgym import make_game
 from vlmgym.pages.gallery import items_of
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
@@ -23,6 +24,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.drawing.skins import SkinName
 
 FOLDER = Path(__file__).parent
 THEME = THEMES["light"]
@@ -45,8 +47,16 @@ def main() -> None:
     """Write all images next to this file."""
     (FOLDER / "gallery.png").write_bytes(draw_poster(items_of(), levels=(3,)))
     (FOLDER / "gallery-dark.png").write_bytes(draw_poster(items_of(), levels=(3,), theme="dark"))
+    imageio.imwrite(FOLDER / "skins.jpg", sheet([("", row) for row in skins(side=220)], 220), quality=88)
     write_gif(FOLDER / "oracle.gif", oracle_play(side=296), 296, GIF_MILLISECONDS)
     write_gif(FOLDER / "trained.gif", trained_play(side=224), 224, TRAINED_MILLISECONDS)
+
+
+def skins(side: int) -> Iterator[list[Panel]]:
+    """Yield rows with a state of a game in each skin."""
+    for game in ("2048", "sokoban", "clocks"):
+        images = {skin: Rollout(game, 3, size=side, skin=skin).images for skin in get_args(SkinName)}
+        yield [Panel(image, skin) for skin, (image, *_) in images.items()]
 
 
 def write_gif(path: Path, panels: Iterable[Sequence[Panel]], side: int, milliseconds: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import tyro
 from rich.console import Console
@@ -27,6 +27,7 @@ from vlmgym.evaluation.dry_run import dry_run
 from vlmgym.evaluation.live_log import check_loggers
 from vlmgym.evaluation.repeats import RepeatsConfig, repeats
 from vlmgym.evaluation.run import Session, copy_results, evaluate_run, write_curves, write_videos
+from vlmgym.evaluation.table import TableConfig, table
 from vlmgym.evaluation.tables import bias_note, control_note, suite_table, summary_table
 from vlmgym.pages.report import write_report
 from vlmgym.policies import POLICIES, CustomFunction, Policy, PolicyOptions, PolicySpec, make_policy, options_type
@@ -41,6 +42,7 @@ from vlmgym.sandbox.core.config import parse_config_fields
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.drawing.skins import SkinName
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, reporting_errors
@@ -274,11 +276,14 @@ def run_evaluation(
     choice: PolicySpec = implied if config.policy is None else config.policy
     policy = make_policy(choice, options)
     check_run(policy, played, config)
-    if config.samples > 1:
+    if config.samples > 1 or config.skins:
         if isinstance(policy, StatePolicy) or isinstance(played, Curriculum):
-            raise UsageError("--samples needs a model that may respond differently, and no --curriculum")
+            option = "--skins needs a model, which sees images" if config.skins else "--samples needs a model"
+            raise UsageError(f"{option} and may respond differently, and no --curriculum")
+        for skin in get_args(SkinName) if config.skins else ():
+            check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
         root = config.resume or config.output_dir or _free(_name(games, policy))
-        _play_samples(root, played, config, options, custom_policy, suite)
+        _play_again(root, played, config, options, custom_policy, suite)
         return None
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
     for game in games:
@@ -308,7 +313,7 @@ def run_evaluation(
     return summary
 
 
-def _play_samples(
+def _play_again(
     root: Path,
     played: Games,
     config: EvalConfig,
@@ -316,13 +321,18 @@ def _play_samples(
     custom_policy: CustomFunction | None,
     suite: str | None,
 ) -> None:
-    """Play the same episodes `config.samples` times, in the folders 1, 2, ... of `root`, within one budget."""
+    """Play the same episodes in each skin, or `config.samples` times, within one budget.
+
+    The runs are in folders of `root` with the names of the skins, or 1, 2, ...
+    """
     budget, failed = config.budget, False
-    for number in range(config.samples):
-        folder = root / str(number + 1)
+    skins: Sequence[SkinName] = get_args(SkinName) if config.skins else [config.skin] * config.samples
+    for number, skin in enumerate(skins):
+        folder = root / (skin if config.skins else str(number + 1))
         resume = folder if config.resume is not None and (folder / RUN).exists() else None
-        sample = dataclasses.replace(config, samples=1, resume=resume, output_dir=folder, budget=budget)
-        if number and isinstance(options, SamplingOptions) and options.sample_seed is not None:
+        settings: dict[str, Any] = {"skin": skin, "skins": False, "samples": 1, "budget": budget}
+        sample = dataclasses.replace(config, resume=resume, output_dir=folder, **settings)
+        if number and not config.skins and isinstance(options, SamplingOptions) and options.sample_seed is not None:
             options = dataclasses.replace(options, sample_seed=options.sample_seed + 1)
         try:
             run_evaluation((), sample, options, None, custom_policy, played=played, suite=suite)
@@ -335,7 +345,10 @@ def _play_samples(
         tokens = sum((game.prompt_tokens or 0) + (game.completion_tokens or 0) for game in games)
         budget = budget.after(tokens, sum(game.cost or 0.0 for game in games))
     try:
-        repeats(RepeatsConfig(runs=(root,)))
+        if config.skins:
+            table(TableConfig(runs=(root,), rows=("skin",)))
+        else:
+            repeats(RepeatsConfig(runs=(root,)))
     except UsageError as error:  # no episode has a result in every run
         make_console(stderr=True).print(str(error), soft_wrap=True)
     if failed:

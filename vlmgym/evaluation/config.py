@@ -41,6 +41,8 @@ class EvalConfig(RunSettings, GameOptions):
     samples: int = 1
     """Episodes per seed, each in a run of its own in the output folder, with another --sample-seed if that is set;
     see vlmgym repeats."""
+    skins: bool = False
+    """Play the same episodes in every skin (--skin), each in a run of its own in the output folder; print a table."""
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""
     workers: int | None = None
@@ -71,6 +73,8 @@ class EvalConfig(RunSettings, GameOptions):
             raise UsageError("--all-rows sets the number of episodes: remove --episodes")
         check_int("videos", self.videos, 0)
         check_int("samples", self.samples, 1)
+        if self.skins and (self.samples > 1 or self.skin != "flat"):
+            raise UsageError("--skins plays every skin once: remove --samples and --skin")
         if (
             self.resume is not None
             and self.output_dir is not None

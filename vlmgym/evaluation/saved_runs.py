@@ -61,6 +61,7 @@ class SavedRun:
             "reasoning": None if levels is None else levels.reasoning,
             "observation": config.prompts.observation,
             "images": config.prompts.images,
+            "skin": config.prompts.skin,
             "max_turns": config.max_turns,
         }
 

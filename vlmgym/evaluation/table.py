@@ -20,8 +20,8 @@ from vlmgym.evaluation.tables import control_note, vlmgym_version
 from vlmgym.runs.record import RunSummary, Summary, changes
 from vlmgym.statistics import LEVEL, paired_difference
 
-Axis = Literal["model", "run", "game", "perception", "reasoning", "observation", "images"]
-CONTESTANTS = ("model", "run", "observation", "images")
+Axis = Literal["model", "run", "game", "perception", "reasoning", "observation", "images", "skin"]
+CONTESTANTS = ("model", "run", "observation", "images", "skin")
 """Axes along which the same episodes are compared; along the others, the task differs."""
 MISSING = "n/a"
 """Cell without a result."""

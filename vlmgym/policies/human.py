@@ -48,7 +48,9 @@ class HumanPolicy(ModelPolicy):
     def supports_prompts(self, prompts: PromptConfig) -> bool:
         """Return False for all but the image of the current turn, which is all that the window shows."""
         return (
-            (prompts.observation, prompts.images) == ("image", "true") and not prompts.chat and not prompts.image_turns
+            (prompts.observation, prompts.images, prompts.skin) == ("image", "true", "flat")
+            and not prompts.chat
+            and not prompts.image_turns
         )
 
     async def open(self) -> None:

@@ -37,6 +37,8 @@ class Answer(ABC, Generic[ActionT]):
     """Maximum number of characters."""
     clicks: int = 0
     """Number of cells to click on in `vlmgym play` to choose an action; see `clicked`."""
+    names_points: bool = False
+    """True if actions are points of the image."""
 
     @property
     def sentence(self) -> str:

@@ -122,6 +122,8 @@ class Clicks(Cells):
     The action is that of the cells at these points. Reads the same spellings as `Cells`.
     """
 
+    names_points = True
+
     def __init__(self, cells: Cells, geometry: Geometry, size: int) -> None:
         """Create the kind of answer for a board whose image has `size` x `size` pixels."""
         super().__init__(cells.clicks, cells.noun, cells.verbs)

@@ -13,6 +13,7 @@ from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.reward import PARTLY, Outcome
+from vlmgym.sandbox.drawing.skins import SkinName
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ class PromptConfig:
     """List the legal actions of each turn."""
     goal_image: bool = False
     """Show the state to reach as the first image of each prompt, in games that have one (sliding, jigsaw, ...)."""
+    skin: SkinName = "flat"
+    """Show images as if they were made of wood, printed on paper, sketched by hand, or photographed on a screen."""
 
     def __post_init__(self) -> None:
         if self.observation not in get_args(ObservationType):
@@ -73,6 +76,8 @@ class PromptConfig:
             raise UsageError(
                 f"images {self.images} with observation {self.observation}: descriptions reveal the state, set only one"
             )
+        if self.skin not in get_args(SkinName):
+            raise UsageError(f"skin must be {', '.join(get_args(SkinName))}, got {short_repr(self.skin)}")
         for name in ("chat", "rules", "feedback", "show_legal", "goal_image"):
             check_instance(name, getattr(self, name), bool)
         if self.goal_image and not self.has_images:
@@ -99,12 +104,13 @@ class PromptConfig:
 
     @property
     def scaffolding(self) -> list[str]:
-        """Names of the prompts' changes to rules, feedback, legal actions and goal, for labels."""
+        """Names of the prompts' changes to rules, feedback, legal actions, goal and skin, for labels."""
         changes = {
             "no rules": not self.rules,
             "no feedback": not self.feedback,
             "legal actions": self.show_legal,
             "goal image": self.goal_image,
+            f"{self.skin} skin": self.skin != "flat",
         }
         return [name for name, changed in changes.items() if changed]
 
@@ -134,6 +140,8 @@ class PromptConfig:
             raise UsageError(f"{game.name} asks a question: it is played with its rules and without show_legal")
         if self.goal_image and type(game).goal is Game.goal:
             raise UsageError(f"{game.name} has no goal image: remove goal_image")
+        if self.skin == "screen" and game.answer.names_points:
+            raise UsageError(f"actions of {game.name} are points of the image, which skin screen moves: choose another")
 
     def window(self, past: Sequence[T]) -> Sequence[T]:
         """Select the past turns that a prompt includes."""

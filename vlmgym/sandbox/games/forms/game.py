@@ -77,6 +77,8 @@ class ActionSpace(LineSpace):
 class ClickOrType(Line):
     """`click (x, y)`, or `type` with a text. Coordinates are from 0 to `SCALE`."""
 
+    names_points = True
+
     @cached_property
     def space(self) -> ActionSpace:
         """Space of clicks and typed texts; samples are from `guesses`."""
