@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
 
@@ -26,6 +27,9 @@ FILLERS = (
     "<perception><think>",
     "</answer>",
     "<!--",
+    "a",
+    "1 ",
+    "(9, 9) ",
 )
 
 
@@ -35,9 +39,12 @@ def test_long_responses_are_scored_at_once(game_id: str) -> None:
     state = game.start_at(0, np.random.default_rng(0))
     action = game.best_action(state)
     description, answer, response = game.describe(state), game.answer.format(action), game.respond(state, action)
-    for place, text in (("perception", description), ("answer", answer), ("", response)):
+    thought = parse_response(response).thought
+    for place, text in (("perception", description), ("answer", answer), ("think", thought), ("", response)):
         tokens = re.findall(r"\w+|\s+|.", text)[:20]
         for filler in FILLERS:
             gap = filler * (LENGTH // len(tokens) // len(filler))
             for long in (gap.join([*tokens, "x"]), tokens[0] + filler * (LENGTH // len(filler))):
                 score_response(game, state, f"<{place}>{long}</{place}>" if place else long, np.random.default_rng(0))
+                if place == "think":
+                    game.check_reasoning(state, long)

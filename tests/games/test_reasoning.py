@@ -171,6 +171,17 @@ def test_false_statements_are_found(name: str, origin: int, seed: int) -> None:
     assert not all(changed) or len(changed) < len(checks)
 
 
+@pytest.mark.parametrize("name", VARIABLE)
+def test_statements_with_huge_numbers_are_not_true(name: str) -> None:
+    """Python reads no number with more than 4,300 digits."""
+    game: Any = make_game(name)
+    state = game.start(np.random.default_rng(0))
+    text = game.explain(state, game.best_action(state))
+    for number in re.finditer(r"\d+", text):
+        changed = game.check_reasoning(state, text[: number.start()] + "9" * 5000 + text[number.end() :])
+        assert not all(changed) or len(changed) < len(game.check_reasoning(state, text))
+
+
 def test_statements_are_checked_in_order() -> None:
     game: Any = make_game("2048", rows=3, columns=3)
     state = game.State(((4, 4, 2), (0, 0, 8), (0, 2, 0)))

@@ -129,7 +129,8 @@ class BoardGame(Game[StateT, ActionT]):
     def _cells_in(self, text: str) -> list[Cell]:
         """Read the cells in a text, as `where` formats them; they need not be on the board."""
         origin = self.config.origin
-        return [(int(row) - origin, int(column) - origin) for row, column in re.findall(r"\((\d+), (\d+)\)", text)]
+        cells = re.findall(r"\((\d{1,4}), (\d{1,4})\)", text)
+        return [(int(row) - origin, int(column) - origin) for row, column in cells]
 
     def inside(self, cell: Cell) -> bool:
         """Return True if a cell is on the board."""

@@ -270,7 +270,7 @@ def _in_columns(board: Board) -> str:
     return _in_words(tuple(zip(*board)), "up", "down")
 
 
-_STATEMENT = re.compile(r"\b(?:Rows:|Columns:|(?P<line>\d[\d ]* \(\w+\))|together \w+|I slide (?P<slide>\w+))")
+_STATEMENT = re.compile(r"\b(?:Rows:|Columns:|(?P<line>\d[\d ]{0,99} \(\w+\))|together \w+|I slide (?P<slide>\w+))")
 """Statements of `Game2048.explain`, and the heads of its lists of lines."""
 
 

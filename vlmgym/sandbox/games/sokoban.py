@@ -48,7 +48,8 @@ Actions: {actions}.
 {form}"""
 
 
-_CELLS = r"\(\d+, \d+\)(?: \(\d+, \d+\))*"
+_CELL = r"\(\d{1,4}, \d{1,4}\)"
+_CELLS = rf"{_CELL}(?: {_CELL})*"
 _STATEMENT = re.compile(
     rf"\b(?:(?P<what>player is|boxes|targets) at {_CELLS}|Pushes that solve the room:"
     rf"|I move (?P<move>up|right|down|left) to {_CELLS}, which pushes (?:no box|the box to {_CELLS})"

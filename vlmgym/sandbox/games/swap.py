@@ -53,8 +53,8 @@ Actions: {actions}. Their order does not matter.
 
 
 _STATEMENT = re.compile(
-    r"\b(?:(?P<line>row|column) (?P<number>\d+): (?P<words>[^;.]*)"
-    r"|Swapping (?P<swap>\(\d+, \d+\) and \(\d+, \d+\)) lines up (?P<runs>[^.]*))"
+    r"\b(?:(?P<line>row|column) (?P<number>\d{1,4}): (?P<words>[^;.]*)"
+    r"|Swapping (?P<swap>\(\d{1,4}, \d{1,4}\) and \(\d{1,4}, \d{1,4}\)) lines up (?P<runs>[^.]*))"
 )
 """Statements of `Swap.explain`: comparisons of a line, and runs."""
 _SEARCH = "Tiles, tiles needed before; tiles before, needed, beside"

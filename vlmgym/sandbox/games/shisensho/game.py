@@ -131,7 +131,7 @@ _KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": 
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
 _STATEMENT = re.compile(
-    r"(?P<chosen>\bI choose )?(?P<name>[^\s,;:.][^,;:.]*), (?P<cells>\(\d+, \d+\) \(\d+, \d+\))"
+    r"(?P<chosen>\bI choose )?(?P<name>[^\s,;:.][^,;:.]{0,59}), (?P<cells>\(\d{1,4}, \d{1,4}\) \(\d{1,4}, \d{1,4}\))"
     r"(?(chosen)| (?:\d+|none)\b)"
 )
 """Statements of `ShisenSho.explain`."""
