@@ -46,8 +46,18 @@ class Mixed(StatePolicy):
         ]
 
 
-def played(reward) -> list[EpisodeRecord]:
-    records = evaluate(GAME, Mixed(), 2, max_turns=25, workers=0, reward=reward)
+class Several(StatePolicy):
+    """A policy that answers with several random actions, some of them illegal."""
+
+    name = "several"
+
+    def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
+        response: str = game.respond(state, *(game.answer.sample(rng) for _ in range(4)))
+        return response
+
+
+def played(reward, game=GAME, policy=None) -> list[EpisodeRecord]:
+    records = evaluate(game, policy or Mixed(), 2, max_turns=25, workers=0, reward=reward)
     return [record.model_copy(update={"started": ""}) for record in records]
 
 
@@ -64,6 +74,14 @@ def records() -> list[EpisodeRecord]:
 @given(REWARDS)
 def test_rescored_is_as_played_with_the_settings(records, reward):
     assert [rescored(record, reward) for record in records] == played(reward)
+
+
+@pytest.mark.parametrize("shaping", ["sign", "log2"])
+def test_each_action_of_a_turn_is_rescored(shaping) -> None:
+    game, reward = vlmgym.make_game("2048", size=64, actions_per_turn=4), RewardConfig(shaping=shaping, illegal=-3.0)
+    records = played(RewardConfig(), game, Several())
+    assert any(turn.outcome.value == "illegal" and len(turn.reward.actions) > 1 for turn in records[0].turns)
+    assert [rescored(record, reward) for record in records] == played(reward, game, Several())
 
 
 @pytest.fixture(scope="module")

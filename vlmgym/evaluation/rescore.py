@@ -70,7 +70,7 @@ def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
         parts = turn.reward
         seen = _accuracy(parts.perception, parts.perception_exact)
         predicted = _accuracy(parts.prediction, parts.prediction_exact)
-        total = weigh(reward, turn.outcome, parts.game, parts.format, seen, predicted)
+        total = weigh(reward, turn.outcome, parts.actions or [parts.game], parts.format, seen, predicted)
         turns.append(turn.model_copy(update={"reward": parts.model_copy(update={"total": total})}))
     return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
 

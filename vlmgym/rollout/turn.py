@@ -184,6 +184,7 @@ class LiveEpisode:
                     perception_exact=None if perception is None else perception.exact,
                     prediction=None if prediction is None else prediction.partial,
                     prediction_exact=None if prediction is None else prediction.exact,
+                    actions=scored.rewards,
                 ),
                 info=dict(scored.info),
                 statements=_check_statements(self.setup.game, before, reply),

@@ -76,6 +76,7 @@ class RewardRecord(_Record):
     perception_exact: Number | None
     prediction: Number | None = None
     prediction_exact: Number | None = None
+    actions: tuple[Number, ...] = ()
 
 
 class StatementsRecord(_Record):

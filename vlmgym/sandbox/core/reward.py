@@ -93,6 +93,7 @@ class Scored(Generic[StateT, ActionT]):
         info: The game's facts about the step.
         prediction: Accuracy of `<prediction>`, 0 if the response has none or is not played; None for native actions,
             for games that do not ask for it, and if the rules do not determine the board.
+        rewards: The game's own reward of each action, if `Game.actions_per_turn` is above 1.
     """
 
     total: float
@@ -106,6 +107,7 @@ class Scored(Generic[StateT, ActionT]):
     feedback: str
     info: Mapping[str, Any] = field(default_factory=dict)
     prediction: Perception | None = None
+    rewards: tuple[float, ...] = ()
 
 
 def score_response(
@@ -159,20 +161,21 @@ def _play_on(
     config: RewardConfig,
 ) -> Scored[StateT, Any]:
     """Play the actions after the first, up to the end of the episode or an illegal one, and sum the rewards."""
-    total, reward, infos, scored = first.total, first.game, [first.info], first
+    rewards, infos, scored = [first.game], [first.info], first
     for count, action in enumerate(actions[1:], 1):
         if scored.terminated or scored.outcome is not Outcome.PLAYED:
             break
         scored = _take_turn(game, scored.next_state, action, rng, config, 0.0, None)
-        total, reward = total + scored.total, reward + scored.game
+        rewards.append(scored.game)
         infos.append(scored.info)
         if scored.feedback:
             why = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
             scored = replace(scored, feedback=why)
     turn: Any = tuple(actions)
     form, seen, predicted = first.format, first.perception, first.prediction
-    scored = replace(scored, format=form, perception=seen, prediction=predicted)
-    return replace(scored, total=total, game=reward, action=turn, info={"actions": infos})
+    total = weigh(config, scored.outcome, rewards, form, seen, predicted)
+    scored = replace(scored, format=form, perception=seen, prediction=predicted, rewards=tuple(rewards))
+    return replace(scored, total=total, game=sum(rewards), action=turn, info={"actions": infos})
 
 
 def step_infos(game: Game[Any, Any], infos: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -244,7 +247,7 @@ def _total(
     """Check the rewards of a turn, and combine them with `weigh`."""
     if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
         raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
-    total = weigh(config, outcome, float(reward), form, seen, predicted)
+    total = weigh(config, outcome, [float(reward)], form, seen, predicted)
     if not math.isfinite(total):
         raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {seen}")
     return total
@@ -253,21 +256,26 @@ def _total(
 def weigh(
     config: RewardConfig,
     outcome: Outcome,
-    game: float,
+    rewards: Sequence[float],
     form: float,
     seen: Perception | None,
     predicted: Perception | None,
 ) -> float:
-    """Combine the parts of a reward, as in `Scored`, into its total; a part of None counts as 0."""
+    """Combine the parts of a reward, as in `Scored`, into its total; a part of None counts as 0.
+
+    `rewards` has the game's reward of each action; those before the last were played.
+    """
     penalty = None
     if outcome is not Outcome.PLAYED:
         penalty = config.illegal if outcome is Outcome.ILLEGAL else config.unparsable
-    game_part = shape(game, config.shaping) if penalty is None else penalty
+    parts = [shape(reward, config.shaping) for reward in rewards]
+    if penalty is not None:
+        parts[-1] = penalty
     perception, prediction = (
         0.0 if part is None else part.exact if config.perception_mode == "exact" else part.partial
         for part in (seen, predicted)
     )
-    total = config.game_weight * game_part + config.format_weight * form
+    total = config.game_weight * sum(parts) + config.format_weight * form
     return total + config.perception_weight * perception + config.prediction_weight * prediction
 
 
