@@ -21,8 +21,10 @@ from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.registry import game_class, game_ids
 
 WEIGHTED = RewardConfig(game_weight=0.0, prediction_weight=2.0)
-HIDING = {"minesweeper-v0", "pairs-v0"}
-GAMES = sorted({name for name in game_ids() if issubclass(game_class(name), BoardGame)} - HIDING)
+HIDING = {"minesweeper-v0": {}, "pairs-v0": {}, "maze-v0": {"fog": 2}}
+UNCHANGED = {"differences-v0", "wordsearch-v0"}
+BOARDS = {name for name in game_ids() if issubclass(game_class(name), BoardGame)}
+GAMES = sorted(BOARDS - UNCHANGED - {"minesweeper-v0", "pairs-v0"})
 
 words = st.sampled_from(["0", "2", "4"])
 grids = st.lists(st.lists(words, min_size=3, max_size=3), min_size=2, max_size=2)
@@ -63,6 +65,12 @@ def test_demonstrations_predict_what_the_rules_determine(name: str) -> None:
         if game.name == "2048":
             new = [pair for pair in zip(cells(prediction), cells(after)) if pair[0] != pair[1]]
             assert [was for was, _ in new] == ["0"]
+        elif game.name in ("tictactoe", "fourinarow"):
+            replies = [was for was, cell in zip(cells(prediction), cells(after)) if was != cell]
+            assert replies == ["empty"] or scored.terminated
+        elif game.name == "fallingblocks":
+            above = game.above
+            assert read_grid(prediction) == [*read_grid(game.describe(state))[:above], *read_grid(after)[above:]]
         elif game.name != "swap":
             assert prediction in (None, after)
         elif scored.info["cascade"] == 1 and not scored.info["reshuffled"]:
@@ -71,7 +79,7 @@ def test_demonstrations_predict_what_the_rules_determine(name: str) -> None:
         if scored.terminated:
             break
         state = scored.next_state
-    assert any(scores) or game.name in ("fallingblocks", "tictactoe", "fourinarow")
+    assert any(scores)
 
 
 def cells(grid: str) -> list[str]:
@@ -96,6 +104,18 @@ def test_invalid_answers_and_copies_earn_nothing() -> None:
         assert scored.total == 2 * expected
     plain = make_game("sokoban")
     assert score_response(plain, state, response, np.random.default_rng(0), WEIGHTED).prediction is None
+
+
+def test_copies_of_unchanged_boards_earn_nothing() -> None:
+    """A wrong number in a Sudoku is legal and changes nothing."""
+    game: Any = make_game("sudoku", prediction=True)
+    state = game.start(np.random.default_rng(0))
+    legal = game.legal_actions(state)
+    wrong = next((row, column, number) for row, column, number in legal if state.solution[row][column] != str(number))
+    response = game.respond(state, wrong)
+    assert game.describe(state) in response.partition("<prediction>")[2]
+    scored = score_response(game, state, response, np.random.default_rng(0), WEIGHTED)
+    assert (scored.outcome, scored.prediction, scored.total) == (Outcome.PLAYED, None, 0.0)
 
 
 def test_several_actions_are_predicted_together() -> None:
@@ -140,6 +160,9 @@ def test_runs_record_predictions() -> None:
 def test_where_predictions_are_asked_for() -> None:
     assert make_game("sokoban").fingerprint != make_game("sokoban", prediction=True).fingerprint
     assert "<prediction>" not in make_game("sokoban").prompt(make_game("sokoban").start(np.random.default_rng(0)))
-    for name in HIDING:
+    for name, settings in HIDING.items():
         with pytest.raises(UsageError, match="hides what a move leads to"):
+            make_game(name, prediction=True, **settings)
+    for name in UNCHANGED:
+        with pytest.raises(UsageError, match="no move changes the board"):
             make_game(name, prediction=True)

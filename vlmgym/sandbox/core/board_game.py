@@ -82,6 +82,8 @@ class BoardGame(Game[StateT, ActionT]):
         self.actions_per_turn, self.asks_prediction = c.actions_per_turn, c.prediction
         if c.prediction and self.partially_observable:
             raise UsageError(f"{self.name} hides what a move leads to: remove prediction")
+        if c.prediction and not self.prediction_form:
+            raise UsageError(f"no move changes the board of {self.name}: remove prediction")
         if c.interface == "click":
             if not isinstance(self.answer, Cells):
                 raise UsageError(f"{self.name} is not played by clicks: remove interface=click")

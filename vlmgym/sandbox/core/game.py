@@ -93,7 +93,7 @@ class Game(ABC, Generic[StateT, ActionT]):
     asks_prediction: bool = False
     """True if responses must have a `<prediction>`: the board after the move; see `predict`."""
     prediction_form: ClassVar[str] = "the board after your answer, in the same form"
-    """What to write between `<prediction>` and `</prediction>`, for prompts."""
+    """What to write between `<prediction>` and `</prediction>`, for prompts; empty if moves change no description."""
     actions_per_turn: int = 1
     """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
     skills: ClassVar[tuple[Skill, ...]] = ()

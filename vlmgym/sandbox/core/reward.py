@@ -92,7 +92,7 @@ class Scored(Generic[StateT, ActionT]):
         feedback: Why the response was invalid; empty if played.
         info: The game's facts about the step.
         prediction: Accuracy of `<prediction>`, 0 if the response has none or is not played; None for native actions,
-            for games that do not ask for it, and if the rules do not determine the board.
+            for games that do not ask for it, and if the rules do not determine the board or leave it as it is.
         rewards: The game's own reward of each action, if `Game.actions_per_turn` is above 1.
     """
 
@@ -141,12 +141,13 @@ def score_response(
 def _score_prediction(
     game: Game[StateT, ActionT], state: StateT, actions: Sequence[ActionT], text: str
 ) -> Perception | None:
-    """Score a prediction; None if the rules do not determine the board."""
+    """Score a prediction; None if the rules do not determine the board, or leave it as it is."""
+    before = game.describe(state)
     try:
         after = game.predict(state, actions)
     except IllegalAction:
         return Perception(0.0, 0.0)
-    return None if after is None else compare_changes(game.describe(state), after, text)
+    return None if after in (None, before) else compare_changes(before, after or "", text)
 
 
 PARTLY = "only the first "

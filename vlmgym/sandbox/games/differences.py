@@ -100,6 +100,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
     Config = DifferencesConfig
     State = DifferencesState
     prompt_template = PROMPT_V1
+    prediction_form = ""
     perception_form = (
         "the windows of the first image, one line per floor, comma-separated, then those of the second image: for each "
         "window its curtains (bare, red, blue or yellow) and what is behind it (empty, cat, plant or lamp), such as "

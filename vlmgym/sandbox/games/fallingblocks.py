@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -129,6 +129,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     Config = FallingBlocksConfig
     State = FallingBlocksState
     prompt_template = PROMPT_V1
+    prediction_form = "the image after the piece has landed, with unchanged rows above the well, in the same form"
 
     def deal(self, rng: np.random.Generator) -> FallingBlocksState:
         well = (FREE * self.config.columns,) * (self.config.rows - self.above)
@@ -144,6 +145,11 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
             raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
         after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
         return Step(after, float(landing.cleared), {"cleared": landing.cleared})
+
+    def after_move(self, state: FallingBlocksState, action: Placement) -> str:
+        """Describe the well with the same piece above it, because the next one is sampled."""
+        after = self.step(state, action, np.random.default_rng(0)).state
+        return self.describe(replace(after, piece=state.piece))
 
     def ended(self, state: FallingBlocksState) -> str | None:
         fits = next(placements(state.well, self.pieces[state.piece]), None)

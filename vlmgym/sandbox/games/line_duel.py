@@ -50,6 +50,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
     """A game of two players who take turns; the first to make a line wins."""
 
     State = LineState
+    prediction_form = "the board after your answer, before your opponent's, in the same form"
     length: ClassVar[int]
     """Number of pieces in a line."""
     gravity: ClassVar[bool]
@@ -87,6 +88,10 @@ class LineDuel(BoardGame[LineState, ActionT]):
         if self.ended(after) is None:
             after = self._reply(after, rng)
         return Step(after, REWARDS.get(self.ended(after), 0.0))
+
+    def after_move(self, state: LineState, action: ActionT) -> str:
+        """Describe the board before the opponent's reply."""
+        return self.describe(replace(state, board=with_cell(state.board, self.cell_of(state, action), OWN)))
 
     def ended(self, state: LineState) -> str | None:
         return _result(self.rules, state.board)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,12 @@ class Maze(BoardGame[MazeState, int]):
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
-        self.partially_observable = self.config.fog > 0
         self.history = HISTORY if self.partially_observable else 0
+
+    @cached_property
+    def partially_observable(self) -> bool:  # type: ignore[override]
+        """True with fog."""
+        return bool(self.config.fog > 0)
 
     def deal(self, rng: np.random.Generator) -> MazeState:
         c = self.config

@@ -105,6 +105,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
     Config = WordsearchConfig
     State = WordsearchState
     prompt_template = PROMPT_V1
+    prediction_form = ""
     perception_form = "the letters, one line per row, comma-separated"
 
     def deal(self, rng: np.random.Generator) -> WordsearchState:
