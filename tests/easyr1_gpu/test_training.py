@@ -22,6 +22,7 @@ CONFIGS, SMALL = ROOT / "training" / "configs", ROOT / "tests" / "easyr1_gpu" / 
 MODES: dict[str, tuple[str, ...]] = {
     "grpo": ("worker.rollout.tensor_parallel_size=2",),
     "lora": ("worker.actor.model.lora.rank=8",),
+    "episodes": ("vlmgym.play.max_turns=2", "vlmgym.rollout_workers=1", "vlmgym.importance_cap=2"),
     "ppo": ("worker.rollout.n=1",),
 }
 """Further settings of each mode."""
@@ -55,6 +56,10 @@ def test_two_steps(run: Path) -> None:
     assert last_step(run) == 2
     assert all(0 < row["actor/grad_norm"] < 1e3 for row in steps)
     assert len(records(run, "validation_000002.jsonl")) == 2
+    # Four prompts a step, or two of episodes with two turns.
+    seeds = [episode.seed for episode in records(run, "step_000002.jsonl")]
+    assert seeds == list(range(seeds[0], 2 * seeds[0]))
+    assert seeds[0] == {"ppo": 4, "episodes": 8}.get(run.name, 16)
 
 
 def test_vllm_samples_from_the_trained_distribution(run: Path) -> None:
@@ -75,6 +80,16 @@ def test_reference_keeps_the_initial_weights(run: Path) -> None:
 def test_the_critic_learns(run: Path) -> None:
     first, second = metrics(run)
     assert first["critic/values/mean"] == 0.0 != second["critic/values/mean"]
+
+
+@pytest.mark.parametrize("run", ["episodes"], indirect=True)
+def test_episodes_have_several_turns(run: Path) -> None:
+    episodes = records(run, "step_000002.jsonl")
+    assert {len(episode.turns) for episode in episodes} == {2}
+    assert metrics(run)[-1]["episode/rows"] == 2 * len(episodes)
+    invalid = [episode.turns for episode in episodes if episode.turns[0].feedback]
+    assert invalid
+    assert all("was not played" in later.prompt for _, later in invalid)
 
 
 def test_export(run: Path, tmp_path: Path) -> None:
