@@ -55,11 +55,10 @@ class QuestionsConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionState(LineState):
-    """A state of the game as JSON, with a question about it, the answer, and the reason for the answer."""
+    """A state of the game as JSON, with a question about it."""
 
     kind: Kind
     state: str
-    reason: str
 
 
 class _Question(NamedTuple):
@@ -271,9 +270,6 @@ class Questions(LineTask[QuestionState]):
         rules, _, form = original.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
         perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
         return self.fill_prompt(perception, rules=rules.strip(), question=state.question)
-
-    def explain(self, state: QuestionState, action: str) -> str:
-        return state.reason if action == state.answer else super().explain(state, action)
 
     def check_state(self, state: QuestionState) -> None:
         self.game.from_json(state.state)

@@ -195,6 +195,8 @@ class LineState(TaskState):
     """Kind of question, for metrics."""
     question: str
     answer: str
+    reason: str
+    """Why the answer is correct, for `explain`."""
 
 
 LineStateT = TypeVar("LineStateT", bound=LineState)
@@ -225,6 +227,10 @@ class LineTask(Task[LineStateT, str]):
         self.answer.check(action)
         correct = self.is_correct(state, action)
         return float(correct), {"correct": correct, "truth": state.answer}
+
+    def explain(self, state: LineStateT, action: str) -> str:
+        """Return the reason for the correct answer."""
+        return state.reason if action == state.answer else super().explain(state, action)
 
     def metrics(self, state: LineStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
         """Report the accuracy, also for the kind of question."""

@@ -111,10 +111,17 @@ class Charts(LineTask[ChartsState]):
         names = tuple(known[index] for index in sorted(rng.permutation(len(known))[:count].tolist()))
         values = _shares(rng, count) if chart == "pie" else _values(rng, count)
         kind = pick(rng, tuple(QUESTIONS)[: self.config.kinds])
-        question, answer = QUESTIONS[kind](rng, names, values)
+        question, answer, reason = QUESTIONS[kind](rng, names, values)
         look = pick(rng, LOOK_NAMES)
         return ChartsState(
-            kind=kind, question=question, answer=answer, chart=chart, look=look, names=names, values=values
+            kind=kind,
+            question=question,
+            answer=answer,
+            reason=reason,
+            chart=chart,
+            look=look,
+            names=names,
+            values=values,
         )
 
     def prompt(self, state: ChartsState) -> str:
@@ -126,10 +133,6 @@ class Charts(LineTask[ChartsState]):
 
     def describe(self, state: ChartsState) -> str:
         return "\n".join(f"{name}, {value}" for name, value in zip(state.names, state.values))
-
-    def explain(self, state: ChartsState, action: str) -> str:
-        values = ", ".join(f"{name} {value}" for name, value in zip(state.names, state.values))
-        return f"The values are {values}. The answer to the question is {state.answer}."
 
     def check_state(self, state: ChartsState) -> None:
         super().check_state(state)
@@ -303,32 +306,44 @@ def _shares(rng: np.random.Generator, count: int) -> tuple[int, ...]:
     return retry(attempt, ATTEMPTS, f"pie of {count} slices")
 
 
-Maker = Callable[[np.random.Generator, Sequence[str], Sequence[int]], tuple[str, str]]
-"""Returns a question and its answer."""
+Maker = Callable[[np.random.Generator, Sequence[str], Sequence[int]], tuple[str, str, str]]
+"""Returns a question, its answer, and the reason."""
 
 
-def _value(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+def _value(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
     index = int(rng.integers(len(values)))
-    return f"What is the value of {names[index]}?", str(values[index])
+    return f"What is the value of {names[index]}?", str(values[index]), f"{names[index]} has the value {values[index]}."
 
 
-def _extreme(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+def _extreme(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
     word, choose = pick(rng, (("largest", max), ("smallest", min)))
-    return f"Which name has the {word} value?", names[values.index(choose(values))]
+    name = names[values.index(choose(values))]
+    reason = f"The values are {_listed(names, values)}; the {word} is {choose(values)}, of {name}."
+    return f"Which name has the {word} value?", name, reason
 
 
-def _difference(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
-    low, high = (values.index(value) for value in sorted(rng.permutation(sorted({*values}))[:2].tolist()))
-    return f"How much larger is the value of {names[high]} than that of {names[low]}?", str(values[high] - values[low])
+def _difference(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+    low, high = sorted(rng.permutation(sorted({*values}))[:2].tolist())
+    first, second = names[values.index(high)], names[values.index(low)]
+    reason = f"{first} has {high} and {second} has {low}; {high} - {low} = {high - low}."
+    return f"How much larger is the value of {first} than that of {second}?", str(high - low), reason
 
 
-def _count(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
+def _count(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
     limit = pick(rng, sorted(values)[:-1])
-    return f"How many values are larger than {limit}?", str(sum(value > limit for value in values))
+    larger = [(name, value) for name, value in zip(names, values) if value > limit]
+    reason = f"Larger than {limit} are {_listed(*zip(*larger))}; these are {len(larger)}."
+    return f"How many values are larger than {limit}?", str(len(larger)), reason
 
 
-def _sum(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str]:
-    return "What is the sum of the largest and the smallest value?", str(max(values) + min(values))
+def _sum(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+    low, high = min(values), max(values)
+    reason = f"The values are {_listed(names, values)}; {high} + {low} = {high + low}."
+    return "What is the sum of the largest and the smallest value?", str(high + low), reason
+
+
+def _listed(names: Sequence[str], values: Sequence[int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in zip(names, values))
 
 
 QUESTIONS: Mapping[str, Maker] = {

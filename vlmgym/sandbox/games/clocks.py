@@ -28,7 +28,8 @@ HALF_DAY = 12 * 60
 ATTEMPTS = 1000
 
 PROMPT_V1 = """\
-The image shows {clocks} between 12:00 noon and midnight of one day; the short hand points at the hour. {question}
+The image shows {clocks}. All times are between 12:00 noon and midnight of one day; the short hand points at the hour. \
+{question}
 Answer with {answers}.
 {form}"""
 
@@ -103,12 +104,17 @@ class Clocks(LineTask[ClocksState]):
             bool(rng.integers(2)),
             tuple(sorted(LETTERS[i] for i in rng.permutation(len(LETTERS))[: c.clocks])),
         )
+        reason = f"The clocks show {', '.join(f'{name} {written(time)}' for name, time in zip(names, times))}. "
         if c.clocks > 1 and rng.random() < 0.5:
             kind, (first, second) = "between", sorted(rng.permutation(c.clocks)[:2].tolist(), key=lambda i: times[i])
             asked = times[second] - times[first] + shift
             question = f"How many minutes pass from the time on clock {names[first]} to "
             question += f"{_relative(shift, 1)}the time on clock {names[second]}?"
-            answer = str(asked)
+            if times[second] + shift >= HALF_DAY:
+                return None
+            answer, end = str(asked), written(times[second] + shift)
+            reason += f"{_relative(shift, 1)}{written(times[second])} it is {end}. " if shift else ""
+            reason += f"From {written(times[first])} to {end}, {asked} minutes pass."
         else:
             base = max(times) if late else min(times)
             kind = "time" if c.clocks == 1 else "latest" if late else "earliest"
@@ -118,12 +124,15 @@ class Clocks(LineTask[ClocksState]):
             if not shift:
                 question = f"What is the time on {clock}?"
             answer = written(asked)
+            reason += f"The {kind} is {written(base)}." if c.clocks > 1 else ""
+            reason += f" {_relative(shift, sign)}{written(base)} it is {answer}." if shift else ""
         if not 0 <= asked < HALF_DAY:
             return None
         return ClocksState(
             kind=kind,
             question=question,
             answer=answer,
+            reason=" ".join(reason.split()),
             times=times,
             names=names,
             looks=tuple(pick(rng, LOOK_NAMES) for _ in times),
@@ -139,18 +148,12 @@ class Clocks(LineTask[ClocksState]):
 
     def prompt(self, state: ClocksState) -> str:
         count = len(state.times)
-        clocks = "a clock, with a letter below it, and a time"
-        if count > 1:
-            clocks = f"{count} clocks, with letters below them, and times"
+        clocks = "a clock with a letter below it" if count == 1 else f"{count} clocks with letters below them"
         answers = "a number" if state.kind == "between" else "a time, such as 3:05"
         return self.fill_prompt(clocks=clocks, question=state.question, answers=answers)
 
     def describe(self, state: ClocksState) -> str:
         return "\n".join(f"{name}, {written(time)}" for name, time in zip(state.names, state.times))
-
-    def explain(self, state: ClocksState, action: str) -> str:
-        times = ", ".join(f"{name} {written(time)}" for name, time in zip(state.names, state.times))
-        return f"The clocks show {times}. The answer to the question is {state.answer}."
 
     def check_state(self, state: ClocksState) -> None:
         super().check_state(state)
@@ -239,8 +242,8 @@ def _layout(count: int, size: int) -> list[tuple[float, float, float]]:
 
 
 def _plate(x: float, y: float, radius: float) -> Point:
-    """Return the centre of the plate with the letter below a clock."""
-    return x, 1.2 * radius + y
+    """Return the centre of the plate with the letter below a clock, a whole pixel."""
+    return round(x), round(y + 1.2 * radius)
 
 
 def _at(x: float, y: float, turn: float, distance: float) -> Point:

@@ -105,7 +105,7 @@ class Graph(LineTask[GraphState]):
     def _attempt(self, rng: np.random.Generator) -> GraphState | None:
         c = self.config
         places = _places(rng, c.nodes)
-        numbers = _distinct_edges(rng, places, c.crossings) if len(places) == c.nodes else None
+        numbers = _distinct_edges(places, c.crossings) if len(places) == c.nodes else None
         path = None if numbers is None else _random_path(rng, [*numbers], c.nodes, c.hops)
         if numbers is None or path is None:
             return None
@@ -113,6 +113,9 @@ class Graph(LineTask[GraphState]):
         kind: Literal["length", "next", "colours"] = pick(rng, ("length", "next", "colours"))
         edges = sorted(numbers) if kind == "colours" else _keep_shortest(weights, path)
         start, end = (LETTERS[path[end]] for end in (0, -1))
+        steps = [weights[_edge(*step)] for step in pairwise(path)]
+        reason = f"The shortest path is {'-'.join(LETTERS[node] for node in path)}, "
+        reason += f"{' + '.join(map(str, steps))} = {sum(steps)} long."
         colours: tuple[int, ...] = ()
         if kind == "colours":
             pair = pick(rng, edges)
@@ -121,17 +124,19 @@ class Graph(LineTask[GraphState]):
                 return None
             colours, answer = coloured, LETTERS[pair[0]] + LETTERS[pair[1]]
             question = "Exactly one edge joins two nodes of the same colour. Which two?"
+            reason = f"{answer[0]} and {answer[1]} are neighbours of the same colour."
         elif kind == "next":
             answer = LETTERS[path[1]]
             question = f"The shortest path from {start} to {end} starts at {start}. Which node comes next?"
         else:
-            answer = str(sum(weights[_edge(*step)] for step in pairwise(path)))
+            answer = str(sum(steps))
             unit = "sum of the lengths of its edges" if c.weighted else "number of its edges"
             question = f"How long is the shortest path from {start} to {end}, as the {unit}?"
         return GraphState(
             kind=kind,
             question=question,
             answer=answer,
+            reason=reason,
             look=pick(rng, LOOK_NAMES),
             places=places,
             edges=tuple(edges),
@@ -157,14 +162,6 @@ class Graph(LineTask[GraphState]):
         for (a, b), length in sorted(zip(state.edges, state.lengths)):
             lines.append(", ".join([LETTERS[a], LETTERS[b], *([str(length)] if self.config.weighted else [])]))
         return "\n".join(lines)
-
-    def explain(self, state: GraphState, action: str) -> str:
-        if state.kind == "colours":
-            return f"{state.answer[0]} and {state.answer[1]} are neighbours of the same colour."
-        lengths = dict(zip(state.edges, state.lengths))
-        steps = [lengths[_edge(*step)] for step in zip(state.path, state.path[1:])]
-        path = "-".join(LETTERS[node] for node in state.path)
-        return f"The shortest path is {path}, {' + '.join(map(str, steps))} = {sum(steps)} long."
 
     def check_state(self, state: GraphState) -> None:
         super().check_state(state)
@@ -257,9 +254,7 @@ def _places(rng: np.random.Generator, nodes: int) -> tuple[tuple[int, int], ...]
     return tuple(places)
 
 
-def _distinct_edges(
-    rng: np.random.Generator, places: Sequence[tuple[int, int]], crossings: int
-) -> dict[Edge, tuple[int, int]] | None:
+def _distinct_edges(places: Sequence[tuple[int, int]], crossings: int) -> dict[Edge, tuple[int, int]] | None:
     """Return edges that can be told apart, short ones first, each with a place for its number.
 
     At most so many edges cross. None if a node has no edge.

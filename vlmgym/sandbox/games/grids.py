@@ -109,6 +109,7 @@ class Grids(LineTask[GridsState]):
             kind=name.split()[0],
             question="What does it make of the last grid, at the bottom?",
             answer="; ".join(", ".join(row) for row in _words(answer)),
+            reason=f"In all examples, the rule is: {name}.",
             rule=name,
             examples=tuple(examples),
             test=test,
@@ -132,9 +133,6 @@ class Grids(LineTask[GridsState]):
     def describe(self, state: GridsState) -> str:
         grids = [grid for pair in state.examples for grid in pair]
         return "\n".join(", ".join(row) for grid in (*grids, state.test) for row in _words(grid))
-
-    def explain(self, state: GridsState, action: str) -> str:
-        return f"In all examples, the rule is: {state.rule}. The last grid becomes {state.answer}."
 
     def check_state(self, state: GridsState) -> None:
         super().check_state(state)

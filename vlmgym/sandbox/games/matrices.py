@@ -188,7 +188,7 @@ class Matrices(ChoiceTask[MatricesState]):
     def _label(self, number: int) -> Point:
         x, y = _choice_place(number, self.config.choices)
         unit = self.config.size / 1000
-        return (x - CELL / 2 - 18) * unit, y * unit
+        return round((x - CELL / 2 - 18) * unit), round(y * unit)
 
     def marks(self, state: MatricesState) -> tuple[float, Mapping[str, Point]]:
         return 0.024 * self.config.size, {

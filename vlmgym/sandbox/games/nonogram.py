@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Step, retry
-from vlmgym.sandbox.drawing.board import BoardGeometry
+from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.degrade import add_noise
 
@@ -139,7 +139,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
     def cell_words(self, cell: str) -> str:
         return WORDS[cell]
 
-    def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
+    def paint_cell(self, canvas: Canvas, cell: Any, angle: float) -> None:
         side = canvas.width
         canvas.rectangle(0, 0, side, side, self.tint(RULING))
         canvas.rectangle(0, 0, side * 0.97, side * 0.97, self.tint(PAPER))
@@ -157,6 +157,12 @@ class Nonogram(BoardGame[NonogramState, Cell]):
         board = BoardGeometry.of(c.size - room, c.rows, c.columns, c.coordinates, self.joined)
         return replace(board, left=board.left + room, top=board.top + room)
 
+    @cached_property
+    def painter(self) -> BoardPainter:
+        """Sprites and geometry; coordinates are drawn outside the numbers, not at the board."""
+        style = self.config.model_copy(update={"coordinates": False})
+        return BoardPainter(style, self.paint_cell, self.joined, self.themes, self.geometry)
+
     def draw(self, state: NonogramState) -> NDArray[np.uint8]:
         image = super().draw(state)
         self._add_numbers(state, image)
@@ -164,45 +170,55 @@ class Nonogram(BoardGame[NonogramState, Cell]):
 
     def draw_into(self, state: NonogramState, out: Sequence[ImageArray], shown: NonogramState | None = None) -> None:
         super().draw_into(state, out, shown)
-        self._add_numbers(state, out[0])
+        if shown is None or (shown.solution, shown.variation_seed) != (state.solution, state.variation_seed):
+            self._add_numbers(state, out[0])
 
     def _add_numbers(self, state: NonogramState, image: ImageArray) -> None:
-        """Draw the numbers above and to the left of the board."""
-        above, left = self._numbers(state.solution, state.variation_seed)
-        image[: len(above)] = above
-        image[len(above) :, : left.shape[1]] = left[len(above) :]
+        """Draw the numbers above and to the left of the board; each row and column has a cached panel."""
+        board, (across, down) = self.geometry, clues(state.solution)
+        above, left = self._bands
+        most = max(1, *map(len, across + down))
+        for index, clue in enumerate(down):
+            panel, x = self._panel(clue, index, True, most), board.left + index * board.pitch
+            image[:above, x : x + board.cell] = panel
+        for index, clue in enumerate(across):
+            panel, y = self._panel(clue, index, False, most), board.top + index * board.pitch
+            image[y : y + board.cell, :left] = panel
+
+    @property
+    def _bands(self) -> tuple[int, int]:
+        """Height of the panels above the board, and width of those to its left, in pixels."""
+        edge = max(2, self.config.size // 60)
+        return self.geometry.top - edge, self.geometry.left - edge
 
     @cached_property
-    def _numbers(self) -> Any:
-        """Function that returns the images of the numbers above and to the left; the latest ones are cached."""
-        return lru_cache(maxsize=256)(self._paint_numbers)
+    def _panel(self) -> Callable[[Clue, int, bool, int], ImageArray]:
+        """Function that draws the numbers of a row or column; arguments as in `_paint_panel`."""
+        return lru_cache(maxsize=4096)(self._paint_panel)
 
-    def _paint_numbers(self, solution: tuple[str, ...], seed: int) -> tuple[ImageArray, ImageArray]:
-        c, size, board, theme = self.config, self.config.size, self.geometry, self.painter.theme
-        outer = max(8, size // 22) if c.coordinates else max(4, size // 60)  # coordinates are outside the numbers
-        height, width = board.top - max(2, size // 60), board.left - max(2, size // 60)
-        above, left = Canvas(size, height, theme.page), Canvas(width, size, theme.page)
-        across, down = clues(solution)
-        most = max(1, *map(len, across + down))
-        capitals = min(0.34 * board.cell, 0.032 * size, (min(height, width) - outer) / (1.65 * most + 0.3))
+    def _paint_panel(self, clue: Clue, index: int, above: bool, most: int) -> ImageArray:
+        """Draw the numbers above a column, or to the left of a row; `most` is the largest count of numbers."""
+        c, cell, theme, length = self.config, self.geometry.cell, self.painter.theme, self._bands[0 if above else 1]
+        outer = max(8, c.size // 22) if c.coordinates else max(4, c.size // 60)  # coordinates are outside the numbers
+        capitals = min(0.34 * cell, 0.032 * c.size, (min(self._bands) - outer) / (1.65 * most + 0.3))
         dark = c.theme == "dark"
-        ink, panel, last = self.tint(PAPER if dark else INK), self.tint(SHADOW if dark else HEADER), board.cell
-        for column, numbers in enumerate(down):
-            x = board.left + column * board.pitch + last / 2
-            above.rectangle(x - last * 0.46, outer, last * 0.92, height - outer, panel, last * 0.08)
-            if c.coordinates:
-                above.text(str(column + c.origin), x, outer * 0.55, min(size / 44, last * 0.4), theme.label)
-            for index, number in enumerate(reversed(numbers or (0,))):
-                above.text(str(number), x, height - capitals * (1.1 + 1.65 * index), capitals, ink)
-        for row, numbers in enumerate(across):
-            y = board.top + row * board.pitch + last / 2
-            left.rectangle(outer, y - last * 0.46, width - outer, last * 0.92, panel, last * 0.08)
-            if c.coordinates:
-                left.text(str(row + c.origin), outer * 0.55, y, min(size / 44, last * 0.4), theme.label)
-            for index, number in enumerate(reversed(numbers or (0,))):
-                left.text(str(number), width - capitals * (1.1 + 1.65 * index), y, capitals, ink)
-        rng = np.random.default_rng(seed)
-        return add_noise(above.pixels(), self.config.noise, rng), add_noise(left.pixels(), self.config.noise, rng)
+        ink, panel = self.tint(PAPER if dark else INK), self.tint(SHADOW if dark else HEADER)
+        canvas = Canvas(*((cell, length) if above else (length, cell)), theme.page)
+        inset = cell * 0.03
+
+        def write(text: str, along: float, height: float, colour: Colour) -> None:
+            canvas.text(text, *((cell / 2, along) if above else (along, cell / 2)), height, colour)
+
+        if above:
+            canvas.rectangle(inset, outer, cell - 2 * inset, length - outer, panel, cell * 0.08)
+        else:
+            canvas.rectangle(outer, inset, length - outer, cell - 2 * inset, panel, cell * 0.08)
+        if c.coordinates:
+            write(str(index + c.origin), outer * 0.55, min(c.size / 44, cell * 0.4), theme.label)
+        for place, number in enumerate(reversed(clue or (0,))):
+            write(str(number), length - capitals * (1.1 + 1.65 * place), capitals, ink)
+        rng = np.random.default_rng([index, above, *clue])
+        return add_noise(canvas.pixels(), c.noise, rng)
 
     def describe(self, state: NonogramState) -> str:
         across, down = clues(state.solution)

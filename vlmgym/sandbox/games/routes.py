@@ -11,7 +11,7 @@ import numpy as np
 
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
+from vlmgym.sandbox.answers.choice import neighbour
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
@@ -25,7 +25,7 @@ PLACES = (
 )  # fmt: skip
 COMPASS = ("north", "east", "south", "west")
 """Directions in the order of `DIRECTIONS`; north is up."""
-TURNS = {1: "turn right", 3: "turn left"}
+SIDES = {1: "right", 3: "left"}
 """Change of heading, counted in `DIRECTIONS`."""
 LANDMARKS = 9
 ATTEMPTS = 100_000
@@ -112,23 +112,27 @@ class Routes(LineTask[RoutesState]):
         names = [PLACES[i] for i in rng.permutation(len(PLACES))[:LANDMARKS]]
         kind: Literal["directions", "turns"] = pick(rng, ("directions", "turns")) if c.legs > 1 else "directions"
         headings = [heading for _, heading, _ in legs]
+        walked = ", ".join(f"{length} {COMPASS[heading]}" for _, heading, length in legs)
         if kind == "directions":
             question = f"Start at the {names[0]}. {self._directions(legs)} Which place do you reach?"
             answer = names[1]
+            reason = f"From the {names[0]}, the way is, in blocks, {walked}. It ends at the {answer}."
         else:
             side = pick(rng, ("left", "right"))
-            turn = {"right": 1, "left": 3}[side]
-            answer = str(sum((b - a) % 4 == turn for a, b in pairwise(headings)))
+            turns = [SIDES[(b - a) % 4] for a, b in pairwise(headings)]
+            answer = str(turns.count(side))
             question = (
                 f"You walk along the red route, starting at the {names[0]}. How many times do you turn {side}? "
                 "Bends of a street are not turns."
             )
+            reason = f"The route is, in blocks, {walked}. The turns are {', '.join(turns)}: {answer} to the {side}."
         shifts = rng.integers(-c.bends, c.bends + 1, (len(crossings), 2)).tolist()
         blocks = rng.choice(3, (c.streets - 1) ** 2, p=(0.72, 0.18, 0.1)).tolist()
         return RoutesState(
             kind=kind,
             question=question,
             answer=answer,
+            reason=reason,
             places=tuple(sorted(zip(names, chosen), key=lambda place: place[1])),
             route=tuple(route),
             shifts=tuple((x, y) for x, y in shifts),
@@ -144,7 +148,7 @@ class Routes(LineTask[RoutesState]):
             elif not number:
                 parts.append(f"Facing {COMPASS[heading]}, go {blocks}")
             else:
-                parts.append(f"{TURNS[(heading - legs[number - 1][1]) % 4]} and go {blocks}")
+                parts.append(f"turn {SIDES[(heading - legs[number - 1][1]) % 4]} and go {blocks}")
         return ", ".join(parts) + "."
 
     def prompt(self, state: RoutesState) -> str:
@@ -157,11 +161,6 @@ class Routes(LineTask[RoutesState]):
     def describe(self, state: RoutesState) -> str:
         names, count = {cell: name for name, cell in state.places}, self.config.streets
         return "\n".join(", ".join(names.get((row, column), "-") for column in range(count)) for row in range(count))
-
-    def explain(self, state: RoutesState, action: str) -> str:
-        headings = [_heading(a, b) for a, b in zip(state.route, state.route[1:])]
-        walked = ", ".join(COMPASS[heading] for heading in headings)
-        return f"The route goes block by block {walked}. The answer to the question is {state.answer}."
 
     def check_state(self, state: RoutesState) -> None:
         super().check_state(state)
@@ -281,8 +280,3 @@ def _crossings(legs: list[tuple[Cell, int, int]]) -> list[Cell]:
         for _ in range(length):
             cells.append(neighbour(cells[-1], heading))
     return cells
-
-
-def _heading(start: Cell, end: Cell) -> int:
-    """Return the index in `DIRECTIONS` of the direction from a crossing to a neighbouring one."""
-    return next(heading for heading in range(len(DIRECTIONS)) if neighbour(start, heading) == end)

@@ -117,9 +117,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
         letters: dict[Cell, str] = {}
         placed: list[tuple[str, Pair]] = []
         for index in rng.permutation(len(known))[: c.words].tolist():
-            lines = [
-                line for line in _lines(c.rows, c.columns, len(known[index])) if _step(line) in STEPS[: c.directions]
-            ]
+            lines = _lines(c.rows, c.columns, len(known[index]), c.directions)
             for _ in range(40):
                 line = pick(rng, lines)
                 cells = _cells(line)
@@ -224,10 +222,10 @@ def _cells(line: Pair) -> list[Cell]:
 
 
 @lru_cache
-def _lines(rows: int, columns: int, length: int) -> tuple[Pair, ...]:
-    """List all straight lines of a length on a board."""
+def _lines(rows: int, columns: int, length: int, directions: int = len(STEPS)) -> tuple[Pair, ...]:
+    """List all straight lines of a length on a board, in the first of the `STEPS`."""
     lines = []
-    for row, column, (down, right) in product(range(rows), range(columns), STEPS):
+    for row, column, (down, right) in product(range(rows), range(columns), STEPS[:directions]):
         last_row, last_column = row + (length - 1) * down, column + (length - 1) * right
         if 0 <= last_row < rows and 0 <= last_column < columns:
             lines.append((row, column, last_row, last_column))

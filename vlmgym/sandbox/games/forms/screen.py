@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -26,7 +29,7 @@ FIELDS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
     "Seat": ("radio", ("aisle", "middle", "window")),
     "Payment": ("radio", ("card", "cash", "invoice")),
     "Country": ("list", ("France", "Japan", "Kenya", "Peru", "Spain")),
-    "Month": ("list", ("April", "June", "July", "October", "March")),
+    "Month": ("list", ("March", "April", "June", "July", "October")),
     "Colour": ("list", ("black", "blue", "green", "red", "white")),
 }
 """Kind of each field, and its values."""
@@ -190,36 +193,86 @@ class Screen(NamedTuple):
                 points = [(RIGHT - 52, y - 9), (RIGHT - 20, y - 9), (RIGHT - 36, y + 12)]
                 self.canvas.polygon([(px * u, py * u) for px, py in points], self.ink)
 
-    def element(self, element: Element, state: FormsState) -> None:
-        """Draw a button, or an entry of an open list."""
-        what, _, option, left, top, right, bottom = element
-        middle = (top + bottom) / 2
-        if what in ("send", "cancel", "yes", "no"):
-            if what in ("yes", "no") and left < 500:  # below the first button
-                self.box(180, 360, 820, 650, self.panel, self.ink, 5)
-                self.text("Send this form?", 500, 450, 30, align="centre")
-            strong = what in ("send", "yes")
-            colour = self.accent if strong else blend(self.panel, self.ink, 0.15)
-            self.box(left, top, right, bottom, colour, blend(colour, self.ink, 0.3))
-            ink = (WHITE if sum(colour) < 480 else BLACK) if strong else self.ink
-            self.text(what.capitalize(), (left + right) / 2, middle, 25, ink, "centre")
-        elif what == "option" and element.field == opened_list(state):
-            chosen = state.values[element.field] == option
-            self.box(left, top, right, bottom, blend(self.panel, self.accent, 0.35 if chosen else 0.08), self.ink, 2)
-            self.text(option, left + 22, middle, TEXT)
+    def button(self, element: Element) -> None:
+        """Draw a button."""
+        what, _, _, left, top, right, bottom = element
+        strong = what in ("send", "yes")
+        colour = self.accent if strong else blend(self.panel, self.ink, 0.15)
+        self.box(left, top, right, bottom, colour, blend(colour, self.ink, 0.3))
+        ink = _readable(colour) if strong else self.ink
+        self.text(what.capitalize(), (left + right) / 2, (top + bottom) / 2, 25, ink, "centre")
+
+    def entry(self, element: Element, chosen: bool) -> None:
+        """Draw an entry of an open list."""
+        _, _, option, left, top, right, bottom = element
+        self.box(left, top, right, bottom, blend(self.panel, self.accent, 0.35 if chosen else 0.08), self.ink, 2)
+        self.text(option, left + 22, (top + bottom) / 2, TEXT)
+
+
+def _readable(colour: Colour) -> Colour:
+    return WHITE if sum(colour) < 480 else BLACK
 
 
 def paint(state: FormsState, size: int, text: float) -> ImageArray:
-    """Draw a form, uint8 (size, size, 3); `text` is the relative size of its text."""
-    look = LOOKS[state.look]
-    canvas = Canvas(size, size, look.page)
-    screen = Screen(canvas, size / 1000, look.ink, look.panel, look.accents[state.accent], text)
-    canvas.rectangle(0, 0, size, 84 * screen.unit, screen.accent)
-    screen.text("Order form", 50, 42, 30, WHITE if sum(screen.accent) < 480 else BLACK)
+    """Draw a form, uint8 (size, size, 3); `text` is the relative size of its text.
+
+    The image consists of cached strips, because few of them change per turn.
+    """
+    image: ImageArray = _page(state.look, size).copy()
+    strips = [_strip(state.look, state.accent, size, text, "Order form", (0, 0, 1000, 84))]
     for index, (label, value) in enumerate(zip(state.labels, state.values)):
-        y = row_at(index)
-        screen.text(label, LABEL, y, TEXT)
-        screen.field(label, value, y, state.focus == index)
-    for element in elements(state):
-        screen.element(element, state)
-    return canvas.pixels()
+        y, focus = row_at(index), state.focus == index
+        strips.append(_strip(state.look, state.accent, size, text, (label, value, focus), (0, y - 52, 1000, y + 52)))
+    shown = elements(replace(state, status="form"))
+    buttons = tuple(element for element in shown if element.what in ("send", "cancel"))
+    strips.append(_strip(state.look, state.accent, size, text, buttons, (0, 870, 1000, 960)))
+    if (opened := opened_list(state)) is not None:
+        entries = tuple(element for element in shown if (element.what, element.field) == ("option", opened))
+        content = (state.values[opened], entries)
+        strips.append(
+            _strip(state.look, state.accent, size, text, content, (LEFT, entries[0].top, RIGHT, entries[-1].bottom))
+        )
+    if state.status == "dialog":
+        strips.append(_strip(state.look, state.accent, size, text, tuple(elements(state)), (180, 360, 820, 650)))
+    for top, left, pixels in strips:
+        image[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return image
+
+
+@lru_cache(maxsize=8)
+def _page(name: LookName, size: int) -> ImageArray:
+    """Return an empty page."""
+    page: ImageArray = np.full((size, size, 3), LOOKS[name].page, np.uint8)
+    return page
+
+
+@lru_cache(maxsize=256)
+def _strip(
+    name: LookName, accent: int, size: int, text: float, content: Any, box: tuple[float, float, float, float]
+) -> tuple[int, int, ImageArray]:
+    """Draw part of the image, and return its upper edge, its left edge and its pixels.
+
+    `content` is the title, a field (label, value, focus), buttons, or the value and the entries of an open list.
+    """
+    look, unit = LOOKS[name], size / 1000
+    left, top, right, bottom = (round(edge * unit) for edge in box)
+    canvas = Canvas(right - left, bottom - top, look.page, left=left, top=top)
+    screen = Screen(canvas, unit, look.ink, look.panel, look.accents[accent], text)
+    middle = (box[1] + box[3]) / 2
+    if isinstance(content, str):
+        canvas.rectangle(0, 0, size, bottom, screen.accent)
+        screen.text(content, 50, middle, 30, _readable(screen.accent))
+    elif isinstance(content[0], Element):
+        if content[0].what in ("yes", "no"):
+            screen.box(*box, screen.panel, screen.ink, 5)
+            screen.text("Send this form?", 500, 450, 30, align="centre")
+        for element in content:
+            screen.button(element)
+    elif isinstance(content[1], tuple):
+        for element in content[1]:
+            screen.entry(element, content[0] == element.option)
+    else:
+        label, value, focus = content
+        screen.text(label, LABEL, middle, TEXT)
+        screen.field(label, value, middle, focus)
+    return top, left, canvas.pixels()
