@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.games.canary import Canary
-from vlmgym.sandbox.games.forms.game import Forms
 from vlmgym.sandbox.games.rotation import Rotation
 from vlmgym.sandbox.games.tracking import RADIUS, Tracking
 
@@ -102,7 +100,7 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the numbers in the images of canary, rotation or tracking in a random initial state, or other marks."""
+    """Crop the marks in the last image of a random initial state; in canary, rotation and tracking, the numbers."""
     state = game.start(rng)
     c, image = game.config, game.images(state)[-1]
     numbers: Mapping[str, tuple[float, float]] = {}
@@ -118,7 +116,6 @@ def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
         centres = zip(state.numbers, state.path[-1])
         numbers = {str(number): (x * unit, y * unit) for number, (x, y) in centres}
     else:
-        assert isinstance(game, Task | Forms)
         radius, numbers = game.marks(state)
     crops, zoom, half = [], c.scale / (1 - c.crop), c.size / 2
     for x, y in numbers.values():  # in pixels before the image is cropped and scaled

@@ -143,6 +143,8 @@ The number of {name} follows from config fields, so the criterion shows that the
 are."""
 
 CRITERIA = {
+    "billiards": _CHOICES,
+    "blocks": _CHOICES,
     "fallingblocks": _WINS,
     "fourinarow": _WINS,
     "tictactoe": replace(_WINS, log=True),

@@ -13,7 +13,7 @@ from vlmgym import make_game
 from vlmgym.errors import StateError, UsageError
 
 SOLVED = (
-    *("jigsaw", "laser", "lightsout", "maze", "packing", "pairs", "parking", "pegs", "sliding", "snake"),
+    *("corridors", "jigsaw", "laser", "lightsout", "maze", "packing", "pairs", "parking", "pegs", "sliding", "snake"),
     *("sokoban", "solitaire", "stacks", "sudoku"),
 )
 

@@ -17,10 +17,13 @@ from vlmgym.sandbox.core.game import Game
 
 BUILT_IN = {
     "2048-v0": "vlmgym.sandbox.games.game2048:Game2048",
+    "billiards-v0": "vlmgym.sandbox.games.billiards:Billiards",
+    "blocks-v0": "vlmgym.sandbox.games.blocks:Blocks",
     "canary-v0": "vlmgym.sandbox.games.canary:Canary",
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
     "charts-v0": "vlmgym.sandbox.games.charts:Charts",
     "clocks-v0": "vlmgym.sandbox.games.clocks:Clocks",
+    "corridors-v0": "vlmgym.sandbox.games.corridors:Corridors",
     "differences-v0": "vlmgym.sandbox.games.differences:Differences",
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks:FallingBlocks",
     "forms-v0": "vlmgym.sandbox.games.forms.game:Forms",

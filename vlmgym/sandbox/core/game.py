@@ -31,6 +31,7 @@ from vlmgym.sandbox.answers.base import ActionT, Answer, plain
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
+from vlmgym.sandbox.drawing.canvas import Point
 
 StateT = TypeVar("StateT")
 T = TypeVar("T")
@@ -343,6 +344,14 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Render a state into arrays of `image_shapes`. If these already show `shown`, only changes need drawing."""
         for target, image in zip(out, self.images(state), strict=True):
             target[:] = image
+
+    def marks(self, state: StateT) -> tuple[float, Mapping[str, Point]]:
+        """Half the side and centres (x, y) of labelled squares of the last image, in pixels before degradation.
+
+        Calibration measures how well they can be read; their size must not depend on the reasoning level. Built-in
+        games without a board need this.
+        """
+        raise NotImplementedError
 
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:

@@ -18,7 +18,6 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import DegradedConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Step
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
-from vlmgym.sandbox.drawing.canvas import Point
 from vlmgym.sandbox.drawing.degrade import degrade
 
 ANSWERED = "answered"
@@ -88,13 +87,6 @@ class Task(Game[TaskStateT, ActionT]):
     @abstractmethod
     def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
         """Return an answer's reward and facts for `Step.info`; raise `IllegalAction` if the answer is out of range."""
-
-    def marks(self, state: TaskStateT) -> tuple[float, Mapping[str, Point]]:
-        """Half the side and centres (x, y) of labelled squares of the last image, in pixels before degradation.
-
-        Calibration measures how well they can be read; their size must not depend on the reasoning level.
-        """
-        raise NotImplementedError
 
     @property
     def question_count(self) -> int | None:

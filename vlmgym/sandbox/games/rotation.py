@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, retry
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces
 from vlmgym.sandbox.drawing.palette import COLOURS, WHITE, blend
 
 PAGE: Colour = (250, 248, 243)
@@ -129,7 +130,7 @@ class Rotation(ChoiceTask[RotationState]):
             reach = edge * extent(figure) / 2 + edge / 16 + 1
             left, top, side = int(x - reach), int(y - reach), int(2 * reach) + 2
             canvas = Canvas(side, side, PAGE if number else FRAME, left=left, top=top)  # a small canvas is fast
-            paint(canvas, figure, x, y, edge)
+            paint_faces(canvas, figure, x, y, edge, BLACK)
             self._paint_label(canvas, number)
             image[top : top + side, left : left + side] = canvas.pixels()
         return [image]
@@ -326,8 +327,6 @@ BLUE = COLOURS["blue"]
 SHADES = (blend(BLUE, WHITE, 0.62), blend(BLUE, WHITE, 0.25), blend(BLUE, BLACK, 0.3))
 """Colours of the top, left and right faces of a cube; flat figures use the second."""
 
-Face = tuple[Colour, list[Point]]
-
 
 def faces(figure: Figure, angle: int, solid: bool) -> list[Face]:
     """Return the faces of a figure from back to front, centred on the origin, in units of a cube's edge.
@@ -346,15 +345,6 @@ def extent(drawn: list[Face]) -> float:
     return max(2 * max(abs(x), abs(y)) for _, face in drawn for x, y in face)
 
 
-def paint(canvas: Canvas, drawn: list[Face], x: float, y: float, edge: float) -> None:
-    """Draw the faces of a figure around a centre; `x`, `y` and `edge` are in pixels."""
-    for colour, face in drawn:
-        points = [(x + edge * px, y + edge * py) for px, py in face]
-        canvas.polygon(points, colour)
-        for start, end in zip(points, [*points[1:], points[0]]):
-            canvas.line(start, end, max(1.0, edge / 16), BLACK)
-
-
 def _square(x: int, y: int, angle: int) -> Face:
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     corners = ((x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1))
@@ -364,16 +354,7 @@ def _square(x: int, y: int, angle: int) -> Face:
 def _solid_faces(figure: Figure) -> list[Face]:
     drawn: list[Face] = []
     for x, y, z in sorted(figure, key=sum):
-        corners = {
-            (dx, dy, dz): ((x + dx - y - dy) * math.sqrt(3) / 2, (x + dx + y + dy) / 2 - z - dz)
-            for dx in (0, 1)
-            for dy in (0, 1)
-            for dz in (0, 1)
-        }
-        top = [corners[key] for key in ((0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))]
-        left = [corners[key] for key in ((0, 1, 0), (1, 1, 0), (1, 1, 1), (0, 1, 1))]
-        right = [corners[key] for key in ((1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1))]
         neighbours = ((x, y, z + 1), (x, y + 1, z), (x + 1, y, z))
-        sides = zip(neighbours, SHADES, (top, left, right))
+        sides = zip(neighbours, SHADES, cube_faces(x, y, z))
         drawn += [(shade, face) for cube, shade, face in sides if cube not in figure]
     return drawn

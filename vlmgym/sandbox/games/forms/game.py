@@ -294,7 +294,7 @@ class Forms(Game[FormsState, str]):
             super().draw_into(state, out)
 
     def marks(self, state: FormsState) -> tuple[float, Mapping[str, Point]]:
-        """Half the side and centres of the first letters of labels, in pixels; see `Task.marks`."""
+        """Half the side and centres of the first letters of labels, in pixels; see `Game.marks`."""
         unit, height = self.config.size / SCALE, TEXT * self.config.text * self.config.size / SCALE
         return 20 * unit, {
             f"{label[0]} {state.look}": (LABEL * unit + text_width(label[0], height) / 2, row_at(index) * unit)
