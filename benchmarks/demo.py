@@ -134,7 +134,7 @@ def write_page(folder: Path, results: Mapping[int, Results], steps: int) -> Path
     return page
 
 
-def paired(treated: Sequence[bool], control: Sequence[bool]) -> str:
+def paired(treated: Sequence[float], control: Sequence[float]) -> str:
     """Format the mean difference of two arms in the same states, with its 95% interval."""
     differences = np.subtract(treated, control, dtype=float)
     low, high = confidence_interval([*map(float, differences)], unit_interval=False) or (np.nan, np.nan)

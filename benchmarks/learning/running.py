@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vlmgym.cli.train import run_train
 from vlmgym.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -49,3 +50,21 @@ def train(folder: Path, *args: str) -> float:
             raise UsageError(f"{' '.join(command)} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")
         duration.write_text(str((time.perf_counter() - start) / 60))
     return float(duration.read_text())
+
+
+def train_here(folder: Path, *args: str) -> float:
+    """Run or resume a training run in this process unless it is finished, which saves the time of starting another.
+
+    Returns:
+        Its CPU time in minutes; if resumed, only since then.
+    """
+
+    def run() -> float:
+        start = time.process_time()
+        resumes = (folder / "config.json").exists()
+        run_train(["--resume", str(folder)] if resumes else [*args, "--output-dir", str(folder)])
+        return (time.process_time() - start) / 60
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    minutes: float = once(folder.with_name(f"{folder.name}-cpu.json"), run)
+    return minutes

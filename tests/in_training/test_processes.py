@@ -30,7 +30,7 @@ def evaluated_responses(run: Path) -> list[list[str]]:
     return [[turn.response for turn in record.turns] for record in records]
 
 
-@pytest.mark.parametrize("variant", ["grpo, episodes", "ppo, tokens", "mixture"])
+@pytest.mark.parametrize("variant", ["grpo, episodes", "ppo, tokens", "distill", "mixture"])
 def test_two_processes_train_like_one_and_resume_as_one(
     finished: Callable[[str], Path], model: Path, tmp_path: Path, variant: str
 ) -> None:
