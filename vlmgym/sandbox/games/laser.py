@@ -233,7 +233,7 @@ class Laser(BoardGame[LaserState, Cell]):
                     turned([(0, -1), (0.8, 0), (0, 1), (-0.8, 0)], middle, middle, side * radius, angle), colour
                 )
         for width, colour in ((0.11, self.tint(GLOW)), (0.045, self.tint(BEAM))):
-            self._paint_beam(canvas, symbol, beam, side * width, colour)
+            self._paint_beam(canvas, beam, side * width, colour)
         if symbol in MIRRORS:
             sign = 1 if symbol == SLASH else -1
             tilt = angle / 3
@@ -243,8 +243,8 @@ class Laser(BoardGame[LaserState, Cell]):
         elif symbol in LASERS:
             self._paint_laser(canvas, LASERS.index(symbol))
 
-    def _paint_beam(self, canvas: Canvas, symbol: str, beam: int, width: float, colour: Colour) -> None:
-        """Draw the beam from the middle to its sides; on a mirror, its two faces are apart."""
+    def _paint_beam(self, canvas: Canvas, beam: int, width: float, colour: Colour) -> None:
+        """Draw the beam from the middle of a cell to some of its sides."""
         side = canvas.width
         ends = ((side / 2, 0.0), (float(side), side / 2), (side / 2, float(side)), (0.0, side / 2))
         for direction, end in enumerate(ends):

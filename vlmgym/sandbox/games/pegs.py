@@ -23,7 +23,7 @@ from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
 
 WOOD: Colour = (150, 96, 54)
 HOLE: Colour = (74, 44, 24)
-GLASS = tuple(COLOURS[name] for name in ("green", "blue", "purple", "orange"))
+GLASS = COLOURS["green"]
 ATTEMPTS = 1000
 
 PROMPT_V1 = """\
@@ -149,7 +149,7 @@ class Pegs(BoardGame[PegsState, Pair]):
         canvas.circle(middle, middle, side * 0.3, hole)
         canvas.circle(middle, middle + side * 0.03, side * 0.26, self.tint(HOLE))
         if cell == "1":
-            glass = self.tint(GLASS[0])
+            glass = self.tint(GLASS)
             canvas.circle(middle, middle, side * 0.34, blend(glass, BLACK, 0.45))
             canvas.circle(middle, middle, side * 0.32, glass)
             canvas.circle(middle - side * 0.04, middle - side * 0.05, side * 0.22, blend(glass, WHITE, 0.2))
