@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from benchmarks.calibration.crops import boards_of, cells_in_play, dealt_boards, labelled_parts, picture_corners
@@ -209,9 +210,16 @@ places: they tell apart the upper corners of 16 pictures. A corner is a fifth of
 within one patch at every level.""",
 )
 
+_WORDSEARCH = replace(
+    _spec_of_class("wordsearch"),
+    reading=ReadingSpec(
+        "cell", boards_of(lambda game: [(letter, -1) for letter in ascii_uppercase]), haze=None, all_variants=True
+    ),
+)
+
 _FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # the oracle takes seconds per episode
 
-_OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _FOUR_IN_A_ROW, *TASKS)}
+_OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _WORDSEARCH, _FOUR_IN_A_ROW, *TASKS)}
 _NAMES = [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
 
 SPECS: Mapping[str, Spec] = {**_OWN, **{name: _spec_of_class(name) for name in _NAMES if name not in _OWN}}

@@ -197,6 +197,18 @@ Tint = Callable[[Colour], Colour]
 """Function that mixes a colour with grey; see `BoardGame.tint`."""
 
 
+PLATE: Colour = (252, 250, 244)
+PLATE_INK: Colour = (38, 40, 46)
+
+
+def paint_plate(
+    canvas: Canvas, text: str, x: float, y: float, width: float, height: float, capitals: float, radius: float
+) -> None:
+    """Draw a plate centred at (x, y) with text of cap height `capitals`, the same on every background."""
+    canvas.rectangle(x - width / 2, y - height / 2, width, height, PLATE, radius)
+    canvas.text(text, x, y, capitals, PLATE_INK)
+
+
 def paint_wall(canvas: Canvas, tint: Tint) -> None:
     """Paint a block of wall with a lighter upper left edge."""
     side = canvas.width

@@ -17,6 +17,7 @@ from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig, normalised
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
+from vlmgym.sandbox.drawing.shapes import paint_plate
 from vlmgym.sandbox.games.scenes.scene import pick
 
 Face = Literal["round", "square", "rim"]
@@ -200,8 +201,9 @@ class Clocks(LineTask[ClocksState]):
         _hand(canvas, x, y, time % 60 / 60, 0.78 * radius, 0.045 * radius, hand)
         canvas.circle(x, y, 0.06 * radius, look.accents[0])
         unit, (left, top) = self.config.size / 1000, _plate(x, y, radius)
-        canvas.rectangle(left - 45 * unit, top - 26 * unit, 90 * unit, 52 * unit, PLATE, 10 * unit)
-        canvas.text(state.names[index], left, top, 28 * self.config.text * unit, INK)
+        paint_plate(
+            canvas, state.names[index], left, top, 90 * unit, 52 * unit, 28 * self.config.text * unit, 10 * unit
+        )
 
     @property
     def _numbered(self) -> range:
@@ -217,8 +219,6 @@ LETTERS = "ABCDEFGH"
 """Possible names of clocks."""
 WALL: Colour = (214, 222, 214)
 STRIPE: Colour = (206, 215, 207)
-PLATE: Colour = (252, 250, 244)
-INK: Colour = (38, 40, 46)
 
 
 def written(time: int) -> str:

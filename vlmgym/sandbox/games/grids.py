@@ -17,6 +17,7 @@ from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
+from vlmgym.sandbox.drawing.shapes import paint_plate
 from vlmgym.sandbox.games.scenes.scene import pick
 
 NAMES = ("black", "blue", "red", "green", "yellow")
@@ -163,7 +164,8 @@ class Grids(LineTask[GridsState]):
                 canvas.text("?", (RIGHT + BOX / 2) * unit, middle * unit, 90 * unit, look.ink)
             else:
                 self._paint_grid(canvas, output, RIGHT, y, look.faint)
-            canvas.text(LABELS[row], *self._label(row), TEXT * self.config.text * unit, look.ink)
+            height = TEXT * self.config.text * unit
+            paint_plate(canvas, LABELS[row], *self._label(row), 64 * unit, 64 * unit, height, 32 * unit)
         return [canvas.pixels()]
 
     def _paint_grid(self, canvas: Canvas, grid: Grid, left: float, top: float, lines: Colour) -> None:
@@ -177,10 +179,10 @@ class Grids(LineTask[GridsState]):
 
     def _label(self, row: int) -> Point:
         unit = self.config.size / 1000
-        return 120 * unit, (ABOVE + row * (BOX + GAP) + BOX / 2) * unit
+        return round(110 * unit), round((ABOVE + row * (BOX + GAP) + BOX / 2) * unit)
 
     def marks(self, state: GridsState) -> tuple[float, Mapping[str, Point]]:
-        return 0.03 * self.config.size, {f"{LABELS[row]} {state.look}": self._label(row) for row in range(EXAMPLES)}
+        return 0.022 * self.config.size, {LABELS[row]: self._label(row) for row in range(len(LABELS))}
 
 
 LABELS = ("1", "2", "3", "4")

@@ -14,7 +14,7 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.drawing.shapes import turned, unit_outline
+from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline
 from vlmgym.sandbox.games.scenes.scene import pick
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
@@ -163,7 +163,8 @@ class Matrices(ChoiceTask[MatricesState]):
             x, y = _choice_place(number, len(state.options))
             self._paint_frame(canvas, x, y, look.faint, look.panel)
             self._paint_figures(canvas, cell, x, y, look.accents)
-            canvas.text(str(number), *self._label(number), LABEL * self.config.text * unit, look.ink)
+            height = LABEL * self.config.text * unit
+            paint_plate(canvas, str(number), *self._label(number), 40 * unit, 56 * unit, height, 10 * unit)
         return [canvas.pixels()]
 
     def _paint_frame(self, canvas: Canvas, x: float, y: float, edge: Colour, inside: Colour) -> None:
@@ -191,9 +192,8 @@ class Matrices(ChoiceTask[MatricesState]):
         return round((x - CELL / 2 - 18) * unit), round(y * unit)
 
     def marks(self, state: MatricesState) -> tuple[float, Mapping[str, Point]]:
-        return 0.024 * self.config.size, {
-            f"{number} {state.look}": self._label(number) for number in range(1, self.config.choices + 1)
-        }
+        numbers = range(1, self.config.choices + 1)
+        return 0.019 * self.config.size, {str(number): self._label(number) for number in numbers}
 
 
 RULE_WORDS = {
