@@ -97,7 +97,8 @@ def test_easyr1_scripts_have_help(script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "word"), [("sft.sh", "LLAMAFACTORY "), ("serve_vllm.sh", "PORT"), ("evaluate.sh", "OUT ")]
+    ("script", "word"),
+    [("sft.sh", "LLAMAFACTORY "), ("serve_vllm.sh", "PORT"), ("evaluate.sh", "OUT "), ("gpu_smoke.sh", "--stages ")],
 )
 def test_other_scripts_have_help(script: str, word: str) -> None:
     done = run(script, "--help")

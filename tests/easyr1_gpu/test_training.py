@@ -1,4 +1,7 @@
-"""Two steps of training in each mode, in two processes, with FSDP, vLLM and the settings of training/configs."""
+"""Two steps of training in each mode, in two processes, with FSDP, vLLM and the settings of training/configs.
+
+With VLMGYM_TEST_GPUS=4, they run on GPUs, with one process on each; training/scripts/gpu_smoke.sh sets it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from vlmgym.training.config import TinySize
 from vlmgym.training.easyr1.export import export
 
 CONFIGS, SMALL = ROOT / "training" / "configs", ROOT / "tests" / "easyr1_gpu" / "small.yaml"
+GPUS = os.environ.get("VLMGYM_TEST_GPUS")
 MODES: dict[str, tuple[str, ...]] = {
     "grpo": ("worker.rollout.tensor_parallel_size=2",),
     "lora": ("worker.actor.model.lora.rank=8",),
@@ -45,6 +49,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def command(folder: Path, arguments: list[str]) -> list[str]:
+    if GPUS:
+        return [sys.executable, "-m", "vlmgym.training.easyr1", *arguments, f"trainer.n_gpus_per_node={GPUS}"]
     request = folder / "request.json"
     request.write_text(json.dumps({"models": None, "runs": [arguments]}))
     return [sys.executable, "-m", "tests.easyr1_gpu.fit", str(request)]
