@@ -218,9 +218,8 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
     if [*data] == ["data"]:  # names the data of the record, so that it may be opened
         allow_data(str(data["data"]))
         config = dataclasses.replace(config, overrides=())
-    if any(getattr(config, field.name) != field.default for field in dataclasses.fields(GameOptions)):
-        options = "--size, --perception, --reasoning, --config"
-        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {options}")
+    if given := config.given():
+        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {', '.join(given)}")
     kept = record.validation_questions
     if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
         raise UsageError(f"{kept:,} questions were held out for validation: lower --episodes {config.episodes:,}")

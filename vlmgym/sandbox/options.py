@@ -36,16 +36,19 @@ class GameOptions:
     ] = ()
     """Config fields that override the levels, e.g. rows=5 columns=5; list them with vlmgym games GAME."""
 
+    def given(self) -> list[str]:
+        """Return the options of this class that are not at their defaults, as on the command line."""
+        names = [field.name for field in fields(GameOptions) if getattr(self, field.name) != field.default]
+        return ["--config" if name == "overrides" else f"--{name}" for name in names]
+
     def data_settings(self) -> dict[str, Any]:
         """Return the config fields set by `--config`, for use with a curriculum, which accepts only data settings.
 
         Raises:
             UsageError: Any other option of this class is not at its default.
         """
-        names = [field.name for field in fields(GameOptions) if field.name != "overrides"]
-        if any(getattr(self, name) != getattr(GameOptions, name) for name in names):
-            options = ", ".join(f"--{name}" for name in names)
-            raise UsageError(f"a curriculum sets the difficulty of its games: remove {options}")
+        if given := [option for option in self.given() if option != "--config"]:
+            raise UsageError(f"a curriculum sets the difficulty of its games: remove {', '.join(given)}")
         return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:
