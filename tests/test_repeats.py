@@ -68,6 +68,9 @@ def test_samples_are_runs_with_a_summary(tmp_path: Path, capsys: pytest.CaptureF
     assert result["mean"] == pytest.approx(solved.mean())
     assert result["best_of"]["3"] == pytest.approx(solved.max(axis=1).mean())
     assert result["worst_of"]["3"] == pytest.approx(solved.min(axis=1).mean())
+    assert 0 <= result["interval"][0] < solved.mean() <= result["interval"][1] <= 1
+    (every,) = group_repeats(runs, success=-1)  # all episodes succeed
+    assert every.mean == every.interval[1] == 1 > every.interval[0] > 0
     ratios = []
     for run in runs:
         for stored in run.stored.episodes:

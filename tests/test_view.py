@@ -19,6 +19,7 @@ from tests.test_report import INTRUSION
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
+from vlmgym.pages.diagnose import DiagnoseConfig, diagnose
 from vlmgym.pages.document import safe_json
 from vlmgym.pages.library import Library
 from vlmgym.runs.files import output_folder
@@ -52,6 +53,8 @@ def folder(tmp_path_factory):
         run_evaluation(["2048", "swap"], EvalConfig(policy=policy, output_dir=root / policy, videos=1, **options))
     hostile = root / "<img src=x onerror=alert(1)>"
     run_evaluation(["2048"], EvalConfig(output_dir=hostile, videos=0, **options), custom_policy=evil)
+    diagnose(DiagnoseConfig(run=root / "random", workers=0))
+    (root / "oracle" / "diagnose.json").write_text('{"games": 1}')
     shutil.copytree(root / "random", outside / "secret")
     (root / "linked").symlink_to(outside / "secret")
     (root / "stolen").mkdir()
@@ -105,6 +108,7 @@ VIEWS = (
     "run?run=random&run=random-legal&run=oracle#curves",
     "run?run=random&run=oracle#swap-v0/1/1",
     "training?run=training",
+    "diagnosis?run=random",
     "play?game=swap-v0&seed=1",
 )
 
@@ -206,6 +210,17 @@ def test_episodes_and_videos_are_those_of_the_run(opened, url, folder):
     video = page.context.request.get(url.partition("?")[0] + address)
     assert video.headers["content-type"] == "video/mp4"
     assert video.body() == RunFolder(folder / "random").video("2048", 0).read_bytes()
+
+
+def test_diagnoses_are_linked(opened, url):
+    page = go(opened, url, "run?run=random")
+    page.get_by_role("link", name="why turns went wrong").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Diagnosis of")
+    page.locator("td a").first.click()
+    page.wait_for_selector(".pane .badge")
+    answer = opened.page.context.request.get(f"{url.partition('?')[0]}diagnosis?run=oracle")
+    assert (answer.status, "diagnose.json cannot be read: " in answer.text()) == (400, True)
+    expect(go(opened, url, "run?run=random-legal").get_by_role("link", name="why turns")).to_have_count(0)
 
 
 def test_hostile_records_are_inert(opened, url):

@@ -96,8 +96,9 @@ def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
 
     The Wilson interval is that of the effective number of observations: their number over the design effect, which is
     the variance of the ratio of sums between clusters over the variance of as many independent observations, and at
-    least 1 (Dean and Pagano, 2015). Where it is undefined, with a single cluster or a share of 0 or 1, a whole cluster
-    counts as one observation.
+    least 1 (Dean and Pagano, 2015). It also falls by the squared ratio of the normal quantile to that of Student's t,
+    because few clusters estimate the variance badly (Korn and Graubard, 1998). Where the effect is undefined, with a
+    single cluster or a share of 0 or 1, a whole cluster counts as one observation. Clusters of one are independent.
 
     Args:
         counts: Number of observations with the property, for each cluster.
@@ -106,10 +107,12 @@ def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
     total, clusters = sum(totals), sum(map(bool, totals))
     p = sum(counts) / total
     effective = float(clusters)
-    if clusters > 1 and 0 < p < 1:
+    if 1 < clusters < total and 0 < p < 1:
         squares = math.fsum((count - p * size) ** 2 for count, size in zip(counts, totals))
         variance = squares * clusters / (clusters - 1) / total**2
+        quantile = 0.5 + LEVEL / 2
         effective = total / max(1.0, variance * total / (p * (1 - p)))
+        effective *= float(ndtri(quantile) / stdtrit(clusters - 1, quantile)) ** 2
     return Share(count=sum(counts), share=p, interval=wilson(p * effective, effective))
 
 

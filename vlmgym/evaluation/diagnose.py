@@ -13,7 +13,7 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from vlmgym.errors import GameError, IllegalAction, UsageError
 from vlmgym.evaluation.summary import states_perception
@@ -30,7 +30,7 @@ from vlmgym.statistics import LEVEL, Share, clustered_share
 
 Cause = Literal["none", "see", "know", "plan", "repeat", "unparsable", "unclear"]
 CAUSES: Mapping[Cause, str] = {
-    "see": "better on the stated board, which is wrong",
+    "see": "the stated board is wrong: the answer is better there, or it cannot be judged",
     "know": "illegal on the stated board, too",
     "plan": "legal, but not best on the stated board",
     "repeat": "the same invalid answer again",
@@ -143,7 +143,7 @@ class GameDiagnosis(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     episodes: int
-    turns: int
+    turns: PositiveInt
     causes: dict[Cause, Rate]
     rates: dict[str, Rate]
     paths: tuple[Path, ...]
@@ -172,7 +172,7 @@ class Diagnosis(BaseModel):
 RATES: Mapping[str, Callable[[TurnDiagnosis], bool | None]] = {
     "board stated right": lambda turn: turn.seen,
     "legal on the stated board": lambda turn: None if turn.stated is None else turn.stated > Worth.ILLEGAL,
-    "best on the stated board, if legal": lambda turn: _is_best(turn.stated),
+    "best, if the stated board is right and the answer legal": lambda turn: _is_best(turn.true) if turn.seen else None,
     "legal on the true board": lambda turn: turn.true is not None and turn.true > Worth.ILLEGAL,
     "best on the true board, if legal": lambda turn: _is_best(turn.true),
     "invalid answer repeated in the next turn": lambda turn: turn.repeated if turn.after_invalid else None,

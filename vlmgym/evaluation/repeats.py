@@ -21,7 +21,7 @@ from vlmgym.runs.record import EpisodeRecord, GameRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import step_infos
-from vlmgym.statistics import confidence_interval
+from vlmgym.statistics import clustered_share, confidence_interval
 from vlmgym.terminal import make_console
 
 
@@ -49,7 +49,8 @@ class Repeats:
         seeds: Number of seeds with a result in every run.
         samples: Number of runs, that is of episodes per seed.
         mean: Mean score.
-        interval: Confidence interval of the mean, from the means of the seeds; None if it is not defined.
+        interval: Confidence interval of the mean, which allows for seeds with different expected scores: Student's t
+            from the means of the seeds, or that of `clustered_share` for scores of 0 and 1. None if it is not defined.
         best_of: Expected best score of k episodes with the same seed, by k. For scores of 0 and 1, this is pass@k.
         worst_of: Expected worst score of k episodes with the same seed, by k. For scores of 0 and 1, this is pass^k.
         between_seeds: Variance of the expected score between seeds.
@@ -160,13 +161,20 @@ def _repeats(runs: Sequence[SavedRun], game: GameRecord, success: float | None) 
         seeds=len(seeds),
         samples=len(runs),
         mean=float(scores.mean()),
-        interval=confidence_interval(scores.mean(axis=1).tolist(), unit_interval=False),
+        interval=_interval(scores, success is not None),
         best_of={k: best_of(scores, k) for k in ks},
         worst_of={k: 0.0 - best_of(-scores, k) for k in ks},
         between_seeds=between,
         within_seeds=within,
         efficiency=float(np.mean(efficiencies)) if efficiencies else None,
     )
+
+
+def _interval(scores: NDArray[np.float64], shares: bool) -> tuple[float, float] | None:
+    """Return the interval of the mean over seeds; `shares` if scores are 0 or 1 by definition."""
+    if shares:
+        return clustered_share(scores.sum(axis=1).astype(int).tolist(), [scores.shape[1]] * len(scores)).interval
+    return confidence_interval(scores.mean(axis=1).tolist(), unit_interval=False)
 
 
 def _efficiency(record: GameRecord, episode: EpisodeRecord) -> float | None:

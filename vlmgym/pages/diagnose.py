@@ -12,9 +12,10 @@ from typing import Annotated
 from urllib.parse import quote
 
 import tyro
+from pydantic import ValidationError
 
 from vlmgym import __version__
-from vlmgym.errors import UsageError
+from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.evaluation.config import SavedRunOptions
 from vlmgym.evaluation.diagnose import (
     CAUSES,
@@ -30,12 +31,13 @@ from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.tables import PageTable, run_title
 from vlmgym.pages.document import document
 from vlmgym.runs.files import json_bytes, replace_file, write_file
+from vlmgym.runs.run import RunFolder
 from vlmgym.runs.store import open_run
 from vlmgym.terminal import make_console
 
 NOTE = (
-    "Best is as good as the oracle's move; legal was not compared with it. Intervals are 95% Wilson intervals that "
-    "allow for turns of an episode being alike."
+    "Best means as good as the oracle's move; legal means not compared with it. Intervals are 95% Wilson intervals, "
+    "adjusted for the correlation of turns within episodes."
 )
 RESULTS = ("right", "best", "legal", "worse", "wrong", "illegal", "repeated", "unparsable", "not known", "not stated")
 """Results of the stages, in the order in which the flow picture stacks them."""
@@ -75,6 +77,17 @@ def diagnose(config: DiagnoseConfig) -> Diagnosis:
             console.print(table.rich())
     console.print(f"{NOTE}\npage    {page}\nnumbers {run.folder.diagnosis}", soft_wrap=True)
     return diagnosis
+
+
+def read_diagnosis(folder: RunFolder) -> Diagnosis:
+    """Read `diagnose.json`; raise `UsageError` if it is missing or not a diagnosis."""
+    folder.check_links()
+    try:
+        return Diagnosis.model_validate_json(folder.diagnosis.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {folder.diagnosis}: {error.strerror}; write it with vlmgym diagnose") from None
+    except ValidationError as error:
+        raise UsageError(f"{folder.diagnosis} cannot be read: {describe_validation_error(error)}") from None
 
 
 def tables(game: str, diagnosis: GameDiagnosis) -> list[PageTable]:
@@ -126,16 +139,18 @@ explains a wrong answer is its cause.</p></header>
 
 
 def _section(game: str, diagnosis: GameDiagnosis, report: str) -> str:
-    causes, *others = tables(game, diagnosis)
-    size, _, title = causes.title.partition("; ")
-    links = [_links(game, examples, report) for examples in diagnosis.examples.values() if examples] or [""]
+    first, *others = tables(game, diagnosis)
+    size, _, title = first.title.partition("; ")
+    causes = replace(first, title=title.capitalize())
+    wrong = [cause for cause, rate in diagnosis.causes.items() if rate.count]
+    links = [_links(game, diagnosis.examples.get(cause, ()), report) for cause in wrong] or [""]
     return f"""
 <section><h2>{escape(size)}</h2>
 <div class="scrolled flow" role="region" aria-label="Flow of {escape(game)}" tabindex="0">{flow(diagnosis)}</div>
-{_table(replace(causes, title=title.capitalize()), ("examples", links))}{"".join(map(_table, others))}</section>"""
+{_table(game, causes, ("examples", links))}{"".join(_table(game, table) for table in others)}</section>"""
 
 
-def _table(table: PageTable, more: tuple[str, Sequence[str]] | None = None) -> str:
+def _table(game: str, table: PageTable, more: tuple[str, Sequence[str]] | None = None) -> str:
     """Write a table as HTML; `more` is a head and the HTML of the cells of one more column."""
     head = "".join(f"<th scope=col>{escape(name)}</th>" for name in [*table.columns, *(more or ())[:1]])
     body = ""
@@ -145,7 +160,7 @@ def _table(table: PageTable, more: tuple[str, Sequence[str]] | None = None) -> s
     title = escape(table.title)
     return (
         f"<h3>{title}</h3>"
-        f'<div class="scrolled" role="region" aria-label="{title}" tabindex="0">'
+        f'<div class="scrolled" role="region" aria-label="{title} of {escape(game)}" tabindex="0">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

@@ -334,6 +334,8 @@ class Library:
         for run, facts in zip(runs, data["runs"]):
             state, words, _ = state_of(run.saved.config, run.summary, run.running)
             facts["lead"] = [run_title(run.saved.config), *facts["lead"]]
+            diagnosis = run.saved.stored.folder.diagnosis.is_file()
+            facts["diagnosis"] = f"diagnosis?{urlencode({'run': run.name})}" if diagnosis else ""
             facts["progress"] = "" if state == "finished" else f"{words[:1].upper()}{words[1:]} episodes."
         return {**data, "live": {"runs": names, "version": version}}
 

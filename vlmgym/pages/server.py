@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import uvicorn
@@ -35,6 +36,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.pages.diagnose import read_diagnosis, render_page
 from vlmgym.pages.document import app, safe_json
 from vlmgym.pages.episode import episode_json
 from vlmgym.pages.library import Library
@@ -136,6 +138,7 @@ class App:
         routes = [
             Route("/", self.runs),
             Route("/run", self.run),
+            Route("/diagnosis", self.diagnosis),
             Route("/training", self.training),
             Route("/data", self.data),
             Route("/episode", self.episode),
@@ -156,6 +159,12 @@ class App:
         """Show one or more runs."""
         self.library.scan()
         return HTMLResponse(app("report", self.library.report(request.query_params.getlist("run"))))
+
+    def diagnosis(self, request: Request) -> Response:
+        """Show the results of `vlmgym diagnose` for a run."""
+        name = request.query_params.get("run", "")
+        diagnosis = read_diagnosis(self.library.run(name).saved.stored.folder)
+        return HTMLResponse(render_page(diagnosis, f"run?{urlencode({'run': name})}"))
 
     def training(self, request: Request) -> Response:
         """Show a training."""

@@ -61,7 +61,7 @@ class RunFolder:
 
     def check_links(self) -> None:
         """Raise `UsageError` if a file of the run is a link, which may lead out of it, or a pipe, which may block."""
-        names = (self.run, self.episodes, self.summary, self.report, self.videos)
+        names = (self.run, self.episodes, self.summary, self.report, self.diagnosis, self.videos)
         with writing(self.folder):
             check_ordinary((*names, self.folder / "tensorboard", *self.folder.glob(self.steps)))
 

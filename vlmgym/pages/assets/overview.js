@@ -21,6 +21,7 @@ function showHead() {
     if (run.control) notes.push(run.control);
     if (run.stop_reason) notes.push(`The run was stopped: ${run.stop_reason}.`);
     if (missing.length) notes.push(`Episodes without a result, not included in any score: ${missing.join(", ")}. ${run.bias}`);
+    if (run.diagnosis) head.append(element("p", {}, element("a", { href: run.diagnosis }, recorded(`${which}why turns went wrong`))));
     if (notes.length) head.append(element("p", { class: "banner" }, recorded(which + notes.join(" "))));
   }
 }
