@@ -60,15 +60,15 @@ def test_incremental_drawing_equals_full_drawing() -> None:
                 continue
             rng = np.random.default_rng(0)
             state = game.start(rng)
-            out = np.zeros((256, 256, 3), dtype=np.uint8)
-            game.draw_into(state, [out])
+            out = [np.zeros(shape, dtype=np.uint8) for shape in game.image_shapes]
+            game.draw_into(state, out)
             for _ in range(10):
                 legal = game.legal_actions(state)
                 if not legal:
                     break
                 after = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
-                game.draw_into(after, [out], state)
-                np.testing.assert_array_equal(out, game.draw(after))
+                game.draw_into(after, out, state)
+                np.testing.assert_array_equal(out, game.images(after))
                 state = after
 
 

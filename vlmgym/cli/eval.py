@@ -277,8 +277,8 @@ def run_evaluation(
     check_run(policy, played, config)
     if config.samples > 1 or config.skins:
         if isinstance(policy, StatePolicy) or isinstance(played, Curriculum):
-            option = "--skins needs a model, which sees images" if config.skins else "--samples needs a model"
-            raise UsageError(f"{option} and may respond differently, and no --curriculum")
+            option, model = ("--skins", "sees images") if config.skins else ("--samples", "may respond differently")
+            raise UsageError(f"{option} needs a model that {model}, and no --curriculum")
         for skin in get_args(SkinName) if config.skins else ():
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
         root = config.resume or config.output_dir or _free(_name(games, policy))

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from vlmgym.sandbox.answers.base import ActionT, Answer, plain
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
-from vlmgym.sandbox.drawing.canvas import Point
+
+if TYPE_CHECKING:
+    from vlmgym.sandbox.drawing.canvas import Point
 
 StateT = TypeVar("StateT")
 T = TypeVar("T")
