@@ -251,12 +251,12 @@ def check_identity(game: AnyGame, seeds: Seeds) -> None:
 
 def check_new_rules(game: AnyGame, seeds: Seeds) -> None:
     """Check that the prompt is not nearly that of a registered game of another class; subclasses may share it."""
-    cls, words = type(game), game.prompt_template.split()
+    cls, words = type(game), getattr(game, "prompt_template", "").split()
     for other_id in game_ids():
         other = game_class(other_id)
         if issubclass(cls, other) or issubclass(other, cls) or not words:
             continue
-        alike = SequenceMatcher(None, words, other.prompt_template.split(), autojunk=False).ratio()
+        alike = SequenceMatcher(None, words, getattr(other, "prompt_template", "").split(), autojunk=False).ratio()
         assert alike <= MOST_ALIKE, (
             f"{alike:.0%} of the prompt is that of {other_id}: write a subclass or a config field of that game"
         )
