@@ -30,7 +30,6 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import CONTROLS, Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.drawing.encode import encode_png
-from vlmgym.sandbox.drawing.skins import SkinName, apply_skin
 
 Format = Literal["sharegpt", "hf"]
 
@@ -87,7 +86,7 @@ def export_episode(
     game, prompts = record.game.game(), record.prompts
     if prompts.images != "true":
         raise UsageError(f"cannot export {stored.location}: the policy was shown {CONTROLS[prompts.images]}")
-    images, count = _Images(game, folder, prompts.skin, record.seed), len(game.image_shapes)
+    images, count = _Images(record, game, folder), len(game.image_shapes)
     rows, before = Rows(), tuple[Message, ...]()
     with stored.named():
         states = recorded_states(game, record)
@@ -143,15 +142,15 @@ def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
 class _Images:
     """Image files named by their content, so that each image is stored once."""
 
-    def __init__(self, game: Game[Any, Any], folder: Path, skin: SkinName, seed: int) -> None:
-        self._game, self._folder, self._skin, self._seed = game, folder, skin, seed
+    def __init__(self, record: EpisodeRecord, game: Game[Any, Any], folder: Path) -> None:
+        self._record, self._game, self._folder = record, game, folder
         self._names: dict[str, list[str]] = {}
 
     def of(self, state: Any) -> list[str]:
         """Return relative paths of the images of a state, drawing each state once per episode."""
         text = json.dumps(self._game.to_record(state))
         if text not in self._names:
-            images = [apply_skin(image, self._skin, self._seed) for image in self._game.images(state)]
+            images = self._record.prompts.drawn(self._game, state, self._record.seed)
             self._names[text] = [self._write(encode_png(image)) for image in images]
         return self._names[text]
 

@@ -25,7 +25,6 @@ from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
 from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Scored, step_infos
-from vlmgym.sandbox.drawing.skins import apply_skin
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
 
@@ -230,9 +229,7 @@ class LiveEpisode:
             states = [Episode(game, seed).state] * len(states)
         if prompts.goal_image and past is not None:
             states.insert(0, game.goal(self.episode.state))
-        images = [
-            apply_skin(image, prompts.skin, self.episode.seed) for state in states for image in game.images(state)
-        ]
+        images = [image for state in states for image in prompts.drawn(game, state, self.episode.seed)]
         if prompts.images == "blank":
             return [*map(blank, images)]
         return images[::-1] if prompts.images == "swapped" else images

@@ -13,7 +13,7 @@ from vlmgym.checks import as_int, check_instance, check_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.reward import PARTLY, Outcome
-from vlmgym.sandbox.drawing.skins import SkinName
+from vlmgym.sandbox.drawing.skins import SkinName, apply_skin
 
 T = TypeVar("T")
 
@@ -155,6 +155,10 @@ class PromptConfig:
             state: Current state.
         """
         return [*_last(past, self.image_turns), state] if self.has_images else []
+
+    def drawn(self, game: Game[StateT, Any], state: StateT, seed: int) -> list[ImageArray]:
+        """Draw the images of a state in the skin; `seed` is that of the episode."""
+        return [apply_skin(image, self.skin, seed) for image in game.images(state)]
 
     def shown_images(self, before: Sequence[T], images: Sequence[T], messages: Sequence[Message]) -> list[T]:
         """Return the images of a turn, with the goal and past turns, without rendering their states again.

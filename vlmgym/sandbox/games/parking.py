@@ -305,7 +305,7 @@ class Lot:
 
     def node(self, offsets: Offsets) -> int:
         """State of the search: the occupied cells, and above them a bit for the offset of each vehicle."""
-        return self.occupied(offsets) | sum(map(self._place, range(len(offsets)), offsets))
+        return self.occupied(offsets) | sum(map(self._place_bit, range(len(offsets)), offsets))
 
     def moves(self, node: int) -> Iterator[tuple[Move, int]]:
         """Yield each legal move with the node that it leads to."""
@@ -314,7 +314,7 @@ class Lot:
                 if not entered & node:
                     yield move, node ^ changed
 
-    def _place(self, vehicle: int, offset: int) -> int:
+    def _place_bit(self, vehicle: int, offset: int) -> int:
         return 1 << self.rows * self.columns + vehicle * max(self.rows, self.columns) + offset
 
     @cached_property
@@ -322,7 +322,7 @@ class Lot:
         """Bits of the offsets of each vehicle, and its moves at each, with the cell entered and all changed bits."""
         options: list[tuple[int, dict[int, list[tuple[Move, int, int]]]]] = []
         for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
-            places = [self._place(number, offset) for offset in range(len(masks))]
+            places = [self._place_bit(number, offset) for offset in range(len(masks))]
             moves: dict[int, list[tuple[Move, int, int]]] = {place: [] for place in places}
             for offset, direction in product(range(len(masks)), (3, 1) if vehicle.horizontal else (0, 2)):
                 to = offset + (1 if direction in FORWARDS else -1)
@@ -337,7 +337,7 @@ class Lot:
 
     def solve(self, node: int) -> Plan[int, Move] | None:
         """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`."""
-        goal = self._place(0, self.columns - self.vehicles[0].length)
+        goal = self._place_bit(0, self.columns - self.vehicles[0].length)
         return shortest_path(node, self.moves, lambda node: bool(node & goal), MOST_NODES)
 
 
