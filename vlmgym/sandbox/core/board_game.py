@@ -18,7 +18,7 @@ from vlmgym.errors import StateError, UsageError, describe_exception
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.answers.cells import Cell, Cells, Clicks, format_cells
 from vlmgym.sandbox.core.config import GameConfig, config_field, setting
-from vlmgym.sandbox.core.game import Game, ImageArray, StateT
+from vlmgym.sandbox.core.game import Game, ImageArray, StateT, retry
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -91,11 +91,12 @@ class BoardGame(Game[StateT, ActionT]):
 
     def start(self, rng: np.random.Generator) -> StateT:
         """Deal a board, and sample the seed of its variations."""
-        return replace(self.deal(rng), variation_seed=int(rng.integers(2**32)))  # type: ignore[type-var]
+        state = retry(lambda: self.deal(rng), self.attempts, f"board of {self.name} with this config")
+        return replace(state, variation_seed=int(rng.integers(2**32)))  # type: ignore[type-var]
 
     @abstractmethod
-    def deal(self, rng: np.random.Generator) -> StateT:
-        """Sample an initial state, without its `variation_seed`."""
+    def deal(self, rng: np.random.Generator) -> StateT | None:
+        """Sample an initial state, without its `variation_seed`; None if the attempt failed, see `attempts`."""
 
     def cells(self, state: StateT) -> Grid:
         """Contents of all cells, rows x columns; by default `state.board`.

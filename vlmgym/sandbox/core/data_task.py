@@ -15,7 +15,7 @@ from pydantic import field_validator, model_validator
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.config import LIST, setting
-from vlmgym.sandbox.core.game import OWN_DATA, ImageArray
+from vlmgym.sandbox.core.game import OWN_DATA, ImageArray, Infos, Metrics
 from vlmgym.sandbox.core.response_format import answer_only, parse_response
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
 from vlmgym.sandbox.data.images import letterbox
@@ -138,7 +138,7 @@ class DataTask(Task[TaskStateT, ActionT]):
     def start(self, rng: np.random.Generator) -> TaskStateT:
         """Sample a question from the data, or generate one."""
         if self.config.data is None:
-            return self.generate(rng)
+            return super().start(rng)
         return self._from_position(int(rng.integers(len(self.source))))
 
     def start_at(self, seed: int, rng: np.random.Generator) -> TaskStateT:
@@ -239,6 +239,6 @@ class DataTask(Task[TaskStateT, ActionT]):
         if data != self.config.data:
             raise StateError(f"the state has data={data}, but the config has data={self.config.data}")
 
-    def metrics(self, state: TaskStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: TaskStateT, infos: Infos) -> Metrics:
         """Number of bad rows skipped, for user data. Overrides should include this."""
         return {} if state.row is None else {"bad rows skipped": float(len(state.skipped))}

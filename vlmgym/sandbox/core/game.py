@@ -39,6 +39,12 @@ StateT = TypeVar("StateT")
 T = TypeVar("T")
 ImageArray = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
+Info = Mapping[str, Any]
+"""JSON-serialisable facts about a turn."""
+Infos = Sequence[Info]
+"""Facts about each turn of an episode, in order; those about invalid turns, from `Game.on_invalid`, are often empty."""
+Metrics = Mapping[str, float | str]
+"""Metrics of an episode for the summary: numbers are averaged over episodes, strings are counted."""
 Skill = Literal["arithmetic", "knowledge", "memory", "perception", "planning", "search", "spatial"]
 OWN_DATA = "data of the author, under its own licence"
 """`Game.image_source` of games that show a user's own data."""
@@ -48,11 +54,11 @@ NOT_DESCRIBED = "not described"
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[StateT]):
-    """Result of a turn: the next state, the game's own reward before shaping, and JSON-serialisable facts in `info`."""
+    """Result of a turn: the next state, the game's own reward before shaping, and facts about the turn."""
 
     state: StateT
     reward: float
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: Info = field(default_factory=dict)
 
 
 class Game(ABC, Generic[StateT, ActionT]):
@@ -97,6 +103,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """True if responses must have a `<prediction>`: the board after the move; see `predict`."""
     prediction_form: ClassVar[str] = "the board after your answer, in the same form"
     """What to write between `<prediction>` and `</prediction>`, for prompts; empty if moves change no description."""
+    attempts: ClassVar[int] = 1000
+    """Maximum number of calls of `BoardGame.deal` or `Task.generate`, which may return None to be called again."""
     actions_per_turn: int = 1
     """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -190,11 +198,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         """Action chosen by a simple, easily imitated rule that `explain` follows; None if the game has no such rule."""
         return None
 
-    def metrics(self, state: StateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
-        """Episode metrics for the summary. Numbers are averaged over episodes, strings are counted.
-
-        `infos` has the `Step.info` of each turn in order; those of invalid turns, from `on_invalid`, are usually empty.
-        """
+    def metrics(self, state: StateT, infos: Infos) -> Metrics:
+        """Episode metrics for the summary; `infos` has the `Step.info` of each turn."""
         return {}
 
     # Images and text -----------------------------------------------------------------------------------------------

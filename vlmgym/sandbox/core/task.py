@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -16,7 +16,7 @@ from vlmgym.sandbox.answers.base import ActionT, is_int, plain
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import DegradedConfig
-from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Info, Infos, Metrics, Step, retry
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
 from vlmgym.sandbox.drawing.degrade import degrade
 
@@ -59,8 +59,8 @@ class Task(Game[TaskStateT, ActionT]):
     Config = TaskConfig
 
     @abstractmethod
-    def generate(self, rng: np.random.Generator) -> TaskStateT:
-        """Generate a question; needs no data and no network."""
+    def generate(self, rng: np.random.Generator) -> TaskStateT | None:
+        """Generate a question without data and network; None if the attempt failed, see `attempts`."""
 
     @abstractmethod
     def paint(self, state: TaskStateT) -> Sequence[ImageArray]:
@@ -85,7 +85,7 @@ class Task(Game[TaskStateT, ActionT]):
         """Correct answer to the question."""
 
     @abstractmethod
-    def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: TaskStateT, action: ActionT) -> tuple[float, Info]:
         """Return an answer's reward and facts for `Step.info`; raise `IllegalAction` if the answer is out of range."""
 
     @property
@@ -95,7 +95,7 @@ class Task(Game[TaskStateT, ActionT]):
 
     def start(self, rng: np.random.Generator) -> TaskStateT:
         """Generate a question."""
-        return self.generate(rng)
+        return retry(lambda: self.generate(rng), self.attempts, f"question of {self.name} with this config")
 
     def step(self, state: TaskStateT, action: ActionT, rng: np.random.Generator) -> Step[TaskStateT]:
         """Score the answer and end the episode."""
@@ -119,7 +119,7 @@ class Task(Game[TaskStateT, ActionT]):
         return None if state.answered else self.solution(state)
 
 
-def accuracy(state: TaskState, infos: Sequence[Mapping[str, Any]], kind: str) -> dict[str, float]:
+def accuracy(state: TaskState, infos: Infos, kind: str) -> dict[str, float]:
     """Return the metrics `accuracy` and, unless `kind` is empty, `accuracy KIND`, from `correct` in the step's info.
 
     Invalid responses count as incorrect; an unanswered question has no accuracy.
@@ -161,7 +161,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         """Correct number."""
         return state.answer
 
-    def score(self, state: ChoiceStateT, action: int) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: ChoiceStateT, action: int) -> tuple[float, Info]:
         """Score 1 for the correct number, else 0."""
         accepted = self.accepted(state)
         if not is_int(action) or action not in accepted:
@@ -169,7 +169,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         correct = action == state.answer
         return float(correct), {"correct": correct, "truth": state.answer}
 
-    def metrics(self, state: ChoiceStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: ChoiceStateT, infos: Infos) -> Metrics:
         """Report the accuracy."""
         return accuracy(state, infos, "")
 
@@ -214,7 +214,7 @@ class LineTask(Task[LineStateT, str]):
         """Compare an answer with the correct one, regardless of case and markup."""
         return normalised(action) == normalised(state.answer)
 
-    def score(self, state: LineStateT, action: str) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: LineStateT, action: str) -> tuple[float, Info]:
         """Score 1 for a correct answer, else 0."""
         self.answer.check(action)
         correct = self.is_correct(state, action)
@@ -224,7 +224,7 @@ class LineTask(Task[LineStateT, str]):
         """Return the reason for the correct answer."""
         return state.reason if action == state.answer else super().explain(state, action)
 
-    def metrics(self, state: LineStateT, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: LineStateT, infos: Infos) -> Metrics:
         """Report the accuracy, also for the kind of question."""
         return accuracy(state, infos, state.kind)
 

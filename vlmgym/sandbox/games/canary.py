@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -15,7 +13,7 @@ from pydantic import NonNegativeInt
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
-from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.core.task import VERBS
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.degrade import degrade
@@ -137,7 +135,7 @@ class Canary(Game[CanaryState, int]):
             return None
         return self.asked_digit(state) or 0
 
-    def metrics(self, state: CanaryState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: CanaryState, infos: Infos) -> Metrics:
         return {"accuracy": sum(info.get("correct", False) for info in infos) / self.config.turns}
 
     def draw(self, state: CanaryState) -> list[ImageArray]:

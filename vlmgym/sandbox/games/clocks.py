@@ -13,7 +13,7 @@ import numpy as np
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig, normalised
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
@@ -26,7 +26,6 @@ LOOK_NAMES: tuple[LookName, ...] = ("paper", "plain", "slate", "blueprint")
 ROMAN = ("XII", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI")
 HALF_DAY = 12 * 60
 """Minutes."""
-ATTEMPTS = 1000
 
 PROMPT_V1 = """\
 The image shows {clocks}. All times are between 12:00 noon and midnight of one day; the short hand points at the hour. \
@@ -93,10 +92,7 @@ class Clocks(LineTask[ClocksState]):
         longest=20,
     )
 
-    def generate(self, rng: np.random.Generator) -> ClocksState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, "question about clocks")
-
-    def _attempt(self, rng: np.random.Generator) -> ClocksState | None:
+    def generate(self, rng: np.random.Generator) -> ClocksState | None:
         c = self.config
         times = tuple((rng.permutation(HALF_DAY // c.precision)[: c.clocks] * c.precision).tolist())
         shift = c.precision * int(rng.integers(1, 170 // c.precision)) if c.durations else 0

@@ -17,7 +17,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import STEPS, Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
-from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Colour, Point
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.palette import BLACK, MIDDLE, blend
@@ -179,7 +179,7 @@ class Corridors(Game[CorridorsState, int]):
         legal = self.legal_actions(state)
         return min(legal, key=lambda action: needed[moved(state.player, state.heading, action)], default=None)
 
-    def metrics(self, state: CorridorsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: CorridorsState, infos: Infos) -> Metrics:
         needed = self._needed(state)
         return {"solved": float(needed == 0), "actions needed": float(needed)}
 

@@ -14,7 +14,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Step
+from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
@@ -152,7 +152,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
         """First window, in reading order, that differs and has not been named."""
         return next((cell for cell in self._differing(state) if cell not in state.named), None)
 
-    def metrics(self, state: DifferencesState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: DifferencesState, infos: Infos) -> Metrics:
         right = len({*self._differing(state)} & {*state.named})
         return {"solved": float(right == self.config.differences), "mistakes": float(len(state.named) - right)}
 

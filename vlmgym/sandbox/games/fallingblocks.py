@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -16,7 +16,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES
@@ -158,7 +158,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     def best_action(self, state: FallingBlocksState) -> Placement | None:
         return best_placement(state.well, self.pieces[state.piece])
 
-    def metrics(self, state: FallingBlocksState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: FallingBlocksState, infos: Infos) -> Metrics:
         cleared = [info["cleared"] for info in infos if info]
         return {"rows cleared": float(sum(cleared)), "pieces placed": float(len(cleared))}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -17,7 +17,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 
 Line = tuple[int, ...]
@@ -145,7 +145,7 @@ class Game2048(BoardGame[State2048, int]):
         if other := [tile for row in state.board for tile in row if tile and (tile < 2 or tile.bit_count() > 1)]:
             raise StateError(f"the tile {other[0]} is not a power of 2")
 
-    def metrics(self, state: State2048, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: State2048, infos: Infos) -> Metrics:
         """Report the largest tile as a string, so that the summary counts episodes by their largest tile."""
         return {"largest tile": str(max(map(max, state.board)))}
 

@@ -14,7 +14,7 @@ import numpy as np
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
@@ -24,7 +24,6 @@ LETTERS = "ABCDEFGHJKLM"
 LOOK_NAMES: tuple[LookName, ...] = ("paper", "slate", "blueprint")
 COLOURS = 3
 """Number of colours in questions about colours."""
-ATTEMPTS = 2000
 
 PROMPT_V1 = """\
 The image shows a graph: {nodes} nodes with letters, joined by straight edges. Edges may cross; only the circles are \
@@ -94,15 +93,13 @@ class Graph(LineTask[GraphState]):
     name = "graph"
     title = "Graph reading"
     skills = ("perception", "search")
+    attempts = 2000
     Config = GraphConfig
     State = GraphState
     prompt_template = PROMPT_V1
     answer = Line("your answer", lambda config: ((*map(str, range(1, 30)), *LETTERS[: config.nodes]), 1), longest=20)
 
-    def generate(self, rng: np.random.Generator) -> GraphState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, f"graph with {self.config.nodes} nodes")
-
-    def _attempt(self, rng: np.random.Generator) -> GraphState | None:
+    def generate(self, rng: np.random.Generator) -> GraphState | None:
         c = self.config
         places = _places(rng, c.nodes)
         numbers = _distinct_edges(places, c.crossings) if len(places) == c.nodes else None

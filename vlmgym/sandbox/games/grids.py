@@ -12,7 +12,7 @@ import numpy as np
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
@@ -24,7 +24,6 @@ NAMES = ("black", "blue", "red", "green", "yellow")
 COLOURS: tuple[Colour, ...] = ((22, 23, 28), (38, 116, 226), (218, 52, 46), (58, 168, 72), (248, 208, 38))
 EXAMPLES = 3
 LOOK_NAMES: tuple[LookName, ...] = ("plain", "slate", "paper")
-ATTEMPTS = 2000
 
 PROMPT_V1 = """\
 The image shows {examples} pairs of grids with {side} x {side} cells in the colours {colours}. The same rule turns the \
@@ -78,6 +77,7 @@ class Grids(LineTask[GridsState]):
     name = "grids"
     title = "Hidden-rule grids"
     skills = ("perception", "spatial")
+    attempts = 2000
     Config = GridsConfig
     State = GridsState
     prompt_template = PROMPT_V1
@@ -88,10 +88,7 @@ class Grids(LineTask[GridsState]):
         "the rows, separated by semicolons", lambda config: (NAMES[: config.colours + 1], config.side), longest=800
     )
 
-    def generate(self, rng: np.random.Generator) -> GridsState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, "rule that the examples determine")
-
-    def _attempt(self, rng: np.random.Generator) -> GridsState | None:
+    def generate(self, rng: np.random.Generator) -> GridsState | None:
         c = self.config
         rules = all_rules(c.colours)
         move, change = pick(rng, [*MOVES]), pick(rng, [*changes(c.colours)])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, WHITE, blend
 
@@ -116,7 +116,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
             return None
         return (*self.cell_at(misplaced), *self.cell_at(patches[misplaced]))
 
-    def metrics(self, state: JigsawState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: JigsawState, infos: Infos) -> Metrics:
         return {"in place": _in_place(_flat(state)) / self._count}
 
     def cells(self, state: JigsawState) -> list[list[tuple[int, int]]]:

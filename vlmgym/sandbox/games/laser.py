@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
@@ -35,7 +35,6 @@ WORDS = {
     BACKSLASH: "mirror \\",
     **{symbol: f"laser {name}" for symbol, name in zip(LASERS, DIRECTIONS)},
 }
-ATTEMPTS = 5000
 
 PAGE: Colour = (20, 24, 38)
 FLOOR: Colour = (30, 36, 54)
@@ -113,6 +112,7 @@ class Laser(BoardGame[LaserState, Cell]):
     joined = True
     optimal_oracle = True
     answer = Cells(1, "the mirror to turn", verbs=("turn", "rotate", "flip"))
+    attempts = 5000
     Config = LaserConfig
     State = LaserState
     prompt_template = PROMPT_V1
@@ -125,12 +125,7 @@ class Laser(BoardGame[LaserState, Cell]):
         "dark": Theme((6, 8, 14), (2, 4, 8), (16, 20, 32), FLOOR, (150, 164, 190)),
     }
 
-    def deal(self, rng: np.random.Generator) -> LaserState:
-        c = self.config
-        board = retry(lambda: self._attempt(rng), ATTEMPTS, f"board that needs {c.moves} moves")
-        return LaserState(board, c.moves + c.spare)
-
-    def _attempt(self, rng: np.random.Generator) -> Board | None:
+    def deal(self, rng: np.random.Generator) -> LaserState | None:
         """Lead a beam over mirrors to the targets, place everything else beside it, and turn some of the mirrors.
 
         Returns None if that gets stuck, or if fewer moves than wanted light the targets.
@@ -152,7 +147,9 @@ class Laser(BoardGame[LaserState, Cell]):
         for index in rng.permutation(len(mirrors))[: c.moves].tolist():
             board = turned_mirror(board, mirrors[index])
         solution = fewest_turns(board, c.moves)
-        return board if solution is not None and len(solution) == c.moves else None
+        if solution is None or len(solution) < c.moves:
+            return None
+        return LaserState(board, c.moves + c.spare)
 
     def _lead_beam(self, rng: np.random.Generator, mirrors: int) -> tuple[Board, list[Cell]]:
         """Place a laser at the edge, and up to `mirrors` mirrors one by one on its beam; return board and mirrors."""
@@ -190,7 +187,7 @@ class Laser(BoardGame[LaserState, Cell]):
         solution = None if self.ended(state) else fewest_turns(state.board, state.left)
         return min(solution) if solution else None
 
-    def metrics(self, state: LaserState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: LaserState, infos: Infos) -> Metrics:
         lit = {cell for cell, _ in trace(state.board)}
         targets = find_cells(state.board, TARGET)
         return {"solved": float(is_solved(state.board)), "targets lit": len(lit.intersection(targets)) / len(targets)}

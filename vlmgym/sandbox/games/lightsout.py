@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -16,7 +14,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 
@@ -117,7 +115,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         presses = self._presses(state.lit)
         return self.cell_at((presses & -presses).bit_length() - 1) if presses else None
 
-    def metrics(self, state: LightsOutState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: LightsOutState, infos: Infos) -> Metrics:
         return {"solved": float(not state.lit), "presses needed": float(self._presses(state.lit).bit_count())}
 
     def cells(self, state: LightsOutState) -> Grid:

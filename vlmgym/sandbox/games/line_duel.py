@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 from vlmgym.sandbox.drawing.shapes import turned
@@ -102,7 +102,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
             return None
         return self.action_at(*self._cell(search(self.rules, *_pieces(state.board), ORACLE_NODES).moves[0]))
 
-    def metrics(self, state: LineState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: LineState, infos: Infos) -> Metrics:
         return {"result": self.ended(state) or "unfinished"}
 
     def cell_words(self, cell: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbour, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.shapes import WALL, paint_player
@@ -138,7 +137,7 @@ class Maze(BoardGame[MazeState, int]):
         legal = self.legal_actions(state)
         return min(legal, key=lambda action: steps[neighbour(state.player, action)], default=None)
 
-    def metrics(self, state: MazeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: MazeState, infos: Infos) -> Metrics:
         left = distances(state.openings, state.exit)[state.player]
         return {"solved": float(left == 0), "steps left": float(left)}
 

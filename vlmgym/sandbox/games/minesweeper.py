@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import groupby, islice, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
@@ -163,7 +163,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
             return self.cell_at(safe)
         return min(self.legal_actions(state), key=lambda cell: self._risk(state, proofs, cell))
 
-    def metrics(self, state: MinesweeperState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: MinesweeperState, infos: Infos) -> Metrics:
         text = "".join(state.board)
         left = text.count(HIDDEN) + text.count(MINE) - len(state.mines)
         return {"cells opened": 1 - left / state.hidden, "solved": float(left == 0 and MINE not in text)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from vlmgym.errors import short_repr
 from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, Info, Infos, Metrics
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, truth_of
@@ -333,12 +333,12 @@ class Nlvr2(DataTask[Nlvr2State, int]):
     def solution(self, state: Nlvr2State) -> int:
         return int(state.truth)
 
-    def score(self, state: Nlvr2State, action: int) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: Nlvr2State, action: int) -> tuple[float, Info]:
         self.answer.check(action)
         correct = action == state.truth
         return float(correct), {"correct": correct, "truth": ANSWERS[state.truth]}
 
-    def metrics(self, state: Nlvr2State, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: Nlvr2State, infos: Infos) -> Metrics:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
 
     def paint(self, state: Nlvr2State) -> list[ImageArray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,14 +14,13 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Step, retry
+from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.degrade import add_noise
 
 OPEN, FILLED, WRONG = ".#x"
 WORDS = {OPEN: "open", FILLED: "filled", WRONG: "wrong"}
-ATTEMPTS = 20_000
 PAPER: Colour = (250, 252, 255)
 RULING: Colour = (150, 184, 214)
 INK: Colour = (28, 48, 92)
@@ -79,6 +78,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
     joined = True
     optimal_oracle = True
     answer = Cells(1, "the cell to fill", verbs=("fill",))
+    attempts = 20_000
     Config = NonogramConfig
     State = NonogramState
     prompt_template = PROMPT_V1
@@ -87,15 +87,12 @@ class Nonogram(BoardGame[NonogramState, Cell]):
         "as 1 2, 3, 1; then the board, one line per row, open, filled or wrong for each cell, comma-separated"
     )
 
-    def deal(self, rng: np.random.Generator) -> NonogramState:
+    def deal(self, rng: np.random.Generator) -> NonogramState | None:
         c = self.config
-
-        def attempt() -> tuple[str, ...] | None:
-            drawn = rng.random((c.rows, c.columns)) < 0.58
-            solution = tuple("".join(FILLED if cell else OPEN for cell in row) for row in drawn.tolist())
-            return solution if drawn.any() and solve(*clues(solution)) == solution else None
-
-        solution = retry(attempt, ATTEMPTS, f"puzzle of {c.rows} x {c.columns} cells")
+        drawn = rng.random((c.rows, c.columns)) < 0.58
+        solution = tuple("".join(FILLED if cell else OPEN for cell in row) for row in drawn.tolist())
+        if not drawn.any() or solve(*clues(solution)) != solution:
+            return None
         return NonogramState((OPEN * c.columns,) * c.rows, solution)
 
     def legal_actions(self, state: NonogramState) -> tuple[Cell, ...]:
@@ -122,7 +119,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
             (cell for cell in find_cells(state.solution, FILLED) if state.board[cell[0]][cell[1]] == OPEN), None
         )
 
-    def metrics(self, state: NonogramState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: NonogramState, infos: Infos) -> Metrics:
         solved = find_cells(state.board, FILLED) == find_cells(state.solution, FILLED)
         return {"solved": float(solved), "mistakes": float(len(find_cells(state.board, WRONG)))}
 

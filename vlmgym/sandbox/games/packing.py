@@ -20,7 +20,7 @@ from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Step, retry
+from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
@@ -38,7 +38,6 @@ WIDEST = 3
 """Maximum height and width of a piece in cells."""
 SLOTS = 5
 """Number of pieces side by side in the tray."""
-ATTEMPTS = 20_000
 FELT: Colour = (44, 62, 80)
 TRAY: Colour = (62, 84, 104)
 COLOURS: Sequence[Colour] = (
@@ -155,6 +154,7 @@ class Packing(BoardGame[PackingState, Placing]):
     joined = True
     optimal_oracle = True
     answer = PlacePiece()
+    attempts = 20_000
     Config = PackingConfig
     State = PackingState
     prompt_template = PROMPT_V1
@@ -164,10 +164,10 @@ class Packing(BoardGame[PackingState, Placing]):
         "dark": Theme((20, 26, 34), (10, 14, 18), (34, 44, 56), TRAY, (170, 184, 196)),
     }
 
-    def deal(self, rng: np.random.Generator) -> PackingState:
+    def deal(self, rng: np.random.Generator) -> PackingState | None:
         c = self.config
-        what = f"board of {c.rows} x {c.columns} cells with {c.pieces} pieces"
-        pieces = retry(lambda: cut(c.rows, c.columns, c.pieces, rng), ATTEMPTS, what)
+        if (pieces := cut(c.rows, c.columns, c.pieces, rng)) is None:
+            return None
         if c.turns:
             turns = rng.integers(4, size=c.pieces).tolist()
             pieces = [turned(piece, turn) for piece, turn in zip(pieces, turns)]
@@ -204,7 +204,7 @@ class Packing(BoardGame[PackingState, Placing]):
         wrong = [action for action in solution or () if state.places[action[0]] != action[1:]]
         return min(wrong, key=lambda action: action[1:], default=None)
 
-    def metrics(self, state: PackingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: PackingState, infos: Infos) -> Metrics:
         return {"solved": float(None not in state.places), "covered": self._covered(state)}
 
     def cells(self, state: PackingState) -> list[list[Any]]:

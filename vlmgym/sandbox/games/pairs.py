@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -14,7 +12,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, blend
 from vlmgym.sandbox.drawing.shapes import (
@@ -151,7 +149,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         known = find_cells(state.sides, KNOWN)
         return next((cell for cell in known if self._known_partner(state, cell)), None) or self._new_card(state)
 
-    def metrics(self, state: PairsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: PairsState, infos: Infos) -> Metrics:
         pairs = sum(line.count(FOUND) for line in state.sides) / 2
         share = 2 * pairs / (self.config.rows * self.config.columns)
         return {"pairs found": share} | ({"cards per pair": state.turns / pairs} if pairs else {})

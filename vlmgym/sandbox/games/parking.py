@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from string import ascii_lowercase, ascii_uppercase
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -18,7 +18,7 @@ from vlmgym.sandbox.answers.base import Answer, unreadable, word_answer
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -170,7 +170,7 @@ class Parking(BoardGame[ParkingState, Move]):
         planner = _planner(self.config.rows, self.config.columns, state.vehicles)
         return planner.move(self._lot(state).node(state.offsets))
 
-    def metrics(self, state: ParkingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: ParkingState, infos: Infos) -> Metrics:
         left = self.config.columns - state.vehicles[0].length - state.offsets[0]
         return {"solved": float(left == 0), "cells to the exit": float(left)}
 

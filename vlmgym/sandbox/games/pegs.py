@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import NonNegativeInt
@@ -15,7 +14,7 @@ from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import STEPS
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import CACHED
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -24,7 +23,6 @@ from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
 WOOD: Colour = (150, 96, 54)
 HOLE: Colour = (74, 44, 24)
 GLASS = COLOURS["green"]
-ATTEMPTS = 1000
 
 PROMPT_V1 = """\
 The image shows a wooden board with {rows} rows and {columns} columns of holes, some of which hold a peg. {numbering} \
@@ -94,11 +92,7 @@ class Pegs(BoardGame[PegsState, Pair]):
         "dark": Theme((28, 22, 20), (60, 36, 22), blend(WOOD, BLACK, 0.35), WOOD, (190, 160, 130)),
     }
 
-    def deal(self, rng: np.random.Generator) -> PegsState:
-        c = self.config
-        return PegsState(retry(lambda: self._jump_back(rng), ATTEMPTS, f"board of {c.rows} x {c.columns}"))
-
-    def _jump_back(self, rng: np.random.Generator) -> int | None:
+    def deal(self, rng: np.random.Generator) -> PegsState | None:
         """Jump backwards from a single peg at random; None if that gets stuck, or if no first jump is wrong."""
         c = self.config
         pegs = 1 << int(rng.integers(c.rows * c.columns))
@@ -108,7 +102,7 @@ class Pegs(BoardGame[PegsState, Pair]):
                 return None
             pegs ^= back[int(rng.integers(len(back)))].all
         first = [jump for jump in self._jumps if (pegs & jump.all) == jump.all - jump.to]
-        return pegs if any(self._search(pegs ^ jump.all)[0] > 1 for jump in first) else None
+        return PegsState(pegs) if any(self._search(pegs ^ jump.all)[0] > 1 for jump in first) else None
 
     def legal_actions(self, state: PegsState) -> tuple[Pair, ...]:
         return tuple([jump.action for jump in self._jumps if (state.pegs & jump.all) == jump.all - jump.to])
@@ -136,7 +130,7 @@ class Pegs(BoardGame[PegsState, Pair]):
         jump = self._search(state.pegs)[1]
         return None if jump is None else jump.action
 
-    def metrics(self, state: PegsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: PegsState, infos: Infos) -> Metrics:
         left = state.pegs.bit_count()
         return {"solved": float(left == 1), "pegs left": float(left)}
 

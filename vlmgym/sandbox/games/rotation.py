@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, retry
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces
@@ -20,7 +20,6 @@ from vlmgym.sandbox.drawing.palette import COLOURS, WHITE, blend
 
 PAGE: Colour = (250, 248, 243)
 FRAME: Colour = (187, 176, 164)
-ATTEMPTS = 10_000
 ANGLE = 15
 """Flat figures are rotated by a multiple of this many degrees."""
 
@@ -75,16 +74,14 @@ class Rotation(ChoiceTask[RotationState]):
     name = "rotation"
     title = "Mental rotation"
     skills = ("spatial",)
+    attempts = 10_000
     Config = RotationConfig
     State = RotationState
     prompt_template = PROMPT_V1
     no_text_observation = "its figures are not described"
     perception_form = "what the figures look like"
 
-    def generate(self, rng: np.random.Generator) -> RotationState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, f"figure of {self.config.cells} cells")
-
-    def _attempt(self, rng: np.random.Generator) -> RotationState | None:
+    def generate(self, rng: np.random.Generator) -> RotationState | None:
         c = self.config
         figure = grow(rng, c.cells, c.solid)
         key, mirror = canonical(figure, c.solid), mirrored(figure)

@@ -14,7 +14,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import neighbour
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at, text_width
 from vlmgym.sandbox.games.scenes.scene import NUMBERS, pick
@@ -28,7 +28,6 @@ COMPASS = ("north", "east", "south", "west")
 SIDES = {1: "right", 3: "left"}
 """Change of heading, counted in `DIRECTIONS`."""
 LANDMARKS = 9
-ATTEMPTS = 100_000
 
 PROMPT_V1 = """\
 The image shows a map with streets, crossings and places; north is up. {question}
@@ -88,6 +87,7 @@ class Routes(LineTask[RoutesState]):
 
     name = "routes"
     skills = ("perception", "spatial")
+    attempts = 100_000
     Config = RoutesConfig
     State = RoutesState
     prompt_template = PROMPT_V1
@@ -97,10 +97,7 @@ class Routes(LineTask[RoutesState]):
     )
     answer = Line("your answer", lambda config: ((*PLACES, *map(str, range(config.legs))), 1), longest=40)
 
-    def generate(self, rng: np.random.Generator) -> RoutesState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, f"route with {self.config.legs} legs")
-
-    def _attempt(self, rng: np.random.Generator) -> RoutesState | None:
+    def generate(self, rng: np.random.Generator) -> RoutesState | None:
         c = self.config
         legs = _legs(rng, c.legs, c.streets)
         if legs is None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from pydantic import PositiveInt
@@ -14,7 +12,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Plan, Planner
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -122,7 +120,7 @@ class Sliding(BoardGame[SlidingState, int]):
         """First move of a shortest solution; None if solved or the search exceeds 40,000 nodes."""
         return self._planner.move(state.tiles)
 
-    def metrics(self, state: SlidingState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SlidingState, infos: Infos) -> Metrics:
         left = distance(state.tiles, self.config.columns)
         return {"solved": float(left == 0), "distance left": float(left)}
 

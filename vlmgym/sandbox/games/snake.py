@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -124,7 +123,7 @@ class Snake(BoardGame[SnakeState, int]):
         best = best_step(state.body, state.food, self.config.rows, self.config.columns)
         return self.legal_actions(state)[0] if best is None else best
 
-    def metrics(self, state: SnakeState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SnakeState, infos: Infos) -> Metrics:
         return {"food eaten": float(len(state.body) - LENGTH), "crashed": float(state.crashed)}
 
     def cells(self, state: SnakeState) -> Grid:

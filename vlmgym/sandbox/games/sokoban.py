@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
@@ -118,14 +117,16 @@ class Sokoban(BoardGame[SokobanState, int]):
     joined = True
     answer = Directions(("move", "go", "push", "walk"))
     optimal_oracle = True
+    attempts = 5000
     Config = SokobanConfig
     State = SokobanState
     prompt_template = PROMPT_V1
     perception_form = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
 
-    def deal(self, rng: np.random.Generator) -> SokobanState:
+    def deal(self, rng: np.random.Generator) -> SokobanState | None:
         c = self.config
-        room = make_room(c.rows, c.columns, c.boxes, rng)
+        if (room := make_room(c.rows, c.columns, c.boxes, rng)) is None:
+            return None
         symbols = "".join(self._symbol(room, cell) for cell in range(c.rows * c.columns))
         return SokobanState(self.in_rows(symbols))
 
@@ -166,7 +167,7 @@ class Sokoban(BoardGame[SokobanState, int]):
         """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 500,000 states."""
         return self._planner.move(_room(state.board))
 
-    def metrics(self, state: SokobanState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SokobanState, infos: Infos) -> Metrics:
         return {
             "solved": float(self.ended(state) is not None),
             "boxes on targets": float(sum(line.count(STORED) for line in state.board)),
@@ -321,8 +322,6 @@ def _blocked(board: Board, player: Cell, action: int) -> str | None:
 #
 # Cells are numbered row by row, and sets of cells are bit masks.
 
-MAX_ROOMS = 5000
-"""Maximum number of attempts to make a room; rooms take 1 to 7 on average, depending on the level."""
 FLOOR_SHARE = 0.55
 """Fraction of the cells within the outer walls that are floor."""
 PULLS = 14
@@ -357,18 +356,14 @@ def reachable(player: int, free: int, columns: int) -> int:
     return reached
 
 
-def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room:
-    """Make a random room with no box on a target."""
-
-    def attempt() -> Room | None:
-        floor = _floor(rows, columns, rng)
-        cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
-        if len(cells) <= boxes:
-            return None
-        chosen = [cells[i] for i in rng.permutation(len(cells))[: boxes + 1].tolist()]
-        return _pulled(floor, sum(1 << cell for cell in chosen[:boxes]), chosen[boxes], columns, boxes, rng)
-
-    return retry(attempt, MAX_ROOMS, f"{rows} x {columns} room with {boxes} boxes")
+def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room | None:
+    """Make a random room with no box on a target; None if it has too little floor, or if boxes cannot be pulled."""
+    floor = _floor(rows, columns, rng)
+    cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
+    if len(cells) <= boxes:
+        return None
+    chosen = [cells[i] for i in rng.permutation(len(cells))[: boxes + 1].tolist()]
+    return _pulled(floor, sum(1 << cell for cell in chosen[:boxes]), chosen[boxes], columns, boxes, rng)
 
 
 def _floor(rows: int, columns: int, rng: np.random.Generator) -> int:

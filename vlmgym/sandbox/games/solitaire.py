@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -13,14 +12,12 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import THEMES
 from vlmgym.sandbox.drawing.shapes import draw_shape, turned
 
 EMPTY = ""
-MAX_DEALS = 1000
-"""Maximum number of attempts to deal; level 5 takes 1.5 on average."""
 ORACLE_NODES = 20_000
 """Maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
 
@@ -101,10 +98,12 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         "the cards, one line per row, separated by commas, each as rank and suit, for example 10 of hearts, or empty"
     )
 
-    def deal(self, rng: np.random.Generator) -> SolitaireState:
+    def deal(self, rng: np.random.Generator) -> SolitaireState | None:
         """Deal the cards of a random solution to random columns, from the lowest row upwards."""
         rows, columns = self.config.rows - 1, self.config.columns
-        base, *cards = self._solution(rng)
+        if (solution := self._solution(rng)) is None:
+            return None
+        base, *cards = solution
         board = [[EMPTY] * columns for _ in range(rows)]
         places = rng.permutation(np.repeat(np.arange(columns), rows)).tolist()
         heights = [rows] * columns
@@ -139,7 +138,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         plan = self._plan(state)
         return (_free(state)[plan[0]][0] + 1, plan[0]) if plan else None
 
-    def metrics(self, state: SolitaireState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SolitaireState, infos: Infos) -> Metrics:
         left = sum(sum(map(bool, line)) for line in state.board)
         return {"cards played": 1 - left / self.config.cards, "solved": float(not left)}
 
@@ -177,25 +176,20 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
         columns = tuple(tuple(rank_of(card) for card in column if card) for column in zip(*state.board))
         return longest_plan(columns, rank_of(state.base), ORACLE_NODES)
 
-    def _solution(self, rng: np.random.Generator) -> list[str]:
-        """Draw the base card and a sequence of cards; each card can be played on the one before."""
-        cards: int = self.config.cards
-
-        def attempt() -> list[str] | None:
-            deck = rng.permutation(DECK).tolist()
-            left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
-            rank = int(rng.integers(len(RANKS)))
-            drawn = [left[rank].pop()]
-            while len(drawn) <= cards:
-                near = [(rank + step) % len(RANKS) for step in (1, -1)]
-                weights = np.array([len(left[rank]) for rank in near], float)
-                if not weights.any():
-                    return None
-                rank = int(rng.choice(near, p=weights / weights.sum()))
-                drawn.append(left[rank].pop())
-            return drawn
-
-        return retry(attempt, MAX_DEALS, f"sequence of {cards} cards")
+    def _solution(self, rng: np.random.Generator) -> list[str] | None:
+        """Draw the base card and a sequence of cards, each playable on the one before; None at a dead end."""
+        deck = rng.permutation(DECK).tolist()
+        left = [[card for card in deck if rank_of(card) == rank] for rank in range(len(RANKS))]
+        rank = int(rng.integers(len(RANKS)))
+        drawn = [left[rank].pop()]
+        while len(drawn) <= self.config.cards:
+            near = [(rank + step) % len(RANKS) for step in (1, -1)]
+            weights = np.array([len(left[rank]) for rank in near], float)
+            if not weights.any():
+                return None
+            rank = int(rng.choice(near, p=weights / weights.sum()))
+            drawn.append(left[rank].pop())
+        return drawn
 
 
 def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import permutations
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -18,7 +18,7 @@ from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
@@ -181,7 +181,7 @@ class Stacks(BoardGame[StacksState, Move]):
         after = {move: put(state.at, state.at.index(move[0]), move[1]) for move in self.legal_actions(state)}
         return min(after, key=lambda move: needed[after[move]], default=None)
 
-    def metrics(self, state: StacksState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: StacksState, infos: Infos) -> Metrics:
         needed = self._needed(state)
         return {"solved": float(needed == 0), "moves needed": float(needed)}
 

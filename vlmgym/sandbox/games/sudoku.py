@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -17,7 +17,7 @@ from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.answers.cells import format_cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
 
@@ -190,7 +190,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         cell = min(empty, key=lambda cell: len(puzzle.options(cell)))
         return (*self.cell_at(cell), solution[cell])
 
-    def metrics(self, state: SudokuState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SudokuState, infos: Infos) -> Metrics:
         empty, left = ("".join(lines).count("0") for lines in (state.clues, state.board))
         return {"cells filled": 1 - left / empty, "solved": float(not left), "mistakes": float(state.mistakes)}
 

@@ -18,7 +18,7 @@ from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
@@ -217,7 +217,7 @@ class Swap(BoardGame[SwapState, Pair]):
         lines = self._search(_tiles(state.board))
         return next((swap for line in lines for _, swap in line.legal), None)
 
-    def metrics(self, state: SwapState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: SwapState, infos: Infos) -> Metrics:
         played = [info for info in infos if info]
         return {
             "tiles cleared": float(sum(info["cleared"] for info in played)),

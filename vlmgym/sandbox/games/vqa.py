@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, Info, Infos, Metrics
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
@@ -152,12 +152,12 @@ class Vqa(DataTask[VqaState, str]):
         needed: int = min(self.config.agreement, len(state.answers))
         return min(1.0, agreement(answer, state.answers) / needed)
 
-    def score(self, state: VqaState, action: str) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: VqaState, action: str) -> tuple[float, Info]:
         self.answer.check(action)
         reward = self._reward(state, action)
         return reward, {"correct": reward, "answers": list(state.answers)}
 
-    def metrics(self, state: VqaState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: VqaState, infos: Infos) -> Metrics:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
 
     def paint(self, state: VqaState) -> list[ImageArray]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Step, retry
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.games.scenes.scene import pick
@@ -28,7 +27,6 @@ _WORDS = (
 WORDS = tuple(_WORDS.split())
 STEPS = ((0, 1), (1, 0), (1, 1), (-1, 1), (0, -1), (-1, 0), (-1, -1), (1, -1))
 """Directions of words, as changes of row and column: right, down, diagonals to the right, then their opposites."""
-ATTEMPTS = 1000
 PAPER: Colour = (252, 249, 240)
 GRID: Colour = (222, 214, 196)
 INK: Colour = (40, 42, 52)
@@ -108,10 +106,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
     prediction_form = ""
     perception_form = "the letters, one line per row, comma-separated"
 
-    def deal(self, rng: np.random.Generator) -> WordsearchState:
-        return retry(lambda: self._attempt(rng), ATTEMPTS, f"grid with {self.config.words} words")
-
-    def _attempt(self, rng: np.random.Generator) -> WordsearchState | None:
+    def deal(self, rng: np.random.Generator) -> WordsearchState | None:
         c = self.config
         known = [word for word in WORDS if len(word) <= max(c.rows, c.columns)]
         letters: dict[Cell, str] = {}
@@ -167,7 +162,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
         """First word, in alphabetical order, that has not been found."""
         return None if self.ended(state) else self._left(state)[0][1]
 
-    def metrics(self, state: WordsearchState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: WordsearchState, infos: Infos) -> Metrics:
         return {"solved": float(len(state.found) == len(state.words)), "words found": float(len(state.found))}
 
     def check_state(self, state: WordsearchState) -> None:

@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError, importing, short_repr
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, Info, Infos, Metrics
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.images import decode, letterbox
@@ -223,7 +223,7 @@ class Caption(DataTask[CaptionState, str]):
         """The required keywords, each as its shortest synonym, comma-separated."""
         return _join(state.keywords[: self.config.keywords])
 
-    def score(self, state: CaptionState, action: str) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: CaptionState, action: str) -> tuple[float, Info]:
         self.answer.check(action)
         scored = self._compare(state, action)
         count = len(state.keywords[: self.config.keywords])
@@ -248,7 +248,7 @@ class Caption(DataTask[CaptionState, str]):
         enough = precision >= self.config.precision
         return _Score(named, rest, coverage, precision, coverage * (1 if enough else precision / self.config.precision))
 
-    def metrics(self, state: CaptionState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: CaptionState, infos: Infos) -> Metrics:
         """Coverage, precision and `all named`, each 0 for an invalid response."""
         metrics = super().metrics(state, infos)
         if not state.answered:

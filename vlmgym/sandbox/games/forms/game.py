@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.base import plain, unreadable
 from vlmgym.sandbox.answers.cells import SCALE, format_cells
 from vlmgym.sandbox.answers.line import Line, LineSpace
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import Game, ImageArray, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.canvas import Point, text_width
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.palette import LookName
@@ -234,7 +234,7 @@ class Forms(Game[FormsState, str]):
             return Element("option", field, state.wanted[field])
         return Element("type" if kind == "text" and opened == field else "field", field)
 
-    def metrics(self, state: FormsState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: FormsState, infos: Infos) -> Metrics:
         changed = sum(value == wanted != old for value, old, wanted in zip(state.values, state.before, state.wanted))
         sent = state.status == "sent"
         return {

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr
 from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, Info, Infos, Metrics
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.rows import DECIMAL, BadRow, DataRow, decimal_of, is_empty, number_of, text_of
@@ -222,7 +222,7 @@ class Geospot(DataTask[GeospotState, str]):
     def solution(self, state: GeospotState) -> str:
         return format_place(_true_place(state))
 
-    def score(self, state: GeospotState, action: str) -> tuple[float, Mapping[str, Any]]:
+    def score(self, state: GeospotState, action: str) -> tuple[float, Info]:
         if not isinstance(action, str):
             raise IllegalAction(f"an action of geospot is a text, not {short_repr(action)}")
         try:
@@ -238,7 +238,7 @@ class Geospot(DataTask[GeospotState, str]):
         info = {"km": dict(comparison.distances), "score": scores, "not found": list(comparison.not_found)}
         return reward, info
 
-    def metrics(self, state: GeospotState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: GeospotState, infos: Infos) -> Metrics:
         """Distance, GeoScore, correct names and thresholds; for an invalid answer, no distance and 0 for the others."""
         if not state.answered:
             return {}

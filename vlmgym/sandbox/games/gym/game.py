@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.core.config import GameConfig
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, Game, ImageArray, Step
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, Game, ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.gym.actions import Action, Actions, make_actions
@@ -124,7 +124,7 @@ class GymGame(Game[GymState, Action]):
     def ended(self, state: GymState) -> str | None:
         return state.end
 
-    def metrics(self, state: GymState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: GymState, infos: Infos) -> Metrics:
         if not self.words.success:
             return {}
         return {"success": float(sum(info.get("reward", 0.0) for info in infos) > 0)}

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import StateError, UsageError
-from vlmgym.sandbox.core.game import ImageArray, Step
+from vlmgym.sandbox.core.game import ImageArray, Info, Step
 from vlmgym.sandbox.games.gym.actions import Action, Actions
 from vlmgym.sandbox.games.gym.envs import Env, GymConfig, is_deterministic, make_env
 
@@ -192,7 +192,7 @@ class LiveEnvs:
             running.frames.append(self._render(running.env))
         return running
 
-    def _act(self, running: _Running, action: Action, render: bool = True) -> tuple[float, Mapping[str, Any]]:
+    def _act(self, running: _Running, action: Action, render: bool = True) -> tuple[float, Info]:
         """Play an action; return its reward and the environment's info."""
         info: Mapping[str, Any] = {}
         total, chosen = 0.0, self._actions.to_env(action)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -17,7 +17,7 @@ from vlmgym.errors import IllegalAction, UsageError
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
-from vlmgym.sandbox.core.game import OWN_DATA, Step
+from vlmgym.sandbox.core.game import OWN_DATA, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.shapes import (
@@ -233,7 +233,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         first = next(legal, None)
         return None if first is None else (*self._finder.cell(first[0]), *self._finder.cell(first[1]))
 
-    def metrics(self, state: ShisenShoState, infos: Sequence[Mapping[str, Any]]) -> Mapping[str, float | str]:
+    def metrics(self, state: ShisenShoState, infos: Infos) -> Metrics:
         return {"tiles left": float(sum(tile != EMPTY for line in state.board for tile in line))}
 
     @cached_property
