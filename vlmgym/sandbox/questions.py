@@ -225,8 +225,8 @@ class Questions(LineTask[QuestionState]):
 
     @property
     def _numbering(self) -> str:
-        origin = self.game.config.origin
-        return f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
+        assert isinstance(self.game, BoardGame)
+        return self.game.numbering
 
     def _pick(
         self, grid: list[list[str]], rng: np.random.Generator, cells: Sequence[tuple[int, int]] | None = None

@@ -120,10 +120,13 @@ class BoardGame(Game[StateT, ActionT]):
 
     @cached_property
     def _prompt_fields(self) -> dict[str, Any]:
-        """Also `numbering`, which says how rows and columns are numbered."""
+        return {**super()._prompt_fields, "numbering": self.numbering}
+
+    @property
+    def numbering(self) -> str:
+        """How rows and columns are numbered, for prompts."""
         origin = self.config.origin
-        numbering = f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
-        return {**super()._prompt_fields, "numbering": numbering}
+        return f"Rows are numbered from {origin} at the top and columns from {origin} at the left."
 
     def where(self, cell: Cell) -> str:
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""

@@ -24,6 +24,7 @@ from vlmgym.errors import (
     ParseError,
     StateError,
     UsageError,
+    describe_exception,
     describe_validation_error,
     short_repr,
 )
@@ -105,6 +106,8 @@ class Game(ABC, Generic[StateT, ActionT]):
     """What to write between `<prediction>` and `</prediction>`, for prompts; empty if moves change no description."""
     attempts: ClassVar[int] = 1000
     """Maximum number of calls of `BoardGame.deal` or `Task.generate`, which may return None to be called again."""
+    images_per_state: int = 1
+    """Number of images that show a state."""
     actions_per_turn: int = 1
     """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
     skills: ClassVar[tuple[Skill, ...]] = ()
@@ -362,8 +365,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """Shape (height, width, 3) of each image, the same for all states; by default one `size` x `size` image."""
-        return ((self.config.size, self.config.size, 3),)
+        """Shape (height, width, 3) of each image, the same for all states; by default `size` x `size`."""
+        return ((self.config.size, self.config.size, 3),) * self.images_per_state
 
     # States as JSON -------------------------------------------------------------------------------------------------
 
@@ -418,10 +421,14 @@ class Game(ABC, Generic[StateT, ActionT]):
         return TypeAdapter(self.State)
 
     def check_state(self, state: StateT) -> None:
-        """Check that a state fits the config, e.g. the size of the board; raise `StateError` with the reason.
+        """Check that a state fits the config; raise `StateError` with the reason. By default, describe it.
 
-        It need not check that play can lead to the state.
+        Overrides need not check that play can lead to the state.
         """
+        try:
+            self.describe(state)
+        except (LookupError, TypeError, ValueError) as error:
+            raise StateError(f"it cannot be described: {describe_exception(error)}") from None
 
     def check_restorable(self) -> None:
         """Raise `StateError` if states cannot be restored from JSON."""

@@ -145,13 +145,13 @@ ChoiceStateT = TypeVar("ChoiceStateT", bound=ChoiceState)
 
 
 class ChoiceTask(Task[ChoiceStateT, int]):
-    """A task whose answer is a number from 1 to `config.choices`; subclasses may override this range in `accepted`."""
+    """A task whose answer is a number, by default from 1 to `config.choices`."""
 
     answer = Number(lambda config: range(1, config.choices + 1), verbs=VERBS)
 
     def accepted(self, state: ChoiceStateT) -> range:
-        """Range of possible answers."""
-        return range(1, self.config.choices + 1)
+        """Range of possible answers; by default, all actions."""
+        return self.answer.ranges[0]
 
     def legal_actions(self, state: ChoiceStateT) -> tuple[int, ...]:
         """List the possible answers; empty after the only turn."""
@@ -175,6 +175,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
 
     def check_state(self, state: ChoiceStateT) -> None:
         """Check that the answer is possible. Overrides must call this."""
+        super().check_state(state)
         if state.answer not in self.accepted(state):
             raise StateError(f"{state.answer} is not one of the choices")
 
@@ -230,6 +231,7 @@ class LineTask(Task[LineStateT, str]):
 
     def check_state(self, state: LineStateT) -> None:
         """Check that the answer is a line. Overrides must call this."""
+        super().check_state(state)
         if (fault := self.answer.space.fault(state.answer)) is not None:
             raise StateError(f"the answer {fault}")
 

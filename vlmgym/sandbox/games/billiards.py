@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
@@ -192,16 +191,6 @@ class Billiards(ChoiceTask[BilliardsState]):
                 "the orange pocket" if end[0] == state.target else "no pocket" if end[0] is None else "another pocket"
             )
         return f"The ball meets the cushions at {', '.join(points[: end[1] + 1])}, which is in the end {pocket}."
-
-    def check_state(self, state: BilliardsState) -> None:
-        super().check_state(state)
-        arrows = self.config.choices if state.kind == "shot" else 1
-        if len(state.pockets) != self.config.choices or len(state.arrows) != arrows:
-            raise StateError(f"there must be {self.config.choices} pockets and {arrows} arrows")
-        if not {*state.arrows} <= {*WAYS} or not all(_is_inside(state.ball, way) for way in state.arrows):
-            raise StateError("arrows must be inside the table, and none may be too short or too long")
-        if state.target not in range(len(state.pockets)):
-            raise StateError("the target is not a pocket")
 
     # Image ----------------------------------------------------------------------------------------------------------
 

@@ -93,11 +93,7 @@ class Canary(Game[CanaryState, int]):
 
     def __init__(self, config: CanaryConfig | None = None) -> None:
         super().__init__(config)
-        self.history = self.config.back
-
-    @cached_property
-    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        return ((self.config.size, self.config.size, 3),) * int(self.config.frames)
+        self.history, self.images_per_state = self.config.back, self.config.frames
 
     def start(self, rng: np.random.Generator) -> CanaryState:
         return CanaryState((self._new_digits((), rng),))

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
@@ -133,12 +132,6 @@ class Charts(LineTask[ChartsState]):
 
     def describe(self, state: ChartsState) -> str:
         return "\n".join(f"{name}, {value}" for name, value in zip(state.names, state.values))
-
-    def check_state(self, state: ChartsState) -> None:
-        super().check_state(state)
-        count = self.config.values
-        if not len(state.names) == len(state.values) == count or not all(0 <= value <= TOP for value in state.values):
-            raise StateError(f"the chart does not have {count} names with values from 0 to {TOP}")
 
     # Drawing --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
@@ -151,14 +150,6 @@ class Clocks(LineTask[ClocksState]):
 
     def describe(self, state: ClocksState) -> str:
         return "\n".join(f"{name}, {written(time)}" for name, time in zip(state.names, state.times))
-
-    def check_state(self, state: ClocksState) -> None:
-        super().check_state(state)
-        count = self.config.clocks
-        if not len(state.times) == len(state.names) == len(state.looks) == len(state.faces) == count:
-            raise StateError(f"the state does not have {count} clocks")
-        if not all(0 <= time < HALF_DAY for time in state.times):
-            raise StateError("a time is not between 12:00 and 11:59")
 
     # Drawing --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import STEPS, Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
@@ -210,19 +210,6 @@ class Corridors(Game[CorridorsState, int]):
             ways.insert(0, "ahead")
         move = "go forward" if action == FORWARD else f"turn {self.answer.format(action)}"
         return f"The way is open {' and '.join(ways) or 'only behind me'}. I {move}."
-
-    def check_state(self, state: CorridorsState) -> None:
-        shape = [self.config.columns] * self.config.rows
-        if [*map(len, state.openings)] != shape or [*map(len, state.areas)] != shape:
-            raise StateError(f"the maze is not {self.config.rows} x {self.config.columns}")
-        if not {area for line in state.areas for area in line} <= {*range(len(MATERIALS))}:
-            raise StateError(f"materials are 0 to {len(MATERIALS) - 1}")
-        if state.exit not in self._cells or _sides(state.openings, state.exit).bit_count() != 1:
-            raise StateError("the door must be in a dead end")
-        try:
-            self._needed(state)
-        except LookupError:
-            raise StateError("the player is not on a way to the door, or the maze has no outer walls") from None
 
     def _is_open(self, state: CorridorsState) -> bool:
         return bool(_sides(state.openings, state.player) >> state.heading & 1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
@@ -95,6 +95,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
     title = "Spot the difference"
     skills = ("memory", "perception")
     joined = True
+    images_per_state = 2
     optimal_oracle = True
     answer = Cells(1, "the window that differs")
     Config = DifferencesConfig
@@ -106,10 +107,6 @@ class Differences(BoardGame[DifferencesState, Cell]):
         "window its curtains (bare, red, blue or yellow) and what is behind it (empty, cat, plant or lamp), such as "
         "red cat"
     )
-
-    @property
-    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        return ((self.config.size, self.config.size, 3),) * 2
 
     def deal(self, rng: np.random.Generator) -> DifferencesState:
         c = self.config
@@ -197,15 +194,6 @@ class Differences(BoardGame[DifferencesState, Cell]):
         row, column = action
         first, second = (" ".join(KINDS[CODES.index(board[row][column])]) for board in (state.first, state.second))
         return f"The window {self.where(action)} shows {first} in the first image and {second} in the second."
-
-    def check_state(self, state: DifferencesState) -> None:
-        super().check_state(state)
-        lines = [*state.first, *state.second]
-        c = self.config
-        if [*map(len, lines)] != [c.columns] * c.rows * 2 or not {*"".join(lines)} <= {*CODES}:
-            raise StateError(f"the images are not {c.rows} x {c.columns}")
-        if len(self._differing(state)) != c.differences or not all(map(self.inside, state.named)):
-            raise StateError(f"the images do not have {c.differences} differences")
 
     def paint_cell(self, canvas: Canvas, cell: tuple[tuple[str, str], str], angle: float) -> None:
         (curtains, thing), frame = cell

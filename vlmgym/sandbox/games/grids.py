@@ -9,7 +9,6 @@ from itertools import permutations
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
@@ -131,17 +130,6 @@ class Grids(LineTask[GridsState]):
     def describe(self, state: GridsState) -> str:
         grids = [grid for pair in state.examples for grid in pair]
         return "\n".join(", ".join(row) for grid in (*grids, state.test) for row in _words(grid))
-
-    def check_state(self, state: GridsState) -> None:
-        super().check_state(state)
-        c = self.config
-        for grid in (state.test, *(grid for pair in state.examples for grid in pair)):
-            if [*map(len, grid)] != [c.side] * c.side or not all(
-                0 <= cell <= c.colours for row in grid for cell in row
-            ):
-                raise StateError(f"a grid does not have {c.side} x {c.side} cells in {c.colours + 1} colours")
-        if len(state.examples) != EXAMPLES:
-            raise StateError(f"there are not {EXAMPLES} examples")
 
     # Drawing --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
@@ -125,16 +124,6 @@ class Matrices(ChoiceTask[MatricesState]):
             other = (answer[index] + int(rng.integers(1, limits[index]))) % limits[index]
             options += [(*cell[:index], other, *cell[index + 1 :]) for cell in options]
         return options
-
-    def check_state(self, state: MatricesState) -> None:
-        super().check_state(state)
-        limits = [len(values) for values in ATTRIBUTES.values()]
-        cells = (*state.matrix, *state.options)
-        if len(state.matrix) != 8 or len(state.options) != self.config.choices or len(state.rules) != len(limits):
-            raise StateError(f"there are not 8 cells and {self.config.choices} choices")
-        for cell in cells:
-            if len(cell) != len(limits) or not all(0 <= value < limit for value, limit in zip(cell, limits)):
-                raise StateError(f"{cell} is not a cell")
 
     def describe(self, state: MatricesState) -> str:
         words = [*map(_words, state.matrix), "?"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -310,11 +309,8 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         "label": ("label", "answer", "truth"),
     }
     image_fields = ("left", "right")
+    images_per_state = 2
     answer = Choice(ANSWERS, others={"no": "false", "yes": "true"}, form="true or false")
-
-    @cached_property
-    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        return ((self.config.size, self.config.size, 3),) * 2
 
     def generate(self, rng: np.random.Generator) -> Nlvr2State:
         kind = pick(rng, [*STATEMENTS][: self.config.kinds])

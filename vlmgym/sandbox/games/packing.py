@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.answers.cells import Cell, format_cells
 from vlmgym.sandbox.answers.choice import neighbours
@@ -242,13 +242,6 @@ class Packing(BoardGame[PackingState, Placing]):
         others = [ascii_uppercase[i] for i, other in enumerate(self._masks(state)) if other & mask and i != action[0]]
         back = f" Back to the tray: {', '.join(others)}." if others else ""
         return f"{free} cells are free. I place {self.answer.format(action)}.{back}"
-
-    def check_state(self, state: PackingState) -> None:
-        masks = [mask for mask in self._masks(state) if mask]
-        if len(state.pieces) != self.config.pieces or len(state.places) != self.config.pieces:
-            raise StateError(f"there must be {self.config.pieces} pieces")
-        if len(masks) != sum(place is not None for place in state.places) or sum(masks) != _union(masks):
-            raise StateError("the pieces on the board must be inside it and must not overlap")
 
     def _options(self, state: PackingState) -> Mapping[Placing, int]:
         return options(self.config.rows, self.config.columns, state.pieces, self.config.turns)

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from pydantic import NonNegativeInt
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import STEPS
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
@@ -165,11 +165,6 @@ class Pegs(BoardGame[PegsState, Pair]):
             f"{state.pegs.bit_count()} pegs are left, and {jumps} possible. The peg at {self.where(start)} jumps over "
             f"the peg at {over}, which is removed, and lands at {self.where(end)}."
         )
-
-    def check_state(self, state: PegsState) -> None:
-        super().check_state(state)
-        if not 0 < state.pegs.bit_count() <= self.config.pegs:
-            raise StateError(f"there must be 1 to {self.config.pegs} pegs")
 
     def _has_peg(self, state: PegsState, cell: tuple[int, int]) -> bool:
         return bool(state.pegs >> self.index_of(cell) & 1)

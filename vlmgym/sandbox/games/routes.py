@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import neighbour
 from vlmgym.sandbox.answers.line import Line
@@ -158,14 +157,6 @@ class Routes(LineTask[RoutesState]):
     def describe(self, state: RoutesState) -> str:
         names, count = {cell: name for name, cell in state.places}, self.config.streets
         return "\n".join(", ".join(names.get((row, column), "-") for column in range(count)) for row in range(count))
-
-    def check_state(self, state: RoutesState) -> None:
-        super().check_state(state)
-        count = self.config.streets
-        cells = [*state.route, *(cell for _, cell in state.places)]
-        inside = all(0 <= row < count and 0 <= column < count for row, column in cells)
-        if not inside or len(state.shifts) != count**2 or len(state.blocks) != (count - 1) ** 2:
-            raise StateError(f"the map does not have {count} x {count} crossings")
 
     # Drawing --------------------------------------------------------------------------------------------------------
 

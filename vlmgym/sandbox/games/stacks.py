@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import NonNegativeInt, PositiveInt
 
-from vlmgym.errors import IllegalAction, StateError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
@@ -228,10 +228,6 @@ class Stacks(BoardGame[StacksState, Move]):
             f"The fewest moves to bring all blocks onto stack {state.goal + self.config.origin} are "
             f"{self._needed(state)}. I move block {block + 1} from stack {names[0]} to stack {names[1]}."
         )
-
-    def check_state(self, state: StacksState) -> None:
-        if len(state.at) != self.config.rows or not {*state.at, state.goal} <= {*range(self.config.columns)}:
-            raise StateError(f"there must be {self.config.rows} blocks on {self.config.columns} stacks")
 
     def _needed(self, state: StacksState) -> int:
         return moves_needed(self.config.rows, self.config.columns, state.goal)[state.at]

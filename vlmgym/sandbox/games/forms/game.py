@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.base import plain, unreadable
 from vlmgym.sandbox.answers.cells import SCALE, format_cells
 from vlmgym.sandbox.answers.line import Line, LineSpace
@@ -242,20 +241,6 @@ class Forms(Game[FormsState, str]):
             "sent": float(sent),
             "fields changed as asked": float(changed),
         }
-
-    def check_state(self, state: FormsState) -> None:
-        count = self.config.fields
-        if not len(state.labels) == len(state.values) == len(state.before) == len(state.wanted) == count:
-            raise StateError(f"the form does not have {count} fields")
-        if not {*state.labels} <= {*FIELDS} or len({*state.labels}) != count or not 0 <= state.accent < 7:
-            raise StateError("unknown fields or accent")
-        if state.focus is not None and not 0 <= state.focus < count:
-            raise StateError(f"there is no field {state.focus}")
-        for label, value, old, wanted in zip(state.labels, state.values, state.before, state.wanted):
-            kind, options = FIELDS[label]
-            chosen = {old, wanted, *(() if kind == "text" else (value,))}
-            if not chosen <= {*options, *(() if kind == "check" else (EMPTY,))}:
-                raise StateError(f"{label} has an unknown value")
 
     # Text -----------------------------------------------------------------------------------------------------------
 

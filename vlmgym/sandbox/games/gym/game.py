@@ -85,17 +85,13 @@ class GymGame(Game[GymState, Action]):
         self.illegal_reward = c.frame_skip * (self.words.invalid if c.invalid is None else c.invalid)
         self._noop = self.words.noop if c.invalid is None else None
         self.invalid_keeps_state = self._noop is None
+        self.images_per_state = c.frames
         self._live = LiveEnvs(c, first, self.answer, self._read)
 
     @property
     def id(self) -> str:
         """`gym:` and the id of the environment."""
         return PREFIX + str(self.config.env)
-
-    @property
-    def image_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """Shape of each frame."""
-        return super().image_shapes * int(self.config.frames)
 
     def start(self, rng: np.random.Generator) -> GymState:
         return self.start_at(int(rng.integers(2**31)), rng)
