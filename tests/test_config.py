@@ -104,6 +104,7 @@ def test_fields_are_listed_by_kind_with_levels_and_accepted_values() -> None:
         ("dim", "perceptual", "0.5", "0.1 0.2 0.5 0.4 0.5", "number 0 to 1"),
         ("lamps", "reasoning", "5", "", "integer from 1"),
         ("prompt", "setting", "null", "", "text or null"),
+        ("think_tag", "setting", "think", "", "think, reasoning"),
         ("hint", "setting", "false", "", "true, false"),
     ]
 

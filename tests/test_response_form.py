@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from vlmgym import make_game
+from vlmgym.cli.main import main
 from vlmgym.errors import ParseError
+from vlmgym.evaluation import open_run
 from vlmgym.pages.document import marked
 from vlmgym.sandbox.core.response_format import MOST_TAGS, compose, parse_response
+from vlmgym.sandbox.core.reward import Outcome, score_response
 
 LONGEST_ANSWER = 200
 THOUGHTS = [
@@ -228,6 +235,23 @@ def test_a_prediction_belongs_to_the_format_where_it_is_asked_for() -> None:
     assert parse_response(compose("", "<prediction>2</prediction>", "up")).prediction is None
     assert parse_response("<prediction>2</prediction>" * 2 + "<answer>up</answer>").prediction is None
     assert parse_response("<prediction>2</prediction></think><answer>up</answer>").prediction is None
+
+
+def test_another_tag_of_the_reasoning(tmp_path: Path) -> None:
+    """It is in prompt, demonstrations, format reward and record."""
+    game = make_game("2048", size=64, think_tag="reasoning")
+    state = game.start(np.random.default_rng(0))
+    response, prompt = game.respond(state, game.best_action(state)), game.prompt(state)
+    assert "<reasoning>your reasoning</reasoning>" in prompt
+    assert "think>" not in prompt + response
+    for written, expected in ((response, 1.0), (response.replace("reasoning>", "think>"), 0.0)):
+        scored = score_response(game, state, written, np.random.default_rng(0))
+        assert (scored.outcome, scored.format, scored.perception) == (Outcome.PLAYED, expected, (1.0, 1.0))
+    assert game.fingerprint != make_game("2048", size=64).fingerprint
+    options = ["--policy", "oracle", "--think-tag", "reasoning", "--size", "64", "--episodes", "1", "--max-turns", "2"]
+    main(["eval", "2048", *options, "--videos", "0", "--no-report", "--output-dir", str(tmp_path / "run")])
+    (recorded,) = open_run(tmp_path / "run").config.games
+    assert recorded.config["think_tag"] == "reasoning"
 
 
 # Everything ----------------------------------------------------------------------------------------------------------

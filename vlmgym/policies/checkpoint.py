@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from vlmgym.errors import InfrastructureError, UsageError, truncate
 from vlmgym.policies.base import SamplingOptions
 from vlmgym.sandbox.core.prompt import Message, chat_messages
-from vlmgym.sandbox.core.response_format import SECTIONS, compose
+from vlmgym.sandbox.core.response_format import ThinkTag, compose
 
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 MAX_REASON = 400
@@ -68,13 +68,17 @@ class ChatTemplate:
         if self._checked or all(message["role"] != "assistant" for message in messages):
             return
         self._checked = True
-        words = dict(zip(SECTIONS, ("7391", "7392", "7393")))  # no template contains them
-        turns = (Message("user", "1"), Message("assistant", compose(*words.values())), Message("user", "2"))
+        asked = str(messages[0]["content"])
+        tag: ThinkTag = "reasoning" if "<reasoning>" in asked else "think"
+        words = {"perception": "7391", tag: "7392", "answer": "7393"}  # no template contains the numbers
+        response = compose("7391", "7392", "7393", tag=tag)
+        turns = (Message("user", "1"), Message("assistant", response), Message("user", "2"))
         text = self.render(chat_messages(turns, (), lambda _: {"type": "image"}))
         if lost := [f"<{name}>" for name, word in words.items() if word not in text]:
             warnings.warn(
                 f"the chat template deletes {' and '.join(lost)} from earlier responses, so the model does not see "
-                "them; without --chat, --history N quotes the last N responses in full",
+                "them; they survive with --think-tag reasoning (config field think_tag), or with --history N instead "
+                "of --chat",
                 stacklevel=2,
             )
 

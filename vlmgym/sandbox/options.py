@@ -12,6 +12,7 @@ import tyro
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.config import DIFFICULTIES, parse_config_fields
 from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.response_format import ThinkTag
 from vlmgym.sandbox.registry import make_game
 
 
@@ -31,6 +32,8 @@ class GameOptions:
     """Answer board games with rows and columns, or with the points of the image to click on, from 0 to 1000."""
     prediction: bool = False
     """Ask for the board after the move, in <prediction>; only in board games."""
+    think_tag: ThinkTag = "think"
+    """Tag of the reasoning in responses. With --chat, some models see earlier reasoning only if it is not <think>."""
     overrides: Annotated[
         tuple[tuple[str, ...], ...], tyro.conf.arg(name="config", metavar="NAME=VALUE ..."), tyro.conf.UseAppendAction
     ] = ()
@@ -39,7 +42,7 @@ class GameOptions:
     def given(self) -> list[str]:
         """Return the options of this class that are not at their defaults, as on the command line."""
         names = [field.name for field in fields(GameOptions) if getattr(self, field.name) != field.default]
-        return ["--config" if name == "overrides" else f"--{name}" for name in names]
+        return ["--config" if name == "overrides" else f"--{name.replace('_', '-')}" for name in names]
 
     def data_settings(self) -> dict[str, Any]:
         """Return the config fields set by `--config`, for use with a curriculum, which accepts only data settings.
@@ -62,6 +65,7 @@ class GameOptions:
             ("actions", "actions_per_turn", None if self.actions == 1 else self.actions),
             ("interface", "interface", None if self.interface == "text" else self.interface),
             ("prediction", "prediction", self.prediction or None),
+            ("think-tag", "think_tag", None if self.think_tag == "think" else self.think_tag),
         ):
             if value is not None and overrides.setdefault(field, value) != value:
                 raise UsageError(f"--{option} and --config set {field} to different values")

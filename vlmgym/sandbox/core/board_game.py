@@ -33,7 +33,7 @@ SMALLEST_CELL = 12
 class BoardConfig(GameConfig):
     """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
 
-    later_fields = ("actions_per_turn", "interface", "prediction")
+    later_fields = (*GameConfig.later_fields, "actions_per_turn", "interface", "prediction")
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)

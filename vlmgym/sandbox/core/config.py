@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from vlmgym.checks import as_int
 from vlmgym.errors import UsageError, describe_validation_error, did_you_mean, short_repr
+from vlmgym.sandbox.core.response_format import ThinkTag
 
 Difficulty = Literal["perception", "reasoning"]
 
@@ -60,11 +61,12 @@ class GameConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    later_fields: ClassVar[tuple[str, ...]] = ()
+    later_fields: ClassVar[tuple[str, ...]] = ("think_tag",)
     """Fields that a later version added; with their defaults, `Game.fingerprint` is the same as without them."""
 
     size: int = config_field("perception", 640, "Side of the square image in pixels.", ge=64, le=2048)
     prompt: str | None = setting(None, "Replaces the game's prompt; {prompt} inserts the original.", max_length=20_000)
+    think_tag: ThinkTag = setting("think", "Tag of the reasoning in responses.")
 
     @classmethod
     def at(cls, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> GameConfig:

@@ -235,12 +235,9 @@ class Game(ABC, Generic[StateT, ActionT]):
         `actions` lists the possible answers; `form` is the response format, with `perception`, by default
         `perception_form`, as the content of its tag.
         """
-        form = response_format.INSTRUCTIONS_V1.format(
-            perception=perception or self.perception_form, answer=self.answer.form
-        )
-        if self.asks_prediction:
-            predicted = response_format.PREDICTION_V1.format(prediction=self.prediction_form)
-            form = form.replace("<answer>", f"{predicted}<answer>", 1)
+        prediction = self.prediction_form if self.asks_prediction else None
+        perception, tag = perception or self.perception_form, self.config.think_tag
+        form = response_format.instructions(perception, self.answer.form, prediction, tag)
         if self.actions_per_turn > 1:
             form += f" It may contain up to {self.actions_per_turn} actions, separated by semicolons. "
             form += "They are played in order, up to the first that is illegal."
@@ -309,7 +306,8 @@ class Game(ABC, Generic[StateT, ActionT]):
         except IllegalAction as error:
             reasoning = self.explain_illegal(state, action, error)
         perception, answer = self.describe(state), self.format_actions((action, *later))
-        return response_format.compose(perception, reasoning, answer, self._predicted(state, (action, *later)))
+        prediction = self._predicted(state, (action, *later))
+        return response_format.compose(perception, reasoning, answer, prediction, self.config.think_tag)
 
     def _predicted(self, state: StateT, actions: Sequence[ActionT]) -> str | None:
         """Return the prediction of a response, after illegal actions the same board; None if it is not asked for."""

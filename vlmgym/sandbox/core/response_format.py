@@ -9,10 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 from vlmgym.errors import ParseError
 from vlmgym.sandbox.answers.base import ActionT, Answer
 
+ThinkTag = Literal["think", "reasoning"]
+"""Tag of the reasoning. Some chat templates delete everything up to `</think>` from earlier responses."""
 SECTIONS = ("perception", "think", "answer")
 
 INSTRUCTIONS_V1 = """\
@@ -43,15 +46,21 @@ _COMMENT = "!--"
 _CLOSING = ("</", "-->", "[/", "\u25c1/", "<|end_thinking", "<|channel|>final")
 _OPENED_IN_RESPONSE = frozenset({"perception", "prediction", _COMMENT})
 """Kinds of thought that begin where the response opens them; the chat template may already have opened any other."""
-_WITH_PREDICTION = ("perception", "think", "prediction", "answer")
 
 Tag = re.Match[str]
 
 
-def compose(perception: str, think: str, answer: str, prediction: str | None = None) -> str:
-    """Write a response in the documented format, with `<prediction>` if given."""
+def instructions(perception: str, answer: str, prediction: str | None = None, tag: ThinkTag = "think") -> str:
+    """Write the format instructions of a prompt, with `<prediction>` if given, and with the `tag` of the reasoning."""
+    form = INSTRUCTIONS_V1.replace("think>", f"{tag}>").format(perception=perception, answer=answer)
     predicted = "" if prediction is None else PREDICTION_V1.format(prediction=prediction)
-    return f"<perception>{perception}</perception>\n<think>{think}</think>\n{predicted}<answer>{answer}</answer>"
+    return form.replace("<answer>", f"{predicted}<answer>", 1)
+
+
+def compose(perception: str, think: str, answer: str, prediction: str | None = None, tag: ThinkTag = "think") -> str:
+    """Write a response in the documented format, with `<prediction>` if given, and with the `tag` of the reasoning."""
+    predicted = "" if prediction is None else PREDICTION_V1.format(prediction=prediction)
+    return f"<perception>{perception}</perception>\n<{tag}>{think}</{tag}>\n{predicted}<answer>{answer}</answer>"
 
 
 def answer_only(answer: str) -> str:
@@ -115,13 +124,13 @@ class ParsedResponse:
         """Text of all thoughts except perceptions, predictions and comments."""
         return "\n".join(self.text[start:end] for kind, start, end in self.thoughts if kind not in _OPENED_IN_RESPONSE)
 
-    def format_reward(self, longest: int, prediction: bool = False) -> float:
+    def format_reward(self, longest: int, prediction: bool = False, tag: ThinkTag = "think") -> float:
         """Return 1.0 if the response has exactly the documented format and `answer` accepts its answer, else 0.0.
 
         The format is exact if each of the sections, with or without a prediction, occurs once, in order, with its tags
         spelled as in the prompt, no other tags, and only whitespace outside the sections.
         """
-        sections = _WITH_PREDICTION if prediction else SECTIONS
+        sections = ("perception", tag, *(("prediction",) if prediction else ()), "answer")
         edges = [0, *(edge for tag in self.tags for edge in tag.span()), len(self.text)]
         exact = [tag[0] for tag in self.tags] == [f"<{slash}{name}>" for name in sections for slash in ("", "/")]
         if not exact or any(self.text[edges[i] : edges[i + 1]].strip() for i in range(0, len(edges), 4)):

@@ -125,7 +125,7 @@ def score_response(
     _check_running(game, state)
     parsed = parse_response(response)
     longest = game.answer.longest * game.actions_per_turn
-    form = parsed.format_reward(longest, game.asks_prediction)
+    form = parsed.format_reward(longest, game.asks_prediction, game.config.think_tag)
     seen = game.perceive(state, parsed.perception or "")
     predicted = Perception(0.0, 0.0) if game.asks_prediction else None
     try:
