@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
-from typing import Any
 
 from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
 from vlmgym.errors import UsageError, short_repr
+from vlmgym.evaluation.compare import with_controls
 from vlmgym.policies.base import SamplingOptions
 from vlmgym.runs.record import Estimate, RunRecord, Summary
 from vlmgym.runs.store import StoredRun
@@ -122,24 +122,23 @@ def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
 
     Runs with all games come first, then runs with fewer games, then control experiments, then runs with problems.
     """
-    verified = {_settings(entry.config): entry for entry in entries if not entry.problems}
-    ranked_entries = []
-    for entry in entries:
-        prompts = entry.config.prompts
-        if prompts.observation == "image" and not entry.is_control and not entry.problems:
-            if (text := verified.get(_settings(entry.config, observation="text"))) is not None:
-                entry = replace(entry, perception_gap=gap(text, entry))
-            if (grey := verified.get(_settings(entry.config, images="blank"))) is not None:
-                entry = replace(entry, sight_gap=gap(entry, grey))
-        ranked_entries.append(entry)
+    sound = [entry for entry in entries if not entry.problems]
+    with_gaps = [
+        replace(entry, perception_gap=gap(text, entry), sight_gap=gap(entry, grey))
+        for entry, text, grey in with_controls(
+            sound, lambda entry: (entry.config.policy.model_dump_json(), entry.config.prompts)
+        )
+    ]
     return sorted(
-        ranked_entries,
+        [*with_gaps, *(entry for entry in entries if entry.problems)],
         key=lambda entry: (bool(entry.problems), entry.is_control, entry.has_fewer_games, -entry.mean[0]),
     )
 
 
-def gap(first: LeaderboardEntry, second: LeaderboardEntry) -> Estimate | None:
+def gap(first: LeaderboardEntry | None, second: LeaderboardEntry | None) -> Estimate | None:
     """Estimate the normalised score of one run minus that of another, over episodes with a result in both."""
+    if first is None or second is None:
+        return None
     gaps = []
     for game, baseline in read_suite(first.config.suite or "").games.items():
         keys = [key for key in first.scores if key[0] == game and key in second.scores]
@@ -147,8 +146,3 @@ def gap(first: LeaderboardEntry, second: LeaderboardEntry) -> Estimate | None:
             mean, error = mean_and_stderr([first.scores[key] - second.scores[key] for key in keys])
             gaps.append(baseline.normalise(baseline.random + mean, error))
     return mean_with_error(gaps) if gaps else None
-
-
-def _settings(config: RunRecord, **changes: Any) -> tuple[object, ...]:
-    """Return the policy and the prompts of a run, with `changes` of the prompts."""
-    return config.policy.model_dump_json(), replace(config.prompts, **changes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.evaluation.summary import states_perception
 from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
 from vlmgym.statistics import LEVEL, PairedDifference, Share, paired_difference, share
 
 FactsT = TypeVar("FactsT")
+RunT = TypeVar("RunT")
 
 
 class GameComparison(BaseModel):
@@ -105,6 +107,29 @@ def _changed_prompts(first: RunRecord, second: RunRecord) -> tuple[str, object, 
     """Return the one setting of prompts that differs, with both values; None if more differ, or if the policy does."""
     different = [*changes(asdict(first.prompts), asdict(second.prompts))]
     return different[0] if len(different) == 1 and first.policy == second.policy else None
+
+
+def with_controls(
+    runs: Sequence[RunT], key: Callable[[RunT], tuple[Hashable, PromptConfig]]
+) -> Iterator[tuple[RunT, RunT | None, RunT | None]]:
+    """Yield each run with its controls, which show text and grey images instead of images; None where there is none.
+
+    The perception gap is the score with text minus that with images, the sight gap that with images minus that with
+    grey images.
+
+    Args:
+        runs: The runs.
+        key: Function that returns what must be equal in a run and its controls, and the prompts of the run.
+    """
+    keys = [*map(key, runs)]
+    known = dict(zip(keys, runs))
+    for run, (settings, prompts) in zip(runs, keys):
+        text = grey = None
+        if prompts.observation == "image" and prompts.images == "true":
+            grey = known.get((settings, replace(prompts, images="blank")))
+            if not prompts.goal_image:  # descriptions have no goal image
+                text = known.get((settings, replace(prompts, observation="text")))
+        yield run, text, grey
 
 
 def games_without_sight(first: RunRecord, second: RunRecord, games: Mapping[str, GameComparison]) -> list[str]:

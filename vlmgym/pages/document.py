@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image
 from pydantic_core import to_json
 
+from vlmgym import __version__
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.runs.record import Estimate
 from vlmgym.sandbox.core.game import ImageArray
@@ -35,6 +36,7 @@ def asset(name: str) -> str:
 
 SCRIPTS = {
     "report": ("texts", "table", "overview", "curves", "list", "pane", "viewer", "live", "main"),
+    "diagnosis": ("texts", "table", "diagnosis"),
     "leaderboard": ("texts", "table", "leaderboard"),
     "runs": ("texts", "table", "live", "runs"),
     "training": ("texts", "table", "curves", "live", "training"),
@@ -51,6 +53,7 @@ def app(kind: str, page: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
         page: Data of the page, with its `title`; a page with `live` may send requests to its server.
         blocks: HTML of further data.
     """
+    page = {"madeBy": f"vlmgym {__version__}", **page}
     data = f'<script type="application/json" id="page">{safe_json(page)}</script>'
     script = "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS[kind]) + "})();\n"
     body = Template(asset("app.html")).substitute(data="\n".join([data, *blocks]))

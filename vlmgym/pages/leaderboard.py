@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import tyro
 
-from vlmgym import __version__
 from vlmgym.benchmark.leaderboard import LeaderboardEntry, make_entry, ranked
 from vlmgym.benchmark.suites import Suite, read_suite
 from vlmgym.benchmark.verify import run_folder, verify_results
@@ -79,7 +78,6 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
     rows = [_row(entry, skills, folder) for entry in entries]
     page = {
         "title": f"{name}: leaderboard",
-        "madeBy": f"vlmgym {__version__}",
         "suite": name,
         "lead": [
             suite.description,

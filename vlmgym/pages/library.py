@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.compare import with_controls
 from vlmgym.evaluation.saved_runs import SavedRun
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.tables import run_title
@@ -27,6 +28,7 @@ from vlmgym.runs.files import LOCK
 from vlmgym.runs.record import RunRecord, RunSummary, Summary
 from vlmgym.runs.run import RUN, RunFolder, check_ordinary
 from vlmgym.runs.store import read_texts
+from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.statistics import mean_and_stderr
 
 SCAN_INTERVAL = 0.5
@@ -115,11 +117,10 @@ class LibraryRun:
             return {}
         return {episode.key: episode.score for episode in episodes if episode.score is not None}
 
-    def settings(self, **changes: Any) -> tuple[object, ...]:
-        """Return what must be equal in runs that differ only in the `changes` of their prompts."""
-        config = self.saved.config
+    def settings(self) -> tuple[str, PromptConfig]:
+        """Return what must be equal in the controls of the run, and the prompts, which differ."""
         fields = {"games", "policy", "reward", "max_turns", "curriculum"}
-        return config.model_dump_json(include=fields), replace(config.prompts, **changes)
+        return self.saved.config.model_dump_json(include=fields), self.saved.config.prompts
 
     def episodes(self) -> list[ListedEpisode]:
         """Read what the list of episodes shows."""
@@ -284,15 +285,10 @@ class Library:
 
     def _update(self) -> None:
         """Make all rows again, and note which have changed."""
-        by_settings = {run.settings(): run for run in self.runs.values()}
-        fresh: dict[str, tuple[str, list[dict[str, Any]]]] = {}
-        for name, run in self.runs.items():
-            prompts = run.saved.config.prompts
-            shows_images = prompts.observation == "image" and prompts.images == "true"
-            described = shows_images and not prompts.goal_image  # descriptions have no goal image
-            text = by_settings.get(run.settings(observation="text")) if described else None
-            grey = by_settings.get(run.settings(images="blank")) if shows_images else None
-            fresh[name] = ("evaluation", run.rows(text, grey))
+        fresh: dict[str, tuple[str, list[dict[str, Any]]]] = {
+            run.name: ("evaluation", run.rows(text, grey))
+            for run, text, grey in with_controls([*self.runs.values()], LibraryRun.settings)
+        }
         for name, problem in self._problems.items():
             cells = [cell("") for _ in COLUMNS]
             cells[0], cells[1] = cell(name), cell(f"unreadable: {problem}", group="unreadable")

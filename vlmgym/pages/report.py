@@ -25,7 +25,6 @@ from urllib.parse import quote
 import tyro
 from rich.console import Console
 
-from vlmgym import __version__
 from vlmgym.benchmark.suites import summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import SavedRunOptions
@@ -198,7 +197,6 @@ def page_data(
                 rewards.setdefault((game, i), []).append(episode.rewards)
     return {
         "title": title,
-        "madeBy": f"vlmgym {__version__}",
         "runs": [run_facts(run) for run in runs],
         "games": [
             game_facts(game, runs, [rewards.get((game, i), []) for i in range(len(runs))])

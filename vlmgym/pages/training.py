@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from vlmgym import __version__
 from vlmgym.pages.document import cell, number_cell
 
 CURVE, SFT_CURVE = "curve.jsonl", "sft_curve.jsonl"
@@ -178,7 +177,6 @@ class TrainingFolder:
         steps = f"{len(self.rows):,} steps logged"
         return {
             "title": self.name,
-            "madeBy": f"vlmgym {__version__}",
             "lead": [self.state, steps, *lead],
             "metrics": sorted(
                 metrics, key=lambda metric: (not metric["title"], metric["name"] if not metric["title"] else "")

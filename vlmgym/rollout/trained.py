@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from vlmgym.curriculum import Curriculum, CurriculumFile
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
-from vlmgym.runs.files import json_bytes, replace_file
+from vlmgym.runs.files import json_bytes, read_model, replace_file
 from vlmgym.runs.record import GameRecord, RunRecord, check_data
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
@@ -69,15 +69,7 @@ class TrainedRecord(BaseModel):
     @classmethod
     def read(cls, checkpoint: Path) -> TrainedRecord:
         """Read the file in a checkpoint; raise `UsageError` if it is missing or invalid."""
-        path = checkpoint / TRAINED
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise UsageError(
-                f"cannot read {path}: {error.strerror}; name a checkpoint that vlmgym has trained or exported"
-            ) from None
-        except ValidationError as error:
-            raise UsageError(f"{path} is invalid: {describe_validation_error(error)}") from None
+        return read_model(checkpoint / TRAINED, cls, "name a checkpoint that vlmgym has trained or exported")
 
     @classmethod
     def of_run(cls, run: RunRecord) -> TrainedRecord:

@@ -12,13 +12,15 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from vlmgym import __version__
-from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.errors import UsageError, VlmgymError, describe_validation_error
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 LOCK = ".lock"
 """Name of the lock file in an output folder that is in use."""
@@ -215,6 +217,16 @@ def json_bytes(data: object) -> bytes:
         else json.dumps(data, indent=1, ensure_ascii=False)
     )
     return f"{text}\n".encode()
+
+
+def read_model(path: Path, model: type[ModelT], missing: str) -> ModelT:
+    """Read a JSON file as a pydantic model; raise `UsageError`, which says `missing` if the file cannot be opened."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{missing}: cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise UsageError(f"{path} cannot be read: {describe_validation_error(error)}") from None
 
 
 def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:

@@ -9,10 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from vlmgym.errors import UsageError, describe_validation_error
-from vlmgym.runs.files import LOCK, json_bytes, output_folder, replace_file, write_file, writing
+from vlmgym.errors import UsageError
+from vlmgym.runs.files import LOCK, json_bytes, output_folder, read_model, replace_file, write_file, writing
 from vlmgym.runs.record import RunRecord, RunSummary
 
 RUN = "run.json"
@@ -111,12 +109,7 @@ class RunFolder:
 
     def read_config(self) -> RunRecord:
         """Read `run.json`; raise `UsageError` if it is missing or not of a run."""
-        try:
-            return RunRecord.model_validate_json(self.run.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{self.folder} is not a run: cannot read {self.run}: {error.strerror}") from None
-        except ValidationError as error:
-            raise UsageError(f"{self.run} cannot be read: {describe_validation_error(error)}") from None
+        return read_model(self.run, RunRecord, f"{self.folder} is not a run")
 
     def write_summary(self, summary: RunSummary) -> None:
         """Write `summary.json`."""

@@ -72,7 +72,7 @@ const tabs = makeTabs([
   if (name === "episodes" && byPointer) viewer.focus(); // so that arrow keys change turns, not tabs
 });
 const viewer = makeViewer();
-showHead();
+showRuns();
 showOverview();
 showCurves();
 if (tabs.has("videos")) showVideos();
@@ -93,7 +93,7 @@ if (page.live) {
     const empty = !page.episodes.length;
     Object.assign(page, await ask("data", page.live.runs.map((run) => ["run", run])));
     if (empty && page.episodes.length) return location.reload(); // there is a viewer now
-    showHead();
+    showRuns();
     showOverview();
     showCurves();
     viewer.update();

@@ -2,18 +2,12 @@
 
 const GAMES = page.games.map((game) => game.id);
 
-function showHead() {
-  const head = document.getElementById("head");
+function showRuns() {
   const named = ({ label, policy }) => label === policy ? label : `${label} (${policy})`;
   const lead = page.runs.length > 1
     ? `${GAMES.join(", ")}, played by ${page.runs.map(named).join(" and ")}`
     : page.runs[0].lead.join("; ");
-  head.replaceChildren();
-  showMaker();
-  head.append(
-    element("h1", {}, recorded(page.title)),
-    element("p", { class: "lead" }, recorded(lead)),
-  );
+  const head = showHead(page.title, [lead]);
   for (const run of page.runs) {
     const missing = Object.entries(run.missing).map(([status, count]) => `${number(count)} ${status}`);
     const which = page.runs.length > 1 ? `${run.label}: ` : "";

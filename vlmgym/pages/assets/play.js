@@ -2,9 +2,7 @@
 
 const KEY_NAMES = { ArrowUp: "up", ArrowRight: "right", ArrowDown: "down", ArrowLeft: "left", " ": "space" };
 const asked = new URLSearchParams(location.search);
-showMaker();
-fill(document.getElementById("head"), {}, [element("h1", {}, "Play"),
-  element("p", { class: "lead" }, "You see what a model sees: the image, and the prompt beside it. Responses are scored in the same way.")]);
+showHead("Play", ["You see what a model sees: the image, and the prompt beside it. Responses are scored in the same way."]);
 
 const LEVELS = ["1", "2", "3", "4", "5"].map((level) => [level, level]);
 const setting = { game: asked.get("game") ?? "2048-v0", perception: asked.get("perception") ?? "3", reasoning: asked.get("reasoning") ?? "3" };

@@ -1,8 +1,6 @@
 // The list of all runs and trainings in a folder, which follows the folder.
 
-showMaker();
-fill(document.getElementById("head"), {}, [
-  element("h1", {}, "Runs"), element("p", { class: "lead" }, recorded(page.folder))]);
+showHead("Runs", [page.folder]);
 
 const entries = new Map(Object.entries(page.entries));
 const rowsOfKind = (kind) => [...entries.values()].filter((entry) => entry.kind === kind).flatMap((entry) => entry.rows);

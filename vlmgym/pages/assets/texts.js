@@ -70,7 +70,10 @@ const OUTCOME_SIGNS = { played: "\u2713", illegal: "\u2715", unparsable: "?" };
 
 const page = JSON.parse(document.getElementById("page").textContent);
 
-function showMaker() {
+// The head of the page, with links to the other pages of its server.
+function showHead(title, leads) {
   const pages = [["./", "Runs"], ["play", "Play"]].map(([href, words]) => element("a", { href }, words));
-  fill(document.getElementById("head"), {}, [element("p", { class: "maker" }, "vlmgym", page.live ? pages : null)]);
+  const head = document.getElementById("head");
+  head.replaceChildren(element("p", { class: "maker" }, "vlmgym", page.live ? pages : null), element("h1", {}, recorded(title)));
+  return fill(head, {}, leads.map((words) => element("p", { class: "lead" }, recorded(words))));
 }

@@ -1,10 +1,7 @@
 // The curves of a training: raw and smoothed, of the main metrics and of all.
 
 function show() {
-  document.getElementById("head").replaceChildren();
-  showMaker();
-  fill(document.getElementById("head"), {}, [
-    element("h1", {}, recorded(page.title)), element("p", { class: "lead" }, recorded(page.lead.join("; ")))]);
+  showHead(page.title, [page.lead.join("; ")]);
   const chart = (metric) => {
     const figure = element("figure", { class: "curve panel" });
     fillCurve(figure, metric.title || metric.name, "step", [{ run: 0, ...metric }], true, [
