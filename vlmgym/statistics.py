@@ -19,13 +19,18 @@ _BATCH = 2_000_000
 """Maximum number of values resampled together, to bound memory with thousands of pairs."""
 
 
+def mean(values: Sequence[float]) -> float | None:
+    """Compute the mean; None without values."""
+    return math.fsum(values) / len(values) if values else None
+
+
 def mean_and_stderr(values: Sequence[float]) -> tuple[float, float | None]:
     """Compute the mean and its standard error (sample variance with n - 1); the error is None for a single value."""
-    mean = math.fsum(values) / len(values)
+    average = math.fsum(values) / len(values)
     if len(values) == 1:
-        return mean, None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
+        return average, None
+    variance = math.fsum((value - average) ** 2 for value in values) / (len(values) - 1)
+    return average, math.sqrt(variance / len(values))
 
 
 def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tuple[float, float] | None:
@@ -44,9 +49,9 @@ def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tupl
         return wilson(round(sum(values)), len(values))
     if len(set(values)) == 1:
         return None
-    mean, error = mean_and_stderr(values)
+    average, error = mean_and_stderr(values)
     margin = float(stdtrit(len(values) - 1, 0.5 + LEVEL / 2)) * (error or 0.0)
-    return mean - margin, mean + margin
+    return average - margin, average + margin
 
 
 def wilson(count: float, total: float) -> tuple[float, float]:

@@ -9,13 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Annotated
-
-import tyro
 
 from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.evaluation.config import SavedRunOptions
+from vlmgym.evaluation.config import RunArgument, SavedRunOptions
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.evaluation.verify import Verification, summary_problems, verify_run
 from vlmgym.runs.record import RunRecord, changes, version_changes
@@ -34,7 +31,7 @@ FILES = {"run.json": 4 * MIB, "summary.json": 16 * MIB, "episodes.jsonl": 4096 *
 class VerifyConfig(SavedRunOptions):
     """Options of `vlmgym verify`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunArgument
     """Folder of the run, which is not changed, or a zip of it."""
 
 

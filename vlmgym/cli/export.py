@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from vlmgym.benchmark.suites import read_suite, summarise
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import SavedRunOptions
+from vlmgym.evaluation.config import RunArgument, SavedRunOptions
 from vlmgym.evaluation.export import IMAGES, Format, Rows, TurnFilter, export_episode
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.saved_runs import SavedRun, csv_lines
@@ -39,7 +37,7 @@ TAGS = {f"{key}_tag": key for key in ("role", "content", "user", "assistant", "s
 class ExportConfig(SavedRunOptions):
     """Options of `vlmgym export`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunArgument
     """Folder of the run."""
     format: Format | Literal["csv", "eval-results"]
     """SFT data: sharegpt for LLaMA-Factory (data.jsonl, dataset_info.json), or hf for TRL (metadata.jsonl).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, NamedTuple, TypeVar
@@ -10,11 +9,11 @@ from typing import Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from vlmgym.errors import UsageError, short_repr
-from vlmgym.evaluation.summary import states_perception
+from vlmgym.evaluation.summary import states_perception, turn_values
 from vlmgym.runs.record import EpisodeRecord, RunRecord, changes
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig
-from vlmgym.statistics import LEVEL, PairedDifference, Share, paired_difference, share
+from vlmgym.statistics import LEVEL, PairedDifference, Share, mean, paired_difference, share
 
 FactsT = TypeVar("FactsT")
 RunT = TypeVar("RunT")
@@ -237,26 +236,21 @@ def _metrics(episode: EpisodeRecord) -> dict[str, float]:
     if episode.score is not None:
         metrics["score"] = episode.score
     metrics["turns"] = float(len(turns))
-    metrics["reward"] = math.fsum(turn.reward.total for turn in turns)
+    metrics["reward"] = episode.total_reward
     if turns:
         for outcome in (Outcome.ILLEGAL, Outcome.UNPARSABLE):
             metrics[f"{outcome.value} rate"] = sum(turn.outcome is outcome for turn in turns) / len(turns)
-        metrics["format"] = math.fsum(turn.reward.format for turn in turns) / len(turns)
-    for name in (*PERCEPTION, *PREDICTION):
-        values = [value for turn in turns if (value := getattr(turn.reward, name.replace(" ", "_"))) is not None]
-        if values:
-            metrics[name] = math.fsum(values) / len(values)
-    shares = [counts.true / counts.checked for turn in turns if (counts := turn.statements) and counts.checked]
-    if shares:
-        exact = sum(share == 1 for share in shares)
-        metrics |= dict(zip(REASONING, (math.fsum(shares) / len(shares), exact / len(shares))))
+    values = [turn_values(turn) for turn in turns]
+    for name in dict.fromkeys(name for turn in values for name in turn):
+        metrics[name.replace("_", " ")] = mean([turn[name] for turn in values if name in turn]) or 0.0
     return metrics
 
 
 PERCEPTION = ("perception", "perception exact")
-PREDICTION = ("prediction", "prediction exact")
-REASONING = ("reasoning", "reasoning exact")
-ORDER = ("score", "reward", "turns", "illegal rate", "unparsable rate", "format", *PERCEPTION, *PREDICTION, *REASONING)
+ORDER = (
+    *("score", "reward", "turns", "illegal rate", "unparsable rate", "format", *PERCEPTION),
+    *("prediction", "prediction exact", "reasoning", "reasoning exact"),
+)
 """Metrics of all games, in order; game-specific metrics follow."""
 RATES = ORDER[3:]
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
 from vlmgym.rollout.settings import RunSettings
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for
+
+RunArgument = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+RunArguments = Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
+"""Folders of runs on a command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +34,20 @@ class SavedRunOptions:
     def pool(self, calls: int) -> ProcessPool:
         """Make a worker pool, with at most one worker per call."""
         return ProcessPool(num_workers_for(calls, self.workers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions:
+    """Options of a command that summarises several runs."""
+
+    runs: RunArguments
+    """Folders of runs, or folders that contain runs, such as the one that vlmgym eval --samples N writes."""
+    data: tuple[str, ...] = ()
+    """Data named in the runs that may be opened: a stranger's run could name any file or URL."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UsageError("name at least one run, or a folder that contains runs")
 
 
 @dataclass(frozen=True, kw_only=True)

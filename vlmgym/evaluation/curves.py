@@ -99,7 +99,7 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
 
     figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    lines = [np.column_stack([np.arange(len(one.rewards) + 1), one.totals]) for one in results]
+    lines = [np.column_stack([np.arange(len(result.rewards) + 1), result.totals]) for result in results]
     colours = [f"C{i % 10}" for i in range(len(lines))]
     style: dict[str, Any] = {"linewidths": 1.1, "alpha": 0.55}
     if len(lines) <= _MAX_LABELS:
@@ -107,7 +107,7 @@ def draw_curves(episodes: Iterable[EpisodeRecord], subtitle: str = "") -> bytes:
             axes.add_collection(LineCollection([line], colors=colour, label=f"seed {seed}", **style))
     else:  # a line of its own for each of 10,000 episodes would take 350 MB
         axes.add_collection(LineCollection(lines, colors=colours, label="single episodes", **style))
-    ends = [(*line[-1], colour) for line, colour, one in zip(lines, colours, results) if one.ended]
+    ends = [(*line[-1], colour) for line, colour, result in zip(lines, colours, results) if result.ended]
     if ends:
         turns, totals, end_colours = zip(*ends)
         axes.scatter(turns, totals, s=25, c=end_colours, zorder=2)

@@ -10,6 +10,8 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from vlmgym.evaluation.config import EvalConfig
@@ -33,36 +35,23 @@ REQUESTS_PER_MINUTE = 600.0
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """Number of prompts, of their images, and of the characters of their texts."""
-
-    requests: float = 0.0
-    images: float = 0.0
-    characters: float = 0.0
-
-    def plus(self, other: Prompts, times: float = 1.0) -> Prompts:
-        """Add other prompts, `times` times."""
-        return Prompts(
-            self.requests + times * other.requests,
-            self.images + times * other.images,
-            self.characters + times * other.characters,
-        )
-
-
-@dataclass(frozen=True)
 class DryRun:
     """Estimate of an evaluation in which the model plays as long as random play.
 
     Attributes:
         episodes: Number of episodes.
-        prompts: Requests without retries, and their images and text.
+        requests: Number of requests without retries.
+        images: Number of images of all prompts.
+        characters: Number of characters of the texts of all prompts.
         most_requests: Number of requests if every episode reaches the turn limit.
         image_tokens: Tokens of all images; None if the rule of the model is unknown.
         rule: Tokens per image, and where the rule is published; why it is unknown if `image_tokens` is None.
     """
 
     episodes: int
-    prompts: Prompts
+    requests: float
+    images: float
+    characters: float
     most_requests: int
     image_tokens: int | None
     rule: str
@@ -70,16 +59,16 @@ class DryRun:
     @property
     def text_tokens(self) -> int:
         """Approximate tokens of the texts of all prompts."""
-        return round(self.prompts.characters / CHARACTERS)
+        return round(self.characters / CHARACTERS)
 
     def lines(self, config: EvalConfig, options: PolicyOptions | None) -> list[tuple[str, str]]:
         """Return what is estimated, each with its name and assumptions."""
-        requests = round(self.prompts.requests)
+        requests = round(self.requests)
         longest = options.max_tokens if isinstance(options, SamplingOptions) else None
         output = None if longest is None else requests * longest
         provider = options.found_provider if isinstance(options, OpenAIOptions) else None
         rate = (provider.requests_per_minute if provider is not None else None) or REQUESTS_PER_MINUTE
-        duration = timedelta(seconds=math.ceil(self.prompts.requests / rate * 60))
+        duration = timedelta(seconds=math.ceil(self.requests / rate * 60))
         return [
             ("episodes", f"{self.episodes:,}"),
             (
@@ -87,7 +76,7 @@ class DryRun:
                 f"{requests:,} if the model plays as long as random play; {self.most_requests:,} if every episode "
                 f"reaches the turn limit of {config.max_turns:,}; retries come on top",
             ),
-            ("images", f"{round(self.prompts.images):,}"),
+            ("images", f"{round(self.images):,}"),
             (
                 "image tokens",
                 f"unknown: {self.rule}" if self.image_tokens is None else f"{self.image_tokens:,} ({self.rule})",
@@ -141,36 +130,37 @@ def dry_run(
         count = config.episodes - sum(name == game.id and seed in every for name, seed in finished)
         remaining.append((GameSetup(game, config.episode), [*islice(unfinished, PLAYED)], count * config.samples))
     calls = [(setup, seed) for setup, seeds, _ in remaining for seed in seeds]
-    played: list[Prompts] = []
+    played: list[NDArray[np.float64]] = []
     with ProcessPool(num_workers_for(max(1, len(calls)), config.workers)) as workers:
         call_in_order(workers, count_prompts, calls, played.append, label="playing at random", console=console)
-    results, total, tokens, most = iter(played), Prompts(), 0.0, 0
+    results, total, tokens, most = iter(played), np.zeros(3), 0.0, 0
     for setup, seeds, count in remaining:
-        sample = Prompts()
-        for _ in seeds:
-            sample = sample.plus(next(results))
-        times, shapes = count / max(1, len(seeds)), setup.game.image_shapes
-        total = total.plus(sample, times)
+        sample = sum((next(results) for _ in seeds), np.zeros(3)) * count / max(1, len(seeds))
+        shapes = setup.game.image_shapes
+        total += sample
         most += count * (1 if isinstance(setup.game, Task) else config.max_turns)
         if rule is not None:
             per_state = sum(rule.count(width, height, low=low) for height, width, _ in shapes)
-            tokens += sample.images * times / len(shapes) * per_state
+            tokens += sample[1] / len(shapes) * per_state
     if rule is None:
         how = f"no rule for {model} in providers.toml" if model else "name a --model"
     else:
-        how = f"{tokens / max(1.0, total.images):,.4g} per image, {rule.source}"
+        how = f"{tokens / max(1.0, total[1]):,.4g} per image, {rule.source}"
         how += f", read {rule.checked}" if rule.checked else ""
     episodes = sum(count for *_, count in remaining)
-    return DryRun(episodes, total, most, None if rule is None else round(tokens), how)
+    requests, images, characters = total.tolist()
+    return DryRun(episodes, requests, images, characters, most, None if rule is None else round(tokens), how)
 
 
-def count_prompts(setup: GameSetup, seed: int) -> Prompts:
-    """Play an episode at random and count its prompts; raise `UsageError` if it cannot start."""
-    live, policy, total = LiveEpisode(setup, seed), RandomPolicy(), Prompts()
+def count_prompts(setup: GameSetup, seed: int) -> NDArray[np.float64]:
+    """Play an episode at random, and count its prompts, their images and the characters of their texts.
+
+    Raises:
+        UsageError: The episode cannot start.
+    """
+    live, policy, total = LiveEpisode(setup, seed), RandomPolicy(), np.zeros(3)
     while not live.done:
-        messages = live.observation.messages
-        images, characters = (sum(counts) for counts in zip(*((m.images, len(m.text)) for m in messages)))
-        total = total.plus(Prompts(1, images, characters))
-        episode = live.episode
+        messages, episode = live.observation.messages, live.episode
+        total += (1, sum(message.images for message in messages), sum(len(message.text) for message in messages))
         live.step(policy.respond(setup.game, episode.state, policy_rng(seed, episode.turn)))
     return total

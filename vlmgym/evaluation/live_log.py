@@ -92,7 +92,7 @@ class LiveLog:
         if self._loggers:
             game = episode.game.id
             self._games[game].add(episode)
-            step = sum(len(tally.scores) for tally in self._games.values())
+            step = sum(len(tally.values["score"]) for tally in self._games.values())
             numbers = {f"{game}/{name}": value for name, value in _numbers(self._games[game]).items()}
             self._try(lambda logger: logger.log(step, numbers))
 
@@ -108,15 +108,16 @@ class LiveLog:
 
 
 def _numbers(tally: GameTally) -> dict[str, float]:
-    numbers: dict[str, float] = {"episodes": len(tally.scores)}
-    if tally.scores:
-        numbers |= {"score": tally.scores[-1], "score_mean": math.fsum(tally.scores) / len(tally.scores)}
+    scores, costs = tally.values["score"], tally.values["cost"]
+    numbers: dict[str, float] = {"episodes": len(scores)}
+    if scores:
+        numbers |= {"score": scores[-1], "score_mean": math.fsum(scores) / len(scores)}
     if (interval := tally.interval()) is not None:
         numbers["score_ci_low"], numbers["score_ci_high"] = interval
-    numbers |= {f"turns_{outcome.value}": tally.outcomes[outcome] for outcome in Outcome}
-    numbers |= {f"status_{status}": count for status, count in tally.unfinished.items()}
-    numbers |= {f"{kind}_tokens": count for kind, count in tally.tokens.items()}
-    return numbers | ({"cost": math.fsum(tally.costs)} if tally.costs else {})
+    numbers |= {f"turns_{outcome.value}": tally.counts["outcomes"][outcome] for outcome in Outcome}
+    numbers |= {f"status_{status}": count for status, count in tally.counts["unfinished"].items()}
+    numbers |= {f"{kind}_tokens": count for kind, count in tally.counts["tokens"].items()}
+    return numbers | ({"cost": math.fsum(costs)} if costs else {})
 
 
 def check_loggers(*, tensorboard: bool = False, wandb: str | None = None) -> None:

@@ -7,14 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import tyro
 from numpy.typing import NDArray
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import RunsOptions
 from vlmgym.evaluation.saved_runs import SavedRun, read_runs
 from vlmgym.evaluation.tables import PageTable
 from vlmgym.runs.record import EpisodeRecord, GameRecord
@@ -26,17 +25,13 @@ from vlmgym.terminal import make_console
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatsConfig:
+class RepeatsConfig(RunsOptions):
     """Options of `vlmgym repeats`."""
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Folders of runs, or folders that contain runs, such as the one that vlmgym eval --samples N writes."""
     success: float | None = None
     """Count episodes with at least this score as 1 and all others as 0. None means the scores themselves."""
     format: Literal["text", "json"] = "text"
     """A table, or JSON with a list of results."""
-    data: tuple[str, ...] = ()
-    """Data named in the runs that may be opened: a stranger's run could name any file or URL."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +223,6 @@ def repeats_table(results: Sequence[Repeats], success: float | None) -> PageTabl
 
 def repeats(config: RepeatsConfig) -> list[Repeats]:
     """Print the results of runs that repeat each other, and return them."""
-    if not config.runs:
-        raise UsageError("name at least one run, or a folder that contains runs")
     results = group_repeats(read_runs(config.runs, data=config.data), config.success)
     console = make_console()
     if config.format == "json":

@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-import tyro
-from rich.table import Table
 
 from vlmgym.errors import UsageError
+from vlmgym.evaluation.config import RunArgument
 from vlmgym.evaluation.summary import Tally
+from vlmgym.evaluation.tables import PageTable
 from vlmgym.runs.files import LineLog, json_bytes, new_folder, replace_file
 from vlmgym.runs.record import EpisodeRecord, changes
 from vlmgym.runs.run import RunFolder
@@ -26,7 +24,7 @@ from vlmgym.terminal import make_console
 class RescoreConfig:
     """Options of `vlmgym rescore`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunArgument
     """Folder of the run, which is not changed."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """The new settings. Omitted options take their defaults, not the values of the run."""
@@ -52,13 +50,13 @@ def rescore(config: RescoreConfig) -> Path:
                 log.write(after.model_dump_json())
                 tally[after.game.id].add(after)
                 if before.score is not None:
-                    totals.setdefault(after.game.id, []).append((_total_reward(before), _total_reward(after)))
+                    totals.setdefault(after.game.id, []).append((before.total_reward, after.total_reward))
         summary = run.last_summary().model_copy(update={"games": tally.summaries()})
         folder.write_summary(summary)
         replace_file(folder.run, json_bytes(run.config.model_copy(update={"reward": config.reward})))
     console = make_console()
     console.print(_changes(run.config.reward, config.reward), soft_wrap=True)
-    console.print(_table(totals))
+    console.print(_table(totals).rich())
     console.print(f"run     {out}", soft_wrap=True)
     return out
 
@@ -79,23 +77,17 @@ def _accuracy(partial: float | None, exact: float | None) -> Perception | None:
     return None if partial is None or exact is None else Perception(partial, exact)
 
 
-def _total_reward(episode: EpisodeRecord) -> float:
-    return math.fsum(turn.reward.total for turn in episode.turns)
-
-
 def _changes(before: RewardConfig, after: RewardConfig) -> str:
     changed = [f"{path} {old} -> {new}" for path, old, new in changes(before.model_dump(), after.model_dump())]
     return f"reward: {', '.join(changed) or 'unchanged'}; scores do not change"
 
 
-def _table(totals: Mapping[str, Sequence[tuple[float, float]]]) -> Table:
-    table = Table(title="mean reward of episodes with a result", title_justify="left")
-    for column in ("game", "episodes", "before", "after", "change"):
-        table.add_column(column, justify="left" if column == "game" else "right")
+def _table(totals: Mapping[str, Sequence[tuple[float, float]]]) -> PageTable:
+    rows = []
     for game, episodes in totals.items():
         row = [game, f"{len(episodes):,}"]
         if episodes:
             before, after = (math.fsum(rewards) / len(episodes) for rewards in zip(*episodes))
             row += [f"{before:,.4g}", f"{after:,.4g}", f"{after - before:+,.4g}"]
-        table.add_row(*row)
-    return table
+        rows.append(row)
+    return PageTable("mean reward of episodes with a result", ("game", "episodes", "before", "after", "change"), rows)

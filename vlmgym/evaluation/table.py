@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, get_args
-
-import tyro
+from pathlib import PurePath
+from typing import Any, Literal, get_args
 
 from vlmgym.errors import UsageError, one_line, short_repr
+from vlmgym.evaluation.config import RunsOptions
 from vlmgym.evaluation.saved_runs import SavedRun, csv_lines, read_runs
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.evaluation.tables import control_note, vlmgym_version
@@ -28,11 +27,9 @@ MISSING = "n/a"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableConfig:
+class TableConfig(RunsOptions):
     """Options of `vlmgym table`."""
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Folders of runs, or folders that contain runs."""
     format: Literal["md", "csv", "latex", "json"] = "md"
     """Markdown, or LaTeX for booktabs; csv and json have a row per cell, for programs."""
     rows: tuple[Axis, ...] = ("model",)
@@ -40,12 +37,9 @@ class TableConfig:
     name."""
     columns: tuple[Axis, ...] = ("game",)
     """Settings that have a column for each value."""
-    data: tuple[str, ...] = ()
-    """Data named in the runs that may be opened: a stranger's run could name any file or URL."""
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise UsageError("name at least one run, or a folder that contains runs")
+        super().__post_init__()
         axes = (*self.rows, *self.columns)
         if len(set(axes)) < len(axes):
             raise UsageError("rows and columns must be different")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vlmgym import Episode
 from vlmgym.errors import UsageError, importing
+from vlmgym.integrations import restore_conversation
 
 with importing("vlmgym.integrations.skyrl", "skyrl"):
     import skyrl_gym
@@ -31,14 +31,7 @@ class GameEnvironment(BaseTextEnv):
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         extras = extras or {}
-        if "snapshot" not in extras:
-            raise UsageError(
-                "the dataset has no column snapshot: make it with vlmgym.make_dataset, so that the rollouts of a group "
-                "start in the same state"
-            )
-        self._episode = Episode.restore(extras["snapshot"])
-        if self._episode.repeats_turns:
-            raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
+        self._episode = restore_conversation(extras.get("snapshot"))
         self.max_turns = self._episode.max_turns
         if (limit := extras.get("max_turns", self.max_turns)) < self.max_turns:
             raise UsageError(

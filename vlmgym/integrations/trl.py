@@ -10,6 +10,7 @@ from typing import Any
 
 from vlmgym import Episode, Row, Scored, score
 from vlmgym.errors import EpisodeEnded, UsageError
+from vlmgym.integrations import restore_conversation
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.sight import SIGHT_INTERVAL, sight_metrics
 
@@ -40,14 +41,9 @@ class GameEnvironment:
         """Start the episode of a row; return text only, because the trainer's prompt already has the images of the row.
 
         Raises:
-            UsageError: The dataset has no snapshots.
+            UsageError: See `restore_conversation`.
         """
-        if snapshot is None:
-            raise UsageError(
-                "train_dataset has no column snapshot: make it with vlmgym.make_dataset, so that the rollouts of a "
-                "group start in the same state"
-            )
-        self.episode, self.turns = Episode.restore(snapshot), []
+        self.episode, self.turns = restore_conversation(snapshot), []
         return INSTRUCTIONS
 
     def respond(self, response: str) -> list[dict[str, Any]]:
@@ -100,12 +96,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
     _check_template(processing_class)
     turns = most = 0
     for row in rows:
-        episode = Episode.restore(row["snapshot"])
-        if episode.repeats_turns:
-            raise UsageError(
-                "prompts repeat earlier turns, which the conversation already has: set history=0 or chat=True in "
-                "make_dataset"
-            )
+        episode = restore_conversation(row["snapshot"])
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from vlmgym import Episode, Row
 from vlmgym.errors import UsageError, importing
+from vlmgym.integrations import restore_conversation
 
 with importing("vlmgym.integrations.verl", "verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
@@ -101,8 +102,8 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
     Raises:
         UsageError: The prompts are not chats and repeat earlier turns, which the conversation already keeps.
     """
-    if any(Episode.restore(row["snapshot"]).repeats_turns for row in rows):
-        raise UsageError("the conversation already keeps earlier turns: set history=0 or chat=True in make_dataset")
+    for row in rows:
+        restore_conversation(row["snapshot"])
     return [
         {
             "data_source": row["game"],

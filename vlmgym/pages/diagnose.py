@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 from urllib.parse import quote
 
-import tyro
-
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import SavedRunOptions
+from vlmgym.evaluation.config import RunArgument, SavedRunOptions
 from vlmgym.evaluation.diagnose import (
     CAUSES,
     STAGES,
@@ -41,7 +37,7 @@ RESULTS = ("right", "best", "legal", "worse", "wrong", "illegal", "repeated", "u
 class DiagnoseConfig(SavedRunOptions):
     """Options of `vlmgym diagnose`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunArgument
     """Run folder; gets diagnose.json and diagnose.html."""
 
 

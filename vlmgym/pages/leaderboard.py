@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
-
-import tyro
 
 from vlmgym.benchmark.leaderboard import LeaderboardEntry, make_entry, ranked
 from vlmgym.benchmark.suites import Suite, read_suite
 from vlmgym.benchmark.verify import run_folder, verify_results
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import SavedRunOptions
+from vlmgym.evaluation.config import RunArguments, SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.pages.document import app, cell, estimate_cell, number_cell, shown
 from vlmgym.runs.files import check_own_file, write_file
@@ -28,7 +26,7 @@ from vlmgym.terminal import make_console
 class LeaderboardConfig(SavedRunOptions):
     """Options of `vlmgym leaderboard`."""
 
-    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
+    run: RunArguments
     """Folders of runs of the same suite, or zips of them."""
     output: Path = Path("leaderboard.html")
     """The page."""

@@ -19,15 +19,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-import tyro
 from rich.console import Console
 
 from vlmgym.benchmark.suites import summarise
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.config import SavedRunOptions
+from vlmgym.evaluation.config import RunArgument, SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.tables import PageTable, bias_note, control_note, game_rows, run_title, suite_table
@@ -53,7 +52,7 @@ SINGLE_CURVES = 40
 class ReportConfig(SavedRunOptions):
     """Options of `vlmgym report`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunArgument
     """Run folder."""
     images: str = str(IMAGES)
     """Number of episodes per game with images, or all."""

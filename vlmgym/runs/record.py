@@ -318,6 +318,11 @@ class EpisodeRecord(_Record):
         return self.game.id, self.seed
 
     @property
+    def total_reward(self) -> float:
+        """Sum of the total rewards of the turns."""
+        return math.fsum(turn.reward.total for turn in self.turns)
+
+    @property
     def terminated(self) -> bool:
         """True if the game itself ended the episode."""
         return self.status == "ended"
