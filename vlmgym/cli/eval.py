@@ -43,7 +43,7 @@ from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.drawing.skins import SkinName
-from vlmgym.sandbox.options import GameOptions
+from vlmgym.sandbox.options import GameNames, GameOptions
 from vlmgym.sandbox.registry import game_class, game_ids, load_games
 from vlmgym.terminal import make_console, reporting_errors
 
@@ -59,9 +59,7 @@ UNFINISHED = 1
 class EvalCommand(EvalConfig):
     """Options of `vlmgym eval`."""
 
-    game: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
-    ] = ()
+    game: GameNames = ()
     """Game ids or names (2048), or published settings (g1/swap); see vlmgym games."""
     games: Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="GAME ..."), tyro.conf.UseAppendAction] = ()
     """Same as the positional games."""

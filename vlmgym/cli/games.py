@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
+from vlmgym.sandbox.options import GameNames
 from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
@@ -20,9 +19,7 @@ KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "rea
 class GamesConfig:
     """Options of `vlmgym games`."""
 
-    game: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
-    ] = ()
+    game: GameNames = ()
     """Names or ids of games, or names of published settings, to show."""
 
 

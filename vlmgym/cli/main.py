@@ -51,7 +51,7 @@ COMMANDS = {
         "Ask a model for digits in images, to find out whether the right images reach it at the right turn.",
     ),
     "view": Command(
-        "vlmgym.cli.view", "Open a local web app over all runs in a folder: live progress, comparisons and play."
+        "vlmgym.pages.server", "Open a local web app over all runs in a folder: live progress, comparisons and play."
     ),
     "report": Command("vlmgym.pages.report", "Write report.html of a saved run: scores, curves and an episode viewer."),
     "rescore": Command(

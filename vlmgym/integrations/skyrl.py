@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vlmgym.errors import UsageError, importing
-from vlmgym.integrations import restore_conversation
+from vlmgym.integrations import restore_row
 
 with importing("vlmgym.integrations.skyrl", "skyrl"):
     import skyrl_gym
@@ -31,7 +31,7 @@ class GameEnvironment(BaseTextEnv):
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         extras = extras or {}
-        self._episode = restore_conversation(extras.get("snapshot"))
+        self._episode = restore_row(extras.get("snapshot"))
         self.max_turns = self._episode.max_turns
         if (limit := extras.get("max_turns", self.max_turns)) < self.max_turns:
             raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from vlmgym import Episode, Row, Scored, score
 from vlmgym.errors import EpisodeEnded, UsageError
-from vlmgym.integrations import restore_conversation
+from vlmgym.integrations import restore_row
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.sight import SIGHT_INTERVAL, sight_metrics
 
@@ -41,9 +41,9 @@ class GameEnvironment:
         """Start the episode of a row; return text only, because the trainer's prompt already has the images of the row.
 
         Raises:
-            UsageError: See `restore_conversation`.
+            UsageError: The dataset has no snapshots.
         """
-        self.episode, self.turns = restore_conversation(snapshot), []
+        self.episode, self.turns = restore_row(snapshot, may_repeat_turns=True), []
         return INSTRUCTIONS
 
     def respond(self, response: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
     _check_template(processing_class)
     turns = most = 0
     for row in rows:
-        episode = restore_conversation(row["snapshot"])
+        episode = restore_row(row["snapshot"])
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
         episode.respond("")
         if not episode.done:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from vlmgym import Episode, Row
 from vlmgym.errors import UsageError, importing
-from vlmgym.integrations import restore_conversation
+from vlmgym.integrations import restore_row
 
 with importing("vlmgym.integrations.verl", "verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
@@ -103,7 +103,7 @@ def to_verl(rows: list[Row]) -> list[dict[str, Any]]:
         UsageError: The prompts are not chats and repeat earlier turns, which the conversation already keeps.
     """
     for row in rows:
-        restore_conversation(row["snapshot"])
+        restore_row(row["snapshot"])
     return [
         {
             "data_source": row["game"],

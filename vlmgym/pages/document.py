@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -134,6 +134,11 @@ def marked(response: str) -> list[tuple[str, Any]]:
         pieces += [("", shown(response[end:start])), (name, shown(response[start:next_end]))]
         end = next_end
     return [piece for piece in [*pieces, ("", shown(response[end:]))] if piece[1]]
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Round the numbers of a curve to six significant digits."""
+    return [float(f"{value:.6g}") for value in values]
 
 
 def safe_json(data: Any) -> str:

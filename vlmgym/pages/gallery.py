@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 
 from vlmgym import __version__
 from vlmgym.checks import check_int
@@ -21,6 +20,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
+from vlmgym.sandbox.options import GameNames
 from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games, make_game, title_of
 from vlmgym.terminal import make_console
 
@@ -45,9 +45,7 @@ FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "h
 class GalleryConfig:
     """Options of `vlmgym gallery`."""
 
-    game: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")
-    ] = ()
+    game: GameNames = ()
     """Names or ids of games; if empty, all installed games."""
     output: Path = Path("gallery.html")
     """Output page."""

@@ -30,7 +30,7 @@ from vlmgym.evaluation.config import RunArgument, SavedRunOptions
 from vlmgym.evaluation.curves import EpisodeRewards, mean_curve
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.tables import PageTable, bias_note, control_note, game_rows, run_title, suite_table
-from vlmgym.pages.document import app
+from vlmgym.pages.document import app, rounded
 from vlmgym.pages.episode import ListedEpisode, packed_episode
 from vlmgym.runs.files import write_file
 from vlmgym.runs.record import RunRecord, RunSummary, SuiteSummary
@@ -279,23 +279,19 @@ def curves(episodes: Sequence[EpisodeRewards], *, one_stage: bool) -> dict[str, 
     if not episodes:
         return None
     curve = mean_curve(episodes, one_stage=one_stage)
-    low, high = map(_rounded, curve.interval) if curve.interval is not None else (None, None)
+    low, high = map(rounded, curve.interval) if curve.interval is not None else (None, None)
     return {
         "turns": curve.turns.tolist(),
-        "mean": _rounded(curve.mean),
+        "mean": rounded(curve.mean),
         "low": low,
         "high": high,
         "single": [
-            _rounded(episode.totals[curve.turns[curve.turns <= len(episode.rewards)]])
+            rounded(episode.totals[curve.turns[curve.turns <= len(episode.rewards)]])
             for episode in episodes[:SINGLE_CURVES]
         ],
         "count": len(episodes),
         "stages": not one_stage,
     }
-
-
-def _rounded(values: Any) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
 
 
 def _words(value: object) -> str:

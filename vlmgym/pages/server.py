@@ -1,4 +1,4 @@
-"""The server of `vlmgym view`: lists, reports, comparisons, training curves and play over HTTP.
+"""`vlmgym view [FOLDER]`: a local web app over all runs in a folder, with lists, reports, comparisons, curves and play.
 
 It listens on the loopback interface only. A request needs the token of the URL that the command prints, or the cookie
 that this URL sets, and the name of this machine as its host, so that no other user and no website reads runs or plays.
@@ -8,16 +8,22 @@ The pages are those of the static reports, under the same content security polic
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
+import sys
 import threading
+import webbrowser
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
+import tyro
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -46,6 +52,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.envs.human import ARROWS, Player, last_turn
 from vlmgym.sandbox.registry import game_ids, make_game
+from vlmgym.terminal import make_console
 
 POLL_SECONDS = 0.5
 MOST_PLAYED = 20
@@ -62,29 +69,48 @@ HEADERS = {
 }
 
 
-def serve(library: Library, port: int, announce: Callable[[str], object]) -> None:
-    """Serve the pages of a library on this machine until Ctrl-C.
+@dataclass(frozen=True, kw_only=True)
+class ViewConfig:
+    """Options of `vlmgym view`."""
 
-    Args:
-        library: The library.
-        port: Port; 0 means any free one.
-        announce: Called with the URL of the list of runs, which contains the token.
+    folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")] = Path()
+    """Folder that is searched for runs and trainings, at any depth."""
+    port: int = 0
+    """Port on this machine; 0 means any free one."""
+    browser: bool = True
+    """Open the page in a browser."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"port must be between 0 and 65535, got {self.port}")
+
+
+def view(config: ViewConfig) -> None:
+    """Serve the pages of the runs in a folder on this machine until Ctrl-C.
 
     Raises:
-        UsageError: The port cannot be used.
+        UsageError: The folder does not exist, or the port cannot be used.
     """
+    if not config.folder.is_dir():
+        raise UsageError(f"{config.folder} is not a folder")
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
+        listener.bind(("127.0.0.1", config.port))
     except OSError as error:
-        raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another --port") from None
+        raise UsageError(f"port {config.port} cannot be used: {error.strerror}; choose another --port") from None
     listener.listen()  # connections wait until the server has started
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    web_app = App(library, lambda: server.should_exit).starlette()
-    config = uvicorn.Config(Guard(web_app, port, token), log_level="error", lifespan="off", timeout_graceful_shutdown=3)
-    server = uvicorn.Server(config)
-    announce(f"http://127.0.0.1:{port}/?token={token}")
+    web_app = App(Library(config.folder), lambda: server.should_exit).starlette()
+    guarded = Guard(web_app, port, token)
+    server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", lifespan="off", timeout_graceful_shutdown=3))
+    url = f"http://127.0.0.1:{port}/?token={token}"
+    about = f"Shows the runs in {config.folder.absolute()}; Ctrl-C ends it."
+    make_console().print(f"view    {url}\n{about}", soft_wrap=True)
+    sys.stdout.flush()
+    has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {*os.environ}
+    if config.browser and has_display:  # otherwise, a browser in the terminal would open
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     with suppress(KeyboardInterrupt), infrequent_gc():  # pages of 20,000 episodes create many objects
         server.run(sockets=[listener])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from vlmgym.pages.document import cell, number_cell
+from vlmgym.pages.document import cell, number_cell, rounded
 
 CURVE, SFT_CURVE = "curve.jsonl", "sft_curve.jsonl"
 SMOOTHING = 20
@@ -193,10 +193,6 @@ class TrainingFolder:
             "name": name,
             "title": title,
             "turns": steps[chosen].tolist(),
-            "mean": _short(mean[chosen]),
-            "single": [_short(values[chosen])],
+            "mean": rounded(mean[chosen]),
+            "single": [rounded(values[chosen])],
         }
-
-
-def _short(values: Sequence[float] | np.ndarray[Any, Any]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]

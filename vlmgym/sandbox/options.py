@@ -15,6 +15,9 @@ from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import ThinkTag
 from vlmgym.sandbox.registry import make_game
 
+GameNames = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...", help_behavior_hint="")]
+"""Names of games on a command line."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GameOptions:
