@@ -279,7 +279,7 @@ def test_running_evaluations_appear_and_progress(browser, folder, tmp_path):
             (run / "episodes.jsonl").write_bytes(b"".join(lines[:7]))
             expect(page.locator("#runs tbody tr").first).to_contain_text("running, 7 of 8", timeout=WAIT)
             expect(report.locator(".row")).to_have_count(7, timeout=WAIT)
-            assert report.inner_text(".position") == "turn 2 of 8"
+            expect(report.locator(".position")).to_have_text("turn 2 of 8", timeout=WAIT)
         expect(page.locator("#runs tbody tr").first).to_contain_text("stopped, 7 of 8", timeout=WAIT)
         shutil.rmtree(tmp_path / "new")
         expect(page.locator(".empty")).to_be_visible(timeout=WAIT)

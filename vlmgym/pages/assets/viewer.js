@@ -28,7 +28,7 @@ function makeViewer() {
   async function open(chosen, turn) {
     row = chosen;
     index = turn;
-    episodes = row.runs.map(() => null);
+    const loading = episodes = row.runs.map(() => null);
     list.select(row);
     const gain = row.difference === null ? "" : `; ${page.difference}: ${signed(row.difference)}`;
     title.replaceChildren(...recorded(`${GAMES[row.game]}, seed ${row.seed}${gain}`));
@@ -36,12 +36,12 @@ function makeViewer() {
     await Promise.all(row.runs.map(async (cell, run) => {
       if (cell === null) return panes[run].say("This run has no record of this episode.");
       const episode = await loadEpisode(run, row).catch((error) => error.message);
-      if (row !== chosen) return null;
+      if (episodes !== loading) return null;
       if (typeof episode === "string") return panes[run].say(episode);
       episodes[run] = episode;
       return null;
     }));
-    if (row === chosen) go(index);
+    if (episodes === loading) go(index);
   }
 
   // After the data of the page has changed: the list, and the episode if it is shown.
