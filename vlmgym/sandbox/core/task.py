@@ -18,6 +18,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import DegradedConfig
 from vlmgym.sandbox.core.game import Game, ImageArray, Info, Infos, Metrics, Step, retry
 from vlmgym.sandbox.data.rows import RowRef, SkippedRow
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.degrade import degrade
 
 ANSWERED = "answered"
@@ -65,6 +66,11 @@ class Task(Game[TaskStateT, ActionT]):
     @abstractmethod
     def paint(self, state: TaskStateT) -> Sequence[ImageArray]:
         """Render a generated question without degradation: uint8 arrays of the shapes in `image_shapes`."""
+
+    def canvas(self, background: Colour) -> Canvas:
+        """Create a canvas of the image's size whose unit is a thousandth of the image's side, for `paint`."""
+        size = self.config.size
+        return Canvas(size, size, background, unit=size / 1000)
 
     def draw(self, state: TaskStateT) -> list[ImageArray]:
         """Render the images with the configured degradation; identical before and after the answer."""

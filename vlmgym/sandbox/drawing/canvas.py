@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,30 +27,43 @@ Point = tuple[float, float]
 
 
 class Canvas:
-    """An RGB surface of width x height pixels. Coordinates are in pixels, x to the right and y down.
+    """An RGB surface of width x height pixels. Coordinates are x to the right and y down.
 
-    A canvas can be a crop of a larger image. Coordinates then refer to the larger image, where the upper left pixel of
-    the canvas is at (`left`, `top`).
+    Coordinates and lengths that are drawn are in units of `unit` pixels. A canvas can be a crop of a larger image.
+    Coordinates then refer to the larger image, where the upper left pixel of the canvas is the pixel (`left`, `top`).
     """
 
-    def __init__(self, width: int, height: int, background: Colour, *, left: int = 0, top: int = 0) -> None:
+    def __init__(
+        self, width: int, height: int, background: Colour, *, left: int = 0, top: int = 0, unit: float = 1.0
+    ) -> None:
         import pygame
 
-        self.width, self.height = width, height
+        self.width, self.height, self.unit = width, height, unit
         self._left, self._top = left * SUPERSAMPLE, top * SUPERSAMPLE
         self._surface = pygame.Surface((width * SUPERSAMPLE, height * SUPERSAMPLE), depth=32, masks=_RGBX_BYTES)
         self._surface.fill(background)
+
+    def in_pixels(self) -> Canvas:
+        """Return the same canvas with pixels as units."""
+        pixels = copy(self)
+        pixels.unit = 1.0
+        return pixels
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, radius: float = 0) -> None:
         """Draw a filled rectangle; its corners are rounded by `radius`."""
         import pygame
 
+        x, y, width, height = (v * self.unit for v in (x, y, width, height))
         left, top, right, bottom = (round(v * SUPERSAMPLE) for v in (x, y, x + width, y + height))
         area = pygame.Rect(left - self._left, top - self._top, right - left, bottom - top)
-        pygame.draw.rect(self._surface, colour, area, border_radius=round(radius * SUPERSAMPLE))
+        pygame.draw.rect(self._surface, colour, area, border_radius=round(radius * self.unit * SUPERSAMPLE))
 
     def polygon(self, points: Sequence[Point], colour: Colour) -> None:
         """Draw a filled polygon."""
+        self._fill([(x * self.unit, y * self.unit) for x, y in points], colour)
+
+    def _fill(self, points: Sequence[Point], colour: Colour) -> None:
+        """Draw a filled polygon, given in pixels."""
         import pygame
 
         pygame.draw.polygon(self._surface, colour, [self._sample(x, y) for x, y in points])
@@ -58,14 +72,15 @@ class Canvas:
         """Draw a filled circle."""
         import pygame
 
+        x, y, radius = x * self.unit, y * self.unit, radius * self.unit
         pygame.draw.circle(self._surface, colour, self._sample(x, y), round(radius * SUPERSAMPLE))
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
         """Draw a straight line with flat ends, exactly from `start` to `end`."""
-        length = math.hypot(end[0] - start[0], end[1] - start[1]) or 1.0
-        dx, dy = (end[1] - start[1]) / length * width / 2, (start[0] - end[0]) / length * width / 2
-        (x0, y0), (x1, y1) = start, end
-        self.polygon([(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)], colour)
+        x0, y0, x1, y1, width = (v * self.unit for v in (*start, *end, width))
+        length = math.hypot(x1 - x0, y1 - y0) or 1.0
+        dx, dy = (y1 - y0) / length * width / 2, (x0 - x1) / length * width / 2
+        self._fill([(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)], colour)
 
     def text(
         self,
@@ -83,16 +98,17 @@ class Canvas:
 
         Args:
             text: The line.
-            x: Centre or edge of the text in pixels, as selected by `align`.
-            y: Vertical middle of the capitals in pixels.
-            height: Cap height in pixels.
+            x: Centre or edge of the text, as selected by `align`.
+            y: Vertical middle of the capitals.
+            height: Cap height.
             colour: Colour.
-            max_width: Width in pixels to which wider text is shrunk.
+            max_width: Width to which wider text is shrunk.
             angle: Rotation in degrees counter-clockwise.
             align: `centre`, `left` or `right`.
         """
         import pygame
 
+        x, y, height, max_width = (v * self.unit for v in (x, y, height, max_width))
         size = _font_size(height)
         if (width := _font(size).size(text)[0]) > max_width * SUPERSAMPLE:
             size = max(1, int(size * max_width * SUPERSAMPLE / width))
@@ -120,6 +136,7 @@ class Canvas:
         if angle:
             surface = pygame.transform.rotate(surface, angle)
         w, h = surface.get_size()
+        x, y = x * self.unit, y * self.unit
         left, top = round(x * SUPERSAMPLE - w / 2), round(y * SUPERSAMPLE - h / 2)
         self._surface.blit(surface, (left - self._left, top - self._top))
 

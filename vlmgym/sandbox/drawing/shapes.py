@@ -201,12 +201,23 @@ PLATE: Colour = (252, 250, 244)
 PLATE_INK: Colour = (38, 40, 46)
 
 
+def whole_pixel(x: float, y: float, unit: float) -> tuple[int, int]:
+    """Return the pixel nearest to a point in units of `unit` pixels."""
+    return round(x * unit), round(y * unit)
+
+
 def paint_plate(
     canvas: Canvas, text: str, x: float, y: float, width: float, height: float, capitals: float, radius: float
 ) -> None:
-    """Draw a plate centred at (x, y) with text of cap height `capitals`, the same on every background."""
-    canvas.rectangle(x - width / 2, y - height / 2, width, height, PLATE, radius)
-    canvas.text(text, x, y, capitals, PLATE_INK)
+    """Draw a plate centred at the whole pixel nearest to (x, y), with text of cap height `capitals`.
+
+    Equal plates look exactly the same, wherever they are.
+    """
+    x, y = whole_pixel(x, y, canvas.unit)
+    width, height, capitals, radius = (v * canvas.unit for v in (width, height, capitals, radius))
+    pixels = canvas.in_pixels()
+    pixels.rectangle(x - width / 2, y - height / 2, width, height, PLATE, radius)
+    pixels.text(text, x, y, capitals, PLATE_INK)
 
 
 def paint_wall(canvas: Canvas, tint: Tint) -> None:

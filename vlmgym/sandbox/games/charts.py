@@ -136,114 +136,103 @@ class Charts(LineTask[ChartsState]):
     # Drawing --------------------------------------------------------------------------------------------------------
 
     def paint(self, state: ChartsState) -> list[ImageArray]:
-        size, look = self.config.size, LOOKS[state.look]
-        canvas = Canvas(size, size, look.page)
-        {"bar": self._paint_bars, "line": self._paint_line, "pie": self._paint_pie, "dial": self._paint_dials}[
-            state.chart
-        ](canvas, look, state)
-        for name, (x, y) in self._name_places(state).items():
-            canvas.text(name, x, y, TEXT * self.config.text * size, look.ink)
+        look = LOOKS[state.look]
+        canvas = self.canvas(look.page)
+        painters = (self._paint_bars, self._paint_line, self._paint_pie, self._paint_dials)
+        painters[CHARTS.index(state.chart)](canvas, look, state)
+        for name, (x, y) in _name_places(state).items():
+            canvas.text(name, x, y, TEXT * self.config.text, look.ink)
         return [canvas.pixels()]
 
     def _axes(self, canvas: Canvas, look: Look) -> None:
-        unit = self.config.size / 1000
-        canvas.rectangle(LEFT * unit, ABOVE * unit, (RIGHT - LEFT) * unit, (BASE - ABOVE) * unit, look.panel)
-        for value in range(0, TOP + 1, self.config.ticks):
-            y = _height(value) * unit
-            canvas.rectangle(LEFT * unit, y - unit, (RIGHT - LEFT) * unit, 2 * unit, look.faint)
-            if value % max(LABELLED, self.config.ticks) == 0:
-                canvas.text(
-                    str(value),
-                    (LEFT - 18) * unit,
-                    y,
-                    TEXT * self.config.text * self.config.size,
-                    look.ink,
-                    align="right",
-                )
-        canvas.rectangle(LEFT * unit, ABOVE * unit, 3 * unit, (BASE - ABOVE) * unit, look.ink)
-        canvas.rectangle(LEFT * unit, BASE * unit - 1.5 * unit, (RIGHT - LEFT) * unit, 3 * unit, look.ink)
+        ticks = self.config.ticks
+        canvas.rectangle(LEFT, ABOVE, RIGHT - LEFT, BASE - ABOVE, look.panel)
+        for value in range(0, TOP + 1, ticks):
+            y = _height(value)
+            canvas.rectangle(LEFT, y - 1, RIGHT - LEFT, 2, look.faint)
+            if value % max(LABELLED, ticks) == 0:
+                canvas.text(str(value), LEFT - 18, y, TEXT * self.config.text, look.ink, align="right")
+        canvas.rectangle(LEFT, ABOVE, 3, BASE - ABOVE, look.ink)
+        canvas.rectangle(LEFT, BASE - 1.5, RIGHT - LEFT, 3, look.ink)
 
     def _paint_bars(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
-        unit = self.config.size / 1000
         self._axes(canvas, look)
         width = 0.62 * (RIGHT - LEFT) / len(state.values)
         for index, value in enumerate(state.values):
             x, y, colour = _across(index, len(state.values)), _height(value), look.accents[index % len(look.accents)]
-            canvas.rectangle((x - width / 2) * unit, y * unit, width * unit, (BASE - y) * unit, colour)
+            canvas.rectangle(x - width / 2, y, width, BASE - y, colour)
 
     def _paint_line(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
-        unit, colour = self.config.size / 1000, look.accents[1]
+        colour = look.accents[1]
         self._axes(canvas, look)
-        points = [
-            (_across(index, len(state.values)) * unit, _height(value) * unit)
-            for index, value in enumerate(state.values)
-        ]
+        points = [(_across(index, len(state.values)), _height(value)) for index, value in enumerate(state.values)]
         for start, end in pairwise(points):
-            canvas.line(start, end, 7 * unit, colour)
+            canvas.line(start, end, 7, colour)
         for x, y in points:
-            canvas.circle(x, y, 15 * unit, colour)
-            canvas.circle(x, y, 8 * unit, look.panel)
+            canvas.circle(x, y, 15, colour)
+            canvas.circle(x, y, 8, look.panel)
 
     def _paint_pie(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
-        unit = self.config.size / 1000
-        x, y = 500 * unit, PIE_MIDDLE * unit
+        x, y = 500, PIE_MIDDLE
         for tick in range(0, 100, STEP):
-            canvas.line(*_spoke(x, y, tick / 100, (PIE + 8) * unit, (PIE + 24) * unit), 4 * unit, look.ink)
+            canvas.line(*_spoke(x, y, tick / 100, PIE + 8, PIE + 24), 4, look.ink)
         start = 0
         for value, colour in zip(state.values, _slices(look)):
-            ring = [_spoke(x, y, share / 400, 0, PIE * unit)[1] for share in range(4 * start, 4 * (start + value) + 1)]
+            ring = [_spoke(x, y, share / 400, 0, PIE)[1] for share in range(4 * start, 4 * (start + value) + 1)]
             canvas.polygon([(x, y), *ring], colour)
             start += value
         for share in np.cumsum(state.values).tolist():
-            canvas.line((x, y), _spoke(x, y, share / 100, 0, PIE * unit)[1], 5 * unit, look.page)
-        for (name_x, name_y), colour in zip(self._name_places(state).values(), _slices(look)):
-            canvas.rectangle(name_x - 105 * unit, name_y - 20 * unit, 40 * unit, 40 * unit, colour, 8 * unit)
+            canvas.line((x, y), _spoke(x, y, share / 100, 0, PIE)[1], 5, look.page)
+        for (name_x, name_y), colour in zip(_name_places(state).values(), _slices(look)):
+            canvas.rectangle(name_x - 105, name_y - 20, 40, 40, colour, 8)
 
     def _paint_dials(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
-        unit, ticks = self.config.size / 1000, self.config.ticks
+        ticks = self.config.ticks
         for index, value in enumerate(state.values):
-            x, y = (part * unit for part in _dial(index, len(state.values)))
+            x, y = _dial(index, len(state.values))
             colour = look.accents[index % len(look.accents)]
-            canvas.circle(x, y, DIAL * unit, look.ink)
-            canvas.circle(x, y, (DIAL - 6) * unit, look.panel)
+            canvas.circle(x, y, DIAL, look.ink)
+            canvas.circle(x, y, DIAL - 6, look.panel)
             for tick in range(0, TOP + 1, ticks):
                 strong = tick % max(LABELLED, ticks) == 0
-                inner = (DIAL - (32 if strong else 24)) * unit
-                spoke = _spoke(x, y, _turn(tick), inner, (DIAL - 12) * unit)
-                canvas.line(*spoke, (6 if strong else 3) * unit, look.ink)
+                spoke = _spoke(x, y, _turn(tick), DIAL - (32 if strong else 24), DIAL - 12)
+                canvas.line(*spoke, 6 if strong else 3, look.ink)
                 if strong:
-                    _, place = _spoke(x, y, _turn(tick), 0, (DIAL + 22) * unit)
-                    canvas.text(str(tick), *place, 15 * self.config.text * unit, look.ink)
-            canvas.line(*_spoke(x, y, _turn(value), -18 * unit, (DIAL - 20) * unit), 7 * unit, colour)
-            canvas.circle(x, y, 13 * unit, colour)
-
-    def _name_places(self, state: ChartsState) -> dict[str, Point]:
-        unit, count = self.config.size / 1000, len(state.values)
-        places: list[Point]
-        if state.chart == "pie":
-            places = [(190 + 232 * (index % 4), 835 + 75 * (index // 4)) for index in range(count)]
-        elif state.chart == "dial":
-            places = [(x, y + 57) for x, y in (_dial(index, count) for index in range(count))]
-        else:
-            places = [(_across(index, count), BASE + 34) for index in range(count)]
-        return {name: (x * unit, y * unit) for name, (x, y) in zip(state.names, places)}
+                    _, place = _spoke(x, y, _turn(tick), 0, DIAL + 22)
+                    canvas.text(str(tick), *place, 15 * self.config.text, look.ink)
+            canvas.line(*_spoke(x, y, _turn(value), -18, DIAL - 20), 7, colour)
+            canvas.circle(x, y, 13, colour)
 
     def marks(self, state: ChartsState) -> tuple[float, Mapping[str, Point]]:
-        height, places = TEXT * self.config.text * self.config.size, self._name_places(state)
+        unit = self.config.size / 1000
+        places = {name: (x * unit, y * unit) for name, (x, y) in _name_places(state).items()}
+        height = TEXT * self.config.text * unit
         letters = {f"{name[0]} {state.look}": (initial_at(name, x, height), y) for name, (x, y) in places.items()}
-        return MARK * self.config.size, letters
+        return MARK * unit, letters
 
 
-TEXT = 0.0225
-"""Cap height of names and numbers relative to the image's side."""
-MARK = 0.02
-"""Half the side of a letter's surroundings, in the same unit."""
 LABELLED = 20
 """Minimum distance of the labels on a scale."""
+TEXT = 22.5
+"""Cap height of names and numbers in thousandths of the image's side, as all lengths below."""
+MARK = 20
+"""Half the side of a letter's surroundings."""
 LEFT, RIGHT, ABOVE, BASE = 125, 955, 70, 880
-"""Edges of bar and line charts in thousandths of the image's side, as all lengths below."""
+"""Edges of bar and line charts."""
 PIE, PIE_MIDDLE = 320, 410
 DIAL = 108
+
+
+def _name_places(state: ChartsState) -> dict[str, Point]:
+    count = len(state.values)
+    places: list[Point]
+    if state.chart == "pie":
+        places = [(190 + 232 * (index % 4), 835 + 75 * (index // 4)) for index in range(count)]
+    elif state.chart == "dial":
+        places = [(x, y + 57) for x, y in (_dial(index, count) for index in range(count))]
+    else:
+        places = [(_across(index, count), BASE + 34) for index in range(count)]
+    return dict(zip(state.names, places))
 
 
 def _across(index: int, count: int) -> float:

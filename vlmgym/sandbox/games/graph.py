@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
+from vlmgym.sandbox.drawing.canvas import Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
 from vlmgym.sandbox.games.scenes.scene import pick
 
@@ -162,26 +162,25 @@ class Graph(LineTask[GraphState]):
     # Drawing --------------------------------------------------------------------------------------------------------
 
     def paint(self, state: GraphState) -> list[ImageArray]:
-        size, look = self.config.size, LOOKS[state.look]
-        unit, canvas = size / 1000, Canvas(size, size, look.page)
-        points = [(x * unit, y * unit) for x, y in state.places]
+        look, weighted = LOOKS[state.look], self.config.weighted
+        canvas = self.canvas(look.page)
         if state.look == "blueprint":
+            ruling = max(0.5 / canvas.unit, 1)
             for line in range(50, 1000, 50):
-                canvas.rectangle(line * unit, 0, max(0.5, unit), size, look.panel)
-                canvas.rectangle(0, line * unit, size, max(0.5, unit), look.panel)
+                canvas.rectangle(line, 0, ruling, 1000, look.panel)
+                canvas.rectangle(0, line, 1000, ruling, look.panel)
         for a, b in state.edges:
-            canvas.line(points[a], points[b], EDGE * unit, look.ink)
-        if self.config.weighted:
-            for (x, y), length in zip(state.numbers, state.lengths):
-                canvas.circle(x * unit, y * unit, 27 * unit, look.page)
-                canvas.text(str(length), x * unit, y * unit, 26 * self.config.text * unit, look.ink)
-        for node, (x, y) in enumerate(points):
+            canvas.line(state.places[a], state.places[b], EDGE, look.ink)
+        for (x, y), length in zip(state.numbers, state.lengths if weighted else ()):
+            canvas.circle(x, y, 27, look.page)
+            canvas.text(str(length), x, y, 26 * self.config.text, look.ink)
+        for node, (x, y) in enumerate(state.places):
             ring = look.accents[state.colours[node]] if state.colours else look.ink
             width = RING if state.colours else EDGE
-            for radius, colour in ((RADIUS + width, look.ink if state.colours else ring), (RADIUS + width - 3, ring)):
-                canvas.circle(x, y, radius * unit, colour)
-            canvas.circle(x, y, RADIUS * unit, NODE)
-            canvas.text(LETTERS[node], x, y, TEXT * self.config.text * unit, INK)
+            canvas.circle(x, y, RADIUS + width, look.ink)
+            canvas.circle(x, y, RADIUS + width - 3, ring)
+            canvas.circle(x, y, RADIUS, NODE)
+            canvas.text(LETTERS[node], x, y, TEXT * self.config.text, INK)
         return [canvas.pixels()]
 
     def marks(self, state: GraphState) -> tuple[float, Mapping[str, Point]]:

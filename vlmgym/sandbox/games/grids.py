@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.drawing.shapes import paint_plate
+from vlmgym.sandbox.drawing.shapes import paint_plate, whole_pixel
 from vlmgym.sandbox.games.scenes.scene import pick
 
 NAMES = ("black", "blue", "red", "green", "yellow")
@@ -134,45 +134,44 @@ class Grids(LineTask[GridsState]):
     # Drawing --------------------------------------------------------------------------------------------------------
 
     def paint(self, state: GridsState) -> list[ImageArray]:
-        size, look = self.config.size, LOOKS[state.look]
-        unit, canvas = size / 1000, Canvas(size, size, look.page)
+        look = LOOKS[state.look]
+        canvas = self.canvas(look.page)
         for row, (grid, output) in enumerate([*state.examples, (state.test, None)]):
             y = ABOVE + row * (BOX + GAP)
             if output is None:
-                canvas.rectangle(0, (y - GAP * 0.65) * unit, size, size, look.panel)
+                canvas.rectangle(0, y - GAP * 0.65, 1000, 1000, look.panel)
             self._paint_grid(canvas, grid, LEFT, y, look.faint)
             middle, x = y + BOX / 2, LEFT + BOX + 45
-            canvas.rectangle(x * unit, (middle - 5) * unit, 60 * unit, 10 * unit, look.ink)
-            arrow = [(x + 55, middle - 20), (x + 90, middle), (x + 55, middle + 20)]
-            canvas.polygon([(px * unit, py * unit) for px, py in arrow], look.ink)
+            canvas.rectangle(x, middle - 5, 60, 10, look.ink)
+            canvas.polygon([(x + 55, middle - 20), (x + 90, middle), (x + 55, middle + 20)], look.ink)
             if output is None:
-                canvas.text("?", (RIGHT + BOX / 2) * unit, middle * unit, 90 * unit, look.ink)
+                canvas.text("?", RIGHT + BOX / 2, middle, 90, look.ink)
             else:
                 self._paint_grid(canvas, output, RIGHT, y, look.faint)
-            height = TEXT * self.config.text * unit
-            paint_plate(canvas, LABELS[row], *self._label(row), 64 * unit, 64 * unit, height, 32 * unit)
+            paint_plate(canvas, LABELS[row], *_label(row), 64, 64, TEXT * self.config.text, 32)
         return [canvas.pixels()]
 
     def _paint_grid(self, canvas: Canvas, grid: Grid, left: float, top: float, lines: Colour) -> None:
-        unit, cell = self.config.size / 1000, BOX / self.config.side
-        line = max(1.0, 2.5 * unit)
-        canvas.rectangle(left * unit, top * unit, BOX * unit + line, BOX * unit + line, lines)
+        cell, line = BOX / self.config.side, max(1 / canvas.unit, 2.5)
+        canvas.rectangle(left, top, BOX + line, BOX + line, lines)
         for row, values in enumerate(grid):
             for column, value in enumerate(values):
-                x, y = (left + column * cell) * unit + line, (top + row * cell) * unit + line
-                canvas.rectangle(x, y, cell * unit - line, cell * unit - line, COLOURS[value])
-
-    def _label(self, row: int) -> Point:
-        unit = self.config.size / 1000
-        return round(110 * unit), round((ABOVE + row * (BOX + GAP) + BOX / 2) * unit)
+                x, y = left + column * cell + line, top + row * cell + line
+                canvas.rectangle(x, y, cell - line, cell - line, COLOURS[value])
 
     def marks(self, state: GridsState) -> tuple[float, Mapping[str, Point]]:
-        return 0.022 * self.config.size, {LABELS[row]: self._label(row) for row in range(len(LABELS))}
+        unit = self.config.size / 1000
+        return 0.022 * self.config.size, {label: whole_pixel(*_label(row), unit) for row, label in enumerate(LABELS)}
 
 
 LABELS = ("1", "2", "3", "4")
 BOX, GAP, ABOVE, LEFT, RIGHT, TEXT = 205, 30, 46, 200, 590, 30
 """Lengths in thousandths of the image's side: side of a grid, gaps, position of the grids, cap height of labels."""
+
+
+def _label(row: int) -> Point:
+    return 110, ABOVE + row * (BOX + GAP) + BOX / 2
+
 
 # Rules ----------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline
+from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline, whole_pixel
 from vlmgym.sandbox.games.scenes.scene import pick
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
@@ -138,51 +138,28 @@ class Matrices(ChoiceTask[MatricesState]):
     # Drawing --------------------------------------------------------------------------------------------------------
 
     def paint(self, state: MatricesState) -> list[ImageArray]:
-        size, look = self.config.size, LOOKS[state.look]
-        unit, canvas = size / 1000, Canvas(size, size, look.page)
+        look = LOOKS[state.look]
+        canvas = self.canvas(look.page)
         for index in range(9):
             x, y = _place(index)
-            self._paint_frame(canvas, x, y, look.ink, look.panel)
+            _paint_frame(canvas, x, y, look.ink, look.panel)
             if index < 8:
-                self._paint_figures(canvas, state.matrix[index], x, y, look.accents)
+                _paint_figures(canvas, state.matrix[index], x, y, look.accents)
             else:
-                canvas.text("?", x * unit, y * unit, CELL * 0.4 * unit, look.ink)
-        canvas.rectangle(40 * unit, SPLIT * unit, 920 * unit, 3 * unit, look.faint)
+                canvas.text("?", x, y, CELL * 0.4, look.ink)
+        canvas.rectangle(40, SPLIT, 920, 3, look.faint)
         for number, cell in enumerate(state.options, 1):
             x, y = _choice_place(number, len(state.options))
-            self._paint_frame(canvas, x, y, look.faint, look.panel)
-            self._paint_figures(canvas, cell, x, y, look.accents)
-            height = LABEL * self.config.text * unit
-            paint_plate(canvas, str(number), *self._label(number), 40 * unit, 56 * unit, height, 10 * unit)
+            _paint_frame(canvas, x, y, look.faint, look.panel)
+            _paint_figures(canvas, cell, x, y, look.accents)
+            paint_plate(canvas, str(number), x - CELL / 2 - 18, y, 40, 56, LABEL * self.config.text, 10)
         return [canvas.pixels()]
 
-    def _paint_frame(self, canvas: Canvas, x: float, y: float, edge: Colour, inside: Colour) -> None:
-        unit = self.config.size / 1000
-        for reach, colour in ((CELL / 2, edge), (CELL / 2 - 3, inside)):
-            canvas.rectangle(
-                (x - reach) * unit, (y - reach) * unit, 2 * reach * unit, 2 * reach * unit, colour, 6 * unit
-            )
-
-    def _paint_figures(
-        self, canvas: Canvas, cell: tuple[int, ...], x: float, y: float, accents: Sequence[Colour]
-    ) -> None:
-        unit, values = self.config.size / 1000, _values(cell)
-        outline = ARROW if values["shape"] == "arrow" else unit_outline(values["shape"])
-        angle = -90.0 * ATTRIBUTES["direction"].index(values["direction"]) + BASE_ANGLES.get(values["shape"], 0)
-        radius = CELL * SIZES[values["size"]]
-        colour = accents[("red", "blue", "green", "orange").index(values["colour"])]
-        for dx, dy in SPOTS[int(values["count"]) - 1]:
-            centre = (x + dx * CELL) * unit, (y + dy * CELL) * unit
-            canvas.polygon(turned(outline, *centre, radius * unit, angle), colour)
-
-    def _label(self, number: int) -> Point:
-        x, y = _choice_place(number, self.config.choices)
-        unit = self.config.size / 1000
-        return round((x - CELL / 2 - 18) * unit), round(y * unit)
-
     def marks(self, state: MatricesState) -> tuple[float, Mapping[str, Point]]:
-        numbers = range(1, self.config.choices + 1)
-        return 0.019 * self.config.size, {str(number): self._label(number) for number in numbers}
+        size, count = self.config.size, self.config.choices
+        places = enumerate((_choice_place(number, count) for number in range(1, count + 1)), 1)
+        labels = {str(number): whole_pixel(x - CELL / 2 - 18, y, size / 1000) for number, (x, y) in places}
+        return 0.019 * size, labels
 
 
 RULE_WORDS = {
@@ -217,6 +194,21 @@ def _choice_place(number: int, count: int) -> Point:
     row, column = divmod(number - 1, across)
     inside = min(across, count - row * across)
     return 514 + (column - (inside - 1) / 2) * (CELL + 50), 700 + row * (CELL + 12) + (90 if count <= across else 0)
+
+
+def _paint_frame(canvas: Canvas, x: float, y: float, edge: Colour, inside: Colour) -> None:
+    for reach, colour in ((CELL / 2, edge), (CELL / 2 - 3, inside)):
+        canvas.rectangle(x - reach, y - reach, 2 * reach, 2 * reach, colour, 6)
+
+
+def _paint_figures(canvas: Canvas, cell: tuple[int, ...], x: float, y: float, accents: Sequence[Colour]) -> None:
+    values = _values(cell)
+    outline = ARROW if values["shape"] == "arrow" else unit_outline(values["shape"])
+    angle = -90.0 * ATTRIBUTES["direction"].index(values["direction"]) + BASE_ANGLES.get(values["shape"], 0)
+    radius = CELL * SIZES[values["size"]]
+    colour = accents[("red", "blue", "green", "orange").index(values["colour"])]
+    for dx, dy in SPOTS[int(values["count"]) - 1]:
+        canvas.polygon(turned(outline, x + dx * CELL, y + dy * CELL, radius, angle), colour)
 
 
 def _values(cell: tuple[int, ...]) -> dict[str, str]:

@@ -161,66 +161,63 @@ class Routes(LineTask[RoutesState]):
     # Drawing --------------------------------------------------------------------------------------------------------
 
     def _point(self, state: RoutesState, cell: Cell) -> Point:
-        c = self.config
-        (row, column), (x, y) = cell, state.shifts[cell[0] * c.streets + cell[1]]
-        pitch = (1000 - 2 * BORDER) / (c.streets - 1)
-        return (BORDER + column * pitch + x) * c.size / 1000, (BORDER + row * pitch + y) * c.size / 1000
+        streets = self.config.streets
+        (row, column), (x, y) = cell, state.shifts[cell[0] * streets + cell[1]]
+        pitch = (1000 - 2 * BORDER) / (streets - 1)
+        return BORDER + column * pitch + x, BORDER + row * pitch + y
 
     def paint(self, state: RoutesState) -> list[ImageArray]:
-        size, count = self.config.size, self.config.streets
-        unit, canvas = size / 1000, Canvas(size, size, LAND)
+        canvas, count = self.canvas(LAND), self.config.streets
         corners = {cell: self._point(state, cell) for cell in product(range(count), range(count))}
         for index, block in enumerate(state.blocks):
             row, column = divmod(index, count - 1)
             around = [corners[row + dr, column + dc] for dr, dc in ((0, 0), (0, 1), (1, 1), (1, 0))]
             canvas.polygon(around, (HOUSES, PARK, WATER)[block])
             if block == 0:
-                self._paint_houses(canvas, around, index)
+                _paint_houses(canvas, around, index)
         streets = [[(row, column) for column in range(count)] for row in range(count)]
         streets += [[(row, column) for row in range(count)] for column in range(count)]
         for width, colour in ((30, KERB), (22, STREET)):
             for street in streets:
-                points = [corners[cell] for cell in street]
-                for start, end in pairwise(points):
-                    canvas.line(start, end, width * unit, colour)
+                for start, end in pairwise(street):
+                    canvas.line(corners[start], corners[end], width, colour)
             for x, y in corners.values():
-                canvas.circle(x, y, width / 2 * unit, colour)
+                canvas.circle(x, y, width / 2, colour)
         if state.kind == "turns":
-            for start, end in zip(state.route, state.route[1:]):
-                canvas.line(corners[start], corners[end], 11 * unit, ROUTE)
-                canvas.circle(*corners[end], 5.5 * unit, ROUTE)
-            canvas.circle(*corners[state.route[0]], 16 * unit, ROUTE)
+            for start, end in pairwise(state.route):
+                canvas.line(corners[start], corners[end], 11, ROUTE)
+                canvas.circle(*corners[end], 5.5, ROUTE)
+            canvas.circle(*corners[state.route[0]], 16, ROUTE)
         for name, cell in state.places:
-            x, y = corners[cell]
-            self._paint_place(canvas, name, x, y)
+            _paint_place(canvas, name, *corners[cell], TEXT * self.config.text)
         return [canvas.pixels()]
-
-    def _paint_houses(self, canvas: Canvas, around: list[Point], index: int) -> None:
-        """Draw four houses in a block."""
-        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = around
-
-        def at(u: float, v: float) -> Point:
-            top, bottom = (x0 + (x1 - x0) * u, y0 + (y1 - y0) * u), (x3 + (x2 - x3) * u, y3 + (y2 - y3) * u)
-            return top[0] + (bottom[0] - top[0]) * v, top[1] + (bottom[1] - top[1]) * v
-
-        for house, (u, v) in enumerate(((0.17, 0.17), (0.54, 0.17), (0.17, 0.54), (0.54, 0.54))):
-            width = 0.2 + 0.09 * ((index * 7 + house * 3) % 2)
-            corners = [at(u, v), at(u + width, v), at(u + width, v + 0.28), at(u, v + 0.28)]
-            canvas.polygon(corners, ROOFS[(index * 5 + house) % len(ROOFS)])
-
-    def _paint_place(self, canvas: Canvas, name: str, x: float, y: float) -> None:
-        unit = self.config.size / 1000
-        height = TEXT * self.config.text * unit
-        half, up = text_width(name, height) / 2 + 9 * unit, 34 * unit
-        for dy, colour in ((3 * unit, SHADOW), (0.0, SIGN)):
-            canvas.rectangle(x - half, y - up - 19 * unit + dy, 2 * half, 38 * unit, colour, 9 * unit)
-            canvas.polygon([(x - 11 * unit, y - up + 18 * unit), (x + 11 * unit, y - up + 18 * unit), (x, y)], colour)
-        canvas.text(name, x, y - up, height, INK)
 
     def marks(self, state: RoutesState) -> tuple[float, Mapping[str, Point]]:
         unit, places = self.config.size / 1000, [(name, self._point(state, cell)) for name, cell in state.places]
         height = TEXT * self.config.text * unit
-        return 18 * unit, {name[0]: (initial_at(name, x, height), y - 34 * unit) for name, (x, y) in places}
+        return 18 * unit, {name[0]: (initial_at(name, x * unit, height), (y - 34) * unit) for name, (x, y) in places}
+
+
+def _paint_houses(canvas: Canvas, around: list[Point], index: int) -> None:
+    """Draw four houses in a block."""
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = around
+
+    def at(u: float, v: float) -> Point:
+        top, bottom = (x0 + (x1 - x0) * u, y0 + (y1 - y0) * u), (x3 + (x2 - x3) * u, y3 + (y2 - y3) * u)
+        return top[0] + (bottom[0] - top[0]) * v, top[1] + (bottom[1] - top[1]) * v
+
+    for house, (u, v) in enumerate(((0.17, 0.17), (0.54, 0.17), (0.17, 0.54), (0.54, 0.54))):
+        width = 0.2 + 0.09 * ((index * 7 + house * 3) % 2)
+        corners = [at(u, v), at(u + width, v), at(u + width, v + 0.28), at(u, v + 0.28)]
+        canvas.polygon(corners, ROOFS[(index * 5 + house) % len(ROOFS)])
+
+
+def _paint_place(canvas: Canvas, name: str, x: float, y: float, height: float) -> None:
+    half, up = text_width(name, height * canvas.unit) / 2 / canvas.unit + 9, 34
+    for dy, colour in ((3, SHADOW), (0, SIGN)):
+        canvas.rectangle(x - half, y - up - 19 + dy, 2 * half, 38, colour, 9)
+        canvas.polygon([(x - 11, y - up + 18), (x + 11, y - up + 18), (x, y)], colour)
+    canvas.text(name, x, y - up, height, INK)
 
 
 BORDER = 112

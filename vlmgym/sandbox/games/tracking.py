@@ -136,23 +136,19 @@ class Tracking(ChoiceTask[TrackingState]):
             marked = ball == 0 and index == 0 and state.kind == "follow"
             left, top = int((x - RADIUS) * unit) - 1, int((y - RADIUS) * unit) - 1
             side = int(2 * RADIUS * unit) + 4
-            canvas = Canvas(side, side, PAGE, left=left, top=top)  # a small canvas is fast
-            self._paint_line(canvas)
-            canvas.circle(x * unit, y * unit, RADIUS * unit, COLOURS["red" if marked else "blue"])
+            canvas = Canvas(side, side, PAGE, left=left, top=top, unit=unit)  # a small canvas is fast
+            canvas.rectangle(*MIDDLE_LINE, LINE)
+            canvas.circle(x, y, RADIUS, COLOURS["red" if marked else "blue"])
             if index == last:
-                canvas.text(str(state.numbers[ball]), x * unit, y * unit, RADIUS * unit * self.config.number_size, INK)
+                canvas.text(str(state.numbers[ball]), x, y, RADIUS * self.config.number_size, INK)
             frame[top : top + side, left : left + side] = canvas.pixels()
         return frame
 
     @cached_property
     def _background(self) -> ImageArray:
-        canvas = Canvas(self.config.size, self.config.size, PAGE)
-        self._paint_line(canvas)
+        canvas = self.canvas(PAGE)
+        canvas.rectangle(*MIDDLE_LINE, LINE)
         return canvas.pixels()
-
-    def _paint_line(self, canvas: Canvas) -> None:
-        unit = self.config.size / 1000
-        canvas.rectangle(497 * unit, 0, 6 * unit, 1000 * unit, LINE)
 
     def describe(self, state: TrackingState) -> str:
         """Number of balls in the left and in the right half of each image, one line per image."""
@@ -195,6 +191,8 @@ Point = tuple[int, int]
 """x and y of a ball's centre."""
 Frame = tuple[Point, ...]
 
+MIDDLE_LINE = 497, 0, 6, 1000
+"""Left, top, width and height of the vertical line."""
 RADIUS = 50
 BORDER = 90
 """Minimum distance of a ball's centre from the edges."""

@@ -66,6 +66,10 @@ OPTION = 62
 """Height of an entry of a list."""
 
 
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
+
+
 class Element(NamedTuple):
     """Something to click on: what it is, its field and option, if any, and its box."""
 
@@ -141,10 +145,9 @@ def clicked(state: FormsState, hit: Element | None) -> FormsState:
 
 
 class Screen(NamedTuple):
-    """A canvas with its scale, in pixels per thousandth, the colours of the form, and the size of its text."""
+    """A canvas in thousandths of the image's side, the colours of the form, and the relative size of its text."""
 
     canvas: Canvas
-    unit: float
     ink: Colour
     panel: Colour
     accent: Colour
@@ -153,45 +156,36 @@ class Screen(NamedTuple):
     def text(
         self, text: str, x: float, y: float, height: float, colour: Colour | None = None, align: str = "left"
     ) -> None:
-        u = self.unit
-        self.canvas.text(text, x * u, y * u, height * self.scale * u, colour or self.ink, align=align)
+        self.canvas.text(text, x, y, height * self.scale, colour or self.ink, align=align)
 
     def box(
         self, left: float, top: float, right: float, bottom: float, inside: Colour, edge: Colour, width: float = 3
     ) -> None:
-        u = self.unit
         for inset, colour in ((0.0, edge), (width, inside)):
-            x, y = (left + inset) * u, (top + inset) * u
-            self.canvas.rectangle(x, y, (right - left - 2 * inset) * u, (bottom - top - 2 * inset) * u, colour, 9 * u)
+            size = right - left - 2 * inset, bottom - top - 2 * inset
+            self.canvas.rectangle(left + inset, top + inset, *size, colour, 9)
 
     def field(self, label: str, value: str, y: float, focus: bool) -> None:
         """Draw a field without its label."""
         kind, options = FIELDS[label]
-        edge, u = self.accent if focus else blend(self.ink, self.panel, 0.45), self.unit
-        shown = "" if value == EMPTY else value
+        edge = self.accent if focus else blend(self.ink, self.panel, 0.45)
         if kind == "check":
             self.box(LEFT, y - HALF, LEFT + 2 * HALF, y + HALF, self.accent if value == "on" else self.panel, edge)
             if value == "on":
-                tick = [(LEFT + 14, y), (LEFT + 28, y + 15), (LEFT + 53, y - 17)]
-                for (x0, y0), (x1, y1) in pairwise(tick):
-                    self.canvas.line((x0 * u, y0 * u), (x1 * u, y1 * u), 9 * u, self.panel)
+                for start, end in pairwise([(LEFT + 14, y), (LEFT + 28, y + 15), (LEFT + 53, y - 17)]):
+                    self.canvas.line(start, end, 9, self.panel)
         elif kind == "radio":
             width = (RIGHT - LEFT) / len(options)
             for at, option in enumerate(options):
-                x = LEFT + at * width + 22
-                for radius, colour in (
-                    (22, edge),
-                    (19, self.panel),
-                    (12, self.accent if option == value else self.panel),
-                ):
-                    self.canvas.circle(x * u, y * u, radius * u, colour)
+                x, dot = LEFT + at * width + 22, self.accent if option == value else self.panel
+                for radius, colour in ((22, edge), (19, self.panel), (12, dot)):
+                    self.canvas.circle(x, y, radius, colour)
                 self.text(option, x + 32, y, 20)
         else:
             self.box(LEFT, y - HALF, RIGHT, y + HALF, self.panel, edge, 6 if focus else 3)
-            self.text(shown, LEFT + 22, y, TEXT)
+            self.text("" if value == EMPTY else value, LEFT + 22, y, TEXT)
             if kind == "list":
-                points = [(RIGHT - 52, y - 9), (RIGHT - 20, y - 9), (RIGHT - 36, y + 12)]
-                self.canvas.polygon([(px * u, py * u) for px, py in points], self.ink)
+                self.canvas.polygon([(RIGHT - 52, y - 9), (RIGHT - 20, y - 9), (RIGHT - 36, y + 12)], self.ink)
 
     def button(self, element: Element) -> None:
         """Draw a button."""
@@ -219,22 +213,19 @@ def paint(state: FormsState, size: int, text: float) -> ImageArray:
     The image consists of cached strips, because few of them change per turn.
     """
     image: ImageArray = _page(state.look, size).copy()
-    strips = [_strip(state.look, state.accent, size, text, "Order form", (0, 0, 1000, 84))]
+    shown, opened = elements(replace(state, status="form")), opened_list(state)
+    contents: list[tuple[Any, Box]] = [("Order form", (0, 0, 1000, 84))]
     for index, (label, value) in enumerate(zip(state.labels, state.values)):
-        y, focus = row_at(index), state.focus == index
-        strips.append(_strip(state.look, state.accent, size, text, (label, value, focus), (0, y - 52, 1000, y + 52)))
-    shown = elements(replace(state, status="form"))
-    buttons = tuple(element for element in shown if element.what in ("send", "cancel"))
-    strips.append(_strip(state.look, state.accent, size, text, buttons, (0, 870, 1000, 960)))
-    if (opened := opened_list(state)) is not None:
+        y = row_at(index)
+        contents.append(((label, value, state.focus == index), (0, y - 52, 1000, y + 52)))
+    contents.append((tuple(element for element in shown if element.what in ("send", "cancel")), (0, 870, 1000, 960)))
+    if opened is not None:
         entries = tuple(element for element in shown if (element.what, element.field) == ("option", opened))
-        content = (state.values[opened], entries)
-        strips.append(
-            _strip(state.look, state.accent, size, text, content, (LEFT, entries[0].top, RIGHT, entries[-1].bottom))
-        )
+        contents.append(((state.values[opened], entries), (LEFT, entries[0].top, RIGHT, entries[-1].bottom)))
     if state.status == "dialog":
-        strips.append(_strip(state.look, state.accent, size, text, tuple(elements(state)), (180, 360, 820, 650)))
-    for top, left, pixels in strips:
+        contents.append((tuple(elements(state)), (180, 360, 820, 650)))
+    for content, box in contents:
+        top, left, pixels = _strip(state.look, state.accent, size, text, content, box)
         image[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return image
 
@@ -247,20 +238,18 @@ def _page(name: LookName, size: int) -> ImageArray:
 
 
 @lru_cache(maxsize=256)
-def _strip(
-    name: LookName, accent: int, size: int, text: float, content: Any, box: tuple[float, float, float, float]
-) -> tuple[int, int, ImageArray]:
+def _strip(name: LookName, accent: int, size: int, text: float, content: Any, box: Box) -> tuple[int, int, ImageArray]:
     """Draw part of the image, and return its upper edge, its left edge and its pixels.
 
     `content` is the title, a field (label, value, focus), buttons, or the value and the entries of an open list.
     """
     look, unit = LOOKS[name], size / 1000
     left, top, right, bottom = (round(edge * unit) for edge in box)
-    canvas = Canvas(right - left, bottom - top, look.page, left=left, top=top)
-    screen = Screen(canvas, unit, look.ink, look.panel, look.accents[accent], text)
+    canvas = Canvas(right - left, bottom - top, look.page, left=left, top=top, unit=unit)
+    screen = Screen(canvas, look.ink, look.panel, look.accents[accent], text)
     middle = (box[1] + box[3]) / 2
     if isinstance(content, str):
-        canvas.rectangle(0, 0, size, bottom, screen.accent)
+        canvas.rectangle(0, 0, 1000, 100, screen.accent)
         screen.text(content, 50, middle, 30, _readable(screen.accent))
     elif isinstance(content[0], Element):
         if content[0].what in ("yes", "no"):
