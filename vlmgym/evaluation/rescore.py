@@ -16,7 +16,7 @@ from vlmgym.runs.record import EpisodeRecord, changes
 from vlmgym.runs.run import RunFolder
 from vlmgym.runs.store import open_run
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.reward import RewardConfig, weigh
+from vlmgym.sandbox.core.reward import RewardConfig, TextScores, weigh
 from vlmgym.terminal import make_console
 
 
@@ -68,7 +68,7 @@ def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
         parts = turn.reward
         seen = _accuracy(parts.perception, parts.perception_exact)
         predicted = _accuracy(parts.prediction, parts.prediction_exact)
-        total = weigh(reward, turn.outcome, parts.actions or [parts.game], parts.format, seen, predicted)
+        total = weigh(reward, turn.outcome, parts.actions or [parts.game], TextScores(parts.format, seen, predicted))
         turns.append(turn.model_copy(update={"reward": parts.model_copy(update={"total": total})}))
     return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal
+from typing import Annotated, Any, Generic, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -76,6 +76,14 @@ class RewardConfig(BaseModel):
             raise UsageError(f"reward: {describe_validation_error(error)}") from None
 
 
+class TextScores(NamedTuple):
+    """Scores of a response's text, as in `Scored`: of its format, its `<perception>` and its `<prediction>`."""
+
+    format: float = 0.0
+    perception: Perception | None = None
+    prediction: Perception | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Scored(Generic[StateT, ActionT]):
     """Score of one response or native action.
@@ -125,16 +133,18 @@ def score_response(
     _check_running(game, state)
     parsed = parse_response(response)
     longest = game.answer.longest * game.actions_per_turn
-    form = parsed.format_reward(longest, game.asks_prediction, game.config.think_tag)
-    seen = game.perceive(state, parsed.perception or "")
-    predicted = Perception(0.0, 0.0) if game.asks_prediction else None
+    text = TextScores(
+        parsed.format_reward(longest, game.asks_prediction, game.config.think_tag),
+        game.perceive(state, parsed.perception or ""),
+        Perception(0.0, 0.0) if game.asks_prediction else None,
+    )
     try:
         actions = game.parse_actions(parsed.answer(longest))
     except ParseError as error:
-        return _take_turn(game, state, error, rng, config, form, seen, predicted)
+        return _take_turn(game, state, error, rng, config, text)
     if game.asks_prediction:
-        predicted = _score_prediction(game, state, actions, parsed.prediction or "")
-    scored = _take_turn(game, state, actions[0], rng, config, form, seen, predicted)
+        text = text._replace(prediction=_score_prediction(game, state, actions, parsed.prediction or ""))
+    scored = _take_turn(game, state, actions[0], rng, config, text)
     return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config)
 
 
@@ -163,20 +173,19 @@ def _play_on(
 ) -> Scored[StateT, Any]:
     """Play the actions after the first, up to the end of the episode or an illegal one, and sum the rewards."""
     rewards, infos, scored = [first.game], [first.info], first
+    text = TextScores(first.format, first.perception, first.prediction)
     for count, action in enumerate(actions[1:], 1):
         if scored.terminated or scored.outcome is not Outcome.PLAYED:
             break
-        scored = _take_turn(game, scored.next_state, action, rng, config, 0.0, None)
+        scored = _take_turn(game, scored.next_state, action, rng, config, text)
         rewards.append(scored.game)
         infos.append(scored.info)
         if scored.feedback:
             why = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
             scored = replace(scored, feedback=why)
     turn: Any = tuple(actions)
-    form, seen, predicted = first.format, first.perception, first.prediction
-    total = weigh(config, scored.outcome, rewards, form, seen, predicted)
-    scored = replace(scored, format=form, perception=seen, prediction=predicted, rewards=tuple(rewards))
-    return replace(scored, total=total, game=sum(rewards), action=turn, info={"actions": infos})
+    total = weigh(config, scored.outcome, rewards, text)
+    return replace(scored, total=total, game=sum(rewards), action=turn, info={"actions": infos}, rewards=tuple(rewards))
 
 
 def step_infos(game: Game[Any, Any], infos: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -199,7 +208,7 @@ def score_action(
         EpisodeEnded: The state is terminal.
     """
     _check_running(game, state)
-    scored = _take_turn(game, state, action, rng, config, 0.0, None)
+    scored = _take_turn(game, state, action, rng, config, TextScores())
     return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config)
 
 
@@ -214,9 +223,7 @@ def _take_turn(
     action: ActionT | ParseError,
     rng: np.random.Generator,
     config: RewardConfig,
-    form: float,
-    seen: Perception | None,
-    predicted: Perception | None = None,
+    text: TextScores,
 ) -> Scored[StateT, ActionT]:
     """Play an action if it is legal; an unparsable response has a `ParseError` instead of an action."""
     outcome, feedback = Outcome.PLAYED, ""
@@ -227,41 +234,23 @@ def _take_turn(
             step = game.step(state, action, rng)
         except IllegalAction as error:
             outcome, feedback, step = Outcome.ILLEGAL, str(error), game.on_invalid(state, rng)
-    total = _total(config, outcome, step.reward, form, seen, predicted)
+    reward = step.reward
+    if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
+        raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
+    total = weigh(config, outcome, [float(reward)], text)
+    if not math.isfinite(total):
+        raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {text.perception}")
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
-    return Scored(total, step.reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted)
+    form, seen, predicted = text
+    return Scored(total, reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted)
 
 
 NUMBERS = (float, int, np.floating, np.integer)
 """Types of rewards; checking them takes a fraction of the time of `numbers.Real`."""
 
 
-def _total(
-    config: RewardConfig,
-    outcome: Outcome,
-    reward: object,
-    form: float,
-    seen: Perception | None,
-    predicted: Perception | None,
-) -> float:
-    """Check the rewards of a turn, and combine them with `weigh`."""
-    if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
-        raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
-    total = weigh(config, outcome, [float(reward)], form, seen, predicted)
-    if not math.isfinite(total):
-        raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {seen}")
-    return total
-
-
-def weigh(
-    config: RewardConfig,
-    outcome: Outcome,
-    rewards: Sequence[float],
-    form: float,
-    seen: Perception | None,
-    predicted: Perception | None,
-) -> float:
+def weigh(config: RewardConfig, outcome: Outcome, rewards: Sequence[float], text: TextScores) -> float:
     """Combine the parts of a reward, as in `Scored`, into its total; a part of None counts as 0.
 
     `rewards` has the game's reward of each action; those before the last were played.
@@ -274,9 +263,9 @@ def weigh(
         parts[-1] = penalty
     perception, prediction = (
         0.0 if part is None else part.exact if config.perception_mode == "exact" else part.partial
-        for part in (seen, predicted)
+        for part in (text.perception, text.prediction)
     )
-    total = config.game_weight * sum(parts) + config.format_weight * form
+    total = config.game_weight * sum(parts) + config.format_weight * text.format
     return total + config.perception_weight * perception + config.prediction_weight * prediction
 
 

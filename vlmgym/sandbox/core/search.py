@@ -46,6 +46,21 @@ def shortest_path(
     return None
 
 
+def distances(goals: Iterable[NodeT], before: Callable[[NodeT], Iterable[NodeT]]) -> dict[NodeT, int]:
+    """Return the fewest moves to a goal from each node, nearest first, by breadth-first search.
+
+    `before` yields the nodes from which one move leads to a node.
+    """
+    moves = dict.fromkeys(goals, 0)
+    waiting = [*moves]
+    for node in waiting:
+        for earlier in before(node):
+            if earlier not in moves:
+                moves[earlier] = moves[node] + 1
+                waiting.append(earlier)
+    return moves
+
+
 def _path(parents: dict[NodeT, tuple[NodeT, MoveT] | None], node: NodeT) -> Plan[NodeT, MoveT]:
     path = []
     while (step := parents[node]) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -11,6 +11,7 @@ import numpy as np
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbour, neighbours
+from vlmgym.sandbox.core import search
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
@@ -228,13 +229,11 @@ def carve(rows: int, columns: int, rng: np.random.Generator) -> Openings:
 @lru_cache(maxsize=4096)
 def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
     """Return the number of steps to the goal for each cell that can reach it."""
-    steps, cells = {goal: 0}, [goal]
-    for cell in cells:
-        for action in range(4):
-            if openings[cell[0]][cell[1]] >> action & 1 and (other := neighbour(cell, action)) not in steps:
-                steps[other] = steps[cell] + 1
-                cells.append(other)
-    return steps
+
+    def beside(cell: Cell) -> Iterator[Cell]:
+        return (neighbour(cell, action) for action in range(4) if openings[cell[0]][cell[1]] >> action & 1)
+
+    return search.distances([goal], beside)
 
 
 @lru_cache(maxsize=4096)

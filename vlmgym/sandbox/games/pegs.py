@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -174,7 +174,7 @@ class Pegs(BoardGame[PegsState, Pair]):
         return jumps(self.config.rows, self.config.columns)
 
     def _search(self, pegs: int) -> tuple[int, Jump | None]:
-        return fewest_left(pegs, self._jumps, _known(self.config.rows, self.config.columns))
+        return fewest_left(pegs, self.config.rows, self.config.columns)
 
 
 # Search ---------------------------------------------------------------------------------------------------------------
@@ -205,31 +205,15 @@ def jumps(rows: int, columns: int) -> tuple[Jump, ...]:
     return tuple(listed)
 
 
-Known = dict[int, tuple[int, Jump | None]]
-"""Results of `fewest_left` by pegs."""
-
-
-@cache
-def _known(rows: int, columns: int) -> Known:
-    return {}
-
-
-def fewest_left(pegs: int, every: tuple[Jump, ...], known: Known) -> tuple[int, Jump | None]:
-    """Return the smallest number of pegs that can be left, and the first jump that leads there; None if none helps.
-
-    Results are added to `known`, which is emptied when it is full.
-    """
-    if len(known) > CACHED:
-        known.clear()
-    if (result := known.get(pegs)) is not None:
-        return result
+@lru_cache(maxsize=CACHED)
+def fewest_left(pegs: int, rows: int, columns: int) -> tuple[int, Jump | None]:
+    """Return the smallest number of pegs that can be left, and the first jump that leads there; None if none helps."""
     left, best = pegs.bit_count(), None
-    for jump in every:
+    for jump in jumps(rows, columns):
         if (pegs & jump.all) == jump.all - jump.to:
-            reached = fewest_left(pegs ^ jump.all, every, known)[0]
+            reached = fewest_left(pegs ^ jump.all, rows, columns)[0]
             if reached < left:
                 left, best = reached, jump
                 if left == 1:
                     break
-    known[pegs] = left, best
     return left, best

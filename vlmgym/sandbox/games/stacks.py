@@ -19,6 +19,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.search import distances
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
@@ -250,12 +251,6 @@ def put(at: Position, block: int, stack: int) -> Position:
 @lru_cache(maxsize=64)
 def moves_needed(blocks: int, columns: int, goal: int) -> Mapping[Position, int]:
     """Return the fewest moves from each position to the goal, by breadth-first search; every move can be undone."""
-    needed = {(goal,) * blocks: 0}
-    waiting = [*needed]
-    for at in waiting:
-        for start, end in legal_moves(at, columns):
-            before = put(at, at.index(start), end)
-            if before not in needed:
-                needed[before] = needed[at] + 1
-                waiting.append(before)
-    return needed
+    return distances(
+        [(goal,) * blocks], lambda at: (put(at, at.index(start), end) for start, end in legal_moves(at, columns))
+    )

@@ -1,0 +1,1 @@
+"""Corridors: a maze seen through the eyes of the player."""
