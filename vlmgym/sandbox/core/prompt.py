@@ -269,30 +269,14 @@ def turn_prompt(
         for i, turn in enumerate(past):
             shown = i - unseen + config.goal_image
             images = _numbers(shown, per_state) if i >= unseen and config.has_images else ""
-            description = game.describe(turn.state) if i >= unseen and config.has_descriptions else None
-            lines.append(_past(turn, images, description, _result(game, turn, config)))
+            described = f"\n{game.describe(turn.state)}\nResponse:" if i >= unseen and config.has_descriptions else ""
+            facts = ", ".join(filter(None, (images, _result(game, turn) if config.feedback else "")))
+            lines.append(f"Turn {turn.turn}{f' ({facts})' if facts else ''}:{described} {_shortened(turn.response)}")
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     parts += _facts(game, state, config)
     if feedback and config.feedback:
         parts.append(_not_played(game, feedback, config))
     return "\n\n".join(parts)
-
-
-def _chat_prompt(
-    game: Game[StateT, object],
-    state: StateT,
-    turn: int,
-    feedback: str,
-    past: Sequence[PastTurn[StateT]],
-    config: PromptConfig,
-) -> str:
-    """Build the user message of a chat turn: its number, the result of the last turn, and facts about the state."""
-    text = f"Turn {turn}."
-    if config.feedback and feedback:
-        text += f" {_not_played(game, feedback, config)}"
-    elif config.feedback and past:
-        text += f" Your last response was played{_reward(game, past[-1])}."
-    return "\n\n".join([text, *_facts(game, state, config)])
 
 
 def _instructions(game: Game[StateT, object], state: StateT, config: PromptConfig) -> str:
@@ -343,12 +327,16 @@ def turn_messages(
     config: PromptConfig,
 ) -> tuple[Message, ...]:
     """Build the messages of a turn; `turn` counts from 1. Their images are `LiveEpisode.images`, in order."""
-    system = None
-    if config.chat:
-        system, prompt = _instructions(game, state, config), _chat_prompt(game, state, turn, feedback, past, config)
-    else:
-        prompt = turn_prompt(game, state, feedback, past, config)
-    return config.messages(len(game.image_shapes), system, [(turn.prompt, turn.response) for turn in past], prompt)
+    count, earlier = len(game.image_shapes), [(turn.prompt, turn.response) for turn in past]
+    if not config.chat:
+        return config.messages(count, None, earlier, turn_prompt(game, state, feedback, past, config))
+    text = f"Turn {turn}."
+    if config.feedback and feedback:
+        text += f" {_not_played(game, feedback, config)}"
+    elif config.feedback and past:
+        text += f" Your last response was played{_reward(game, past[-1])}."
+    prompt = "\n\n".join([text, *_facts(game, state, config)])
+    return config.messages(count, _instructions(game, state, config), earlier, prompt)
 
 
 def blank(image: ImageArray) -> ImageArray:
@@ -366,16 +354,10 @@ def _reward(game: Game[StateT, object], past: PastTurn[StateT]) -> str:
     return "" if game.reward_is_hint else f", reward {past.reward:g}"
 
 
-def _result(game: Game[StateT, object], past: PastTurn[StateT], config: PromptConfig) -> str:
-    if not config.feedback:
-        return ""
+def _result(game: Game[StateT, object], past: PastTurn[StateT]) -> str:
     return f"{past.outcome.value}{': ' if past.feedback else ''}{past.feedback}{_reward(game, past)}"
 
 
-def _past(past: PastTurn[StateT], images: str, description: str | None, result: str) -> str:
-    response = past.response.strip()
-    if len(response) > LONGEST_PAST_RESPONSE:
-        response = "..." + response[-LONGEST_PAST_RESPONSE:]
-    facts = ", ".join(filter(None, (images, result)))
-    described = "" if description is None else f"\n{description}\nResponse:"
-    return f"Turn {past.turn}{f' ({facts})' if facts else ''}:{described} {response}"
+def _shortened(response: str) -> str:
+    response = response.strip()
+    return response if len(response) <= LONGEST_PAST_RESPONSE else "..." + response[-LONGEST_PAST_RESPONSE:]
