@@ -373,16 +373,20 @@ def roll_out(
     while running := [number for number, episode in enumerate(episodes) if not episode.done]:
         for first in range(0, len(running), config.batch_size):
             encoded: dict[int, EncodedPrompt] = {}
+            truths: dict[int, list[int] | None] = {}
             for_teacher: dict[int, EncodedPrompt] = {}
             for number in running[first : first + config.batch_size]:
-                observation = episodes[number].observation
+                episode = episodes[number]
+                observation = episode.observation
                 try:
                     if id(observation) not in encoded:  # episodes of a group start with the same one
                         if teacher is not None:
-                            for_teacher[id(observation)] = teacher.encode(episodes[number])
+                            for_teacher[id(observation)] = teacher.encode(episode)
+                        with episode.episode.game_errors():
+                            truths[id(observation)] = actor.encoder.truth(episode.setup.game, episode.episode.state)
                         encoded[id(observation)] = actor.encoder.encode(observation.messages, observation.images)
                 except EpisodeError as error:
-                    episodes[number].fail(error)
+                    episode.fail(error)
             batch = [number for number in running[first : first + config.batch_size] if not episodes[number].failed]
             if not batch:
                 continue
@@ -392,12 +396,11 @@ def roll_out(
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
                 prompt, episode = prompts[prompt_index], episodes[number]
-                sample = TrainSample(prompt, response, teacher_prompt=for_teacher.get(id(episode.observation)))
+                shown = id(episode.observation)
+                sample = TrainSample(prompt, response, truth=truths[shown], teacher_prompt=for_teacher.get(shown))
                 samples[number].append(sample)
-                game, state = episode.setup.game, episode.episode.state
                 try:
                     episode.respond(actor.reply(prompt, response))
-                    sample.truth = actor.encoder.truth(game, state)
                 except EpisodeError as error:
                     episode.fail(error)
             seconds_scoring += time.perf_counter() - start

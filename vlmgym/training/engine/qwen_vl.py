@@ -163,20 +163,19 @@ class QwenDecoder:
         hidden: torch.Tensor = model.embed_tokens(tokens)
         for layer, keys, values in zip(model.layers, self._cached[::2], self._cached[1::2]):
             attention, size = layer.self_attn, keys.shape[-1]
-            normed = layer.input_layernorm(hidden)
+            normed = _normalise(layer.input_layernorm, hidden)
             projections = (attention.q_proj, attention.k_proj, attention.v_proj)
             query, key, value = (project(normed).view(rows, -1, size) for project in projections)
             if hasattr(attention, "q_norm"):  # Qwen3-VL
-                query, key = attention.q_norm(query), attention.k_norm(key)
+                query, key = _normalise(attention.q_norm, query), _normalise(attention.k_norm, key)
             keys[:, :, last - 1] = _rotate(key, cos, sin)
             values[:, :, last - 1] = value
             # The heads that share a key are passed as consecutive queries: none of them needs a causal mask.
             query = _rotate(query, cos, sin).view(rows, keys.shape[1], -1, size)
             attended = F.scaled_dot_product_attention(query, keys[:, :, :last], values[:, :, :last], mask)
             hidden = hidden + attention.o_proj(attended.reshape(rows, -1))
-            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-        normed_hidden: torch.Tensor = model.norm(hidden)
-        return normed_hidden
+            hidden = hidden + layer.mlp(_normalise(layer.post_attention_layernorm, hidden))
+        return _normalise(model.norm, hidden)
 
     def drop(self, finished: Sequence[int]) -> list[int]:
         """Drop finished sequences and return the previous indices of those left, in their new order.
@@ -203,6 +202,11 @@ def _copy_with_room(cached: torch.Tensor, rows: torch.Tensor, steps: int) -> tor
     room = cached.new_empty(len(rows), heads, length + steps, size)
     room[:, :, :length] = cached[rows]
     return room
+
+
+def _normalise(norm: Any, vectors: torch.Tensor) -> torch.Tensor:
+    """Apply an RMSNorm of transformers, whose `forward` does the same in five operations."""
+    return F.rms_norm(vectors, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _rotate(vectors: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
