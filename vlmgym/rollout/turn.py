@@ -84,11 +84,16 @@ class EpisodeState(NamedTuple):
         snapshot: State, random generator and outcome counts.
         past: Earlier turns repeated in the prompt.
         observation: Observation of the next turn.
+        live: The episode itself, which playing the turn changes; None in a process that has not played it.
     """
 
     snapshot: Snapshot
     past: tuple[PastTurn[Any], ...]
     observation: Observation
+    live: LiveEpisode | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpisodeState, self[:3]
 
     def prompt(self, game: Game[Any, Any]) -> Prompt:
         """Return what a `ModelPolicy` gets."""
@@ -149,7 +154,7 @@ class LiveEpisode:
     def state(self) -> EpisodeState:
         """Snapshot the episode; raise `GameError` if the game cannot write its state."""
         try:
-            return EpisodeState(self.episode.snapshot(), self.past, self.observation)
+            return EpisodeState(self.episode.snapshot(), self.past, self.observation, self)
         except Exception:
             with self.episode.game_errors():
                 raise
@@ -291,25 +296,29 @@ def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> 
         replayed = live.respond(recorded_reply(turn), turn.cost)
         if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], LiveEpisode(setup, seed).state()
+    state = live.state()
     try:
-        return live.turns, _continue(setup, live.state().snapshot, live.past).state()
+        with game_errors(setup.game.id, seed, state.snapshot.turn + 1):
+            return live.turns, LiveEpisode(setup, state.snapshot, live.past).state()
     except GameError as error:
-        return live.turns, live.state().failed(error)
+        return live.turns, state.failed(error)
 
 
-def _continue(
-    setup: GameSetup, snapshot: Snapshot, past: tuple[PastTurn[Any], ...], observation: Observation | None = None
-) -> LiveEpisode:
+def _continue(setup: GameSetup, state: EpisodeState) -> LiveEpisode:
     """Continue an episode of this run; raise `GameError` if the game rejects the state that it has written."""
+    if state.live is not None:  # restoring it would take 8% of a cheap turn
+        state.live.turns = []
+        return state.live
+    snapshot = state.snapshot
     with game_errors(setup.game.id, snapshot.seed, snapshot.turn + 1):
-        return LiveEpisode(setup, snapshot, past, observation)
+        return LiveEpisode(setup, snapshot, state.past, state.observation)
 
 
 def play_reply(
     setup: GameSetup, state: EpisodeState, reply: Reply, cost: float | None
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Take a turn with a model's reply; return the turn's record, if the game took it, and the state after it."""
-    live = _continue(setup, *state)
+    live = _continue(setup, state)
     return _play(live, state, lambda: live.respond(reply, cost))
 
 
@@ -317,7 +326,7 @@ def play_turns(
     setup: GameSetup, state: EpisodeState, policy: StatePolicy, limit: int
 ) -> tuple[list[TurnRecord], EpisodeState]:
     """Play up to `limit` turns with a state policy; return their records and the state after the last one."""
-    live = _continue(setup, *state)
+    live = _continue(setup, state)
     episode = live.episode
 
     def play() -> None:

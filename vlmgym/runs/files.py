@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import takewhile
@@ -30,12 +32,17 @@ class OutputError(VlmgymError):
     """A file cannot be written."""
 
 
+SYNC_INTERVAL = 1.0
+"""Minimum seconds between two syncs of a line log. A sync takes 2 ms or more, as long as some episodes."""
+
+
 class LineLog:
-    """Append-only text file; each line is on disk before the next is written."""
+    """Append-only text file. Lines survive the end of the process at once, and a power failure after a sync."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.written = 0
+        self._synced = -math.inf
 
     def __enter__(self) -> LineLog:
         with writing(self.path):
@@ -44,7 +51,7 @@ class LineLog:
         return self
 
     def write(self, line: str) -> None:
-        """Append a line, and sync it to disk.
+        """Append a line, and sync the file to disk unless that was done less than `SYNC_INTERVAL` ago.
 
         Raises:
             OutputError: The line cannot be written, for instance because the disk is full; the file is unchanged.
@@ -56,7 +63,9 @@ class LineLog:
             try:
                 while left:  # on a nearly full disk, the first write is partial and the next one fails
                     left = left[self._file.write(left) :]
-                os.fsync(self._file.fileno())
+                if time.monotonic() - self._synced >= SYNC_INTERVAL:
+                    os.fsync(self._file.fileno())
+                    self._synced = time.monotonic()
             except OSError:
                 self._file.truncate(length)
                 raise
@@ -65,7 +74,9 @@ class LineLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with self._file, writing(self.path):
+            if error is None:
+                os.fsync(self._file.fileno())
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:

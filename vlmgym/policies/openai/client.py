@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -148,7 +148,7 @@ class OpenAIClient:
         data, retries = json.dumps(body).encode(), self._options.retries
         for attempt in range(retries + 1):
             try:
-                return replace(await self._request(data), requests=attempt + 1)
+                return await self._request(data, attempt + 1)
             except Retryable as error:
                 if attempt == retries:
                     count = f" after {retries + 1} requests, last error" if retries else ""
@@ -159,12 +159,14 @@ class OpenAIClient:
             await asyncio.sleep(wait)
         raise AssertionError("unreachable")
 
-    async def _request(self, data: bytes) -> Reply:
+    async def _request(self, data: bytes, number: int) -> Reply:
         async with self.limit.slot() as round_number:
             sent = time.perf_counter()
             try:
                 async with self._post(data) as response:
-                    reply = read_completion(await _read(response), self._redact)
+                    body = await _read(response)
+                    latency = time.perf_counter() - sent
+                reply = read_completion(body, self._redact, latency, number)
             except Retryable as error:
                 if error.overloaded:
                     self.limit.on_rejected(round_number)
@@ -173,7 +175,7 @@ class OpenAIClient:
                 raise
             self._succeeded = True
             self.limit.on_success()
-        return replace(reply, latency=time.perf_counter() - sent)
+        return reply
 
     async def stream(self, body: Mapping[str, Any]) -> StreamTiming:
         """Stream one response and return its timing. Not retried.
@@ -388,8 +390,10 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
-    """Read the reply from the body of a chat completion.
+def read_completion(
+    body: bytes, redact: Callable[[str], str], latency: float | None = None, requests: int | None = None
+) -> Reply:
+    """Read the reply from the body of a chat completion; `latency` and `requests` are those of the `Reply`.
 
     Refusals count as responses, and so does missing text if the model generated tokens (hidden reasoning). `redact`
     removes secrets from a string.
@@ -414,6 +418,8 @@ def read_completion(body: bytes, redact: Callable[[str], str]) -> Reply:
             finish_reason=reason and _printable(redact(reason)),
             reasoning=redact(thinking) if thinking else None,
             model=_printable(redact(data.get("model") or "")) or None,
+            latency=latency,
+            requests=requests,
         )
     except (AttributeError, IndexError, KeyError, TypeError, UsageError):
         raise Retryable(f"the response is not a completion: {error_message(data, redact)}") from None
