@@ -1,4 +1,4 @@
-"""Kill and read runs of EasyR1's trainer."""
+"""Kill, read and evaluate runs of EasyR1's trainer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
+from tests.processes import no_process_left
+from tests.serving import variables
 from tests.training import ROOT, VARIABLES
+from vlmgym.evaluation import Run, RunFolder, read_run
 from vlmgym.runs.record import EpisodeRecord
 
 
@@ -30,7 +34,8 @@ def kill_after_checkpoint(command: list[str], run: Path, step: int) -> None:
             assert time.monotonic() < until, "no checkpoint"
             time.sleep(0.05)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert last_step(run) == step
     (run / "rollouts" / f"step_{step + 1:06d}.jsonl").unlink(missing_ok=True)
@@ -51,3 +56,30 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def records(run: Path, name: str) -> list[EpisodeRecord]:
     return [EpisodeRecord.model_validate_json(line) for line in (run / "rollouts" / name).read_text().splitlines()]
+
+
+def evaluate_exported(export: list[str], checkpoint: Path, baseline: Path, folder: Path) -> tuple[Run[Any], Run[Any]]:
+    """Convert a checkpoint with the command `export`, play two episodes with it and its baseline, and compare them.
+
+    These are the commands of docs/training.md. Returns the evaluations of both models.
+    """
+
+    def run(*command: str | Path) -> str:
+        environment = variables(OUT=str(folder / "out"), VLLM_CACHE_ROOT=str(folder / "cache"))
+        done = subprocess.run(
+            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done.stdout
+
+    model = folder / "model"
+    assert f"evaluate.sh {model}" in run(*export, checkpoint, model)
+    assert (model / "vlmgym.json").read_bytes() == (checkpoint / "vlmgym.json").read_bytes()
+    script, options = ROOT / "training" / "scripts" / "evaluate.sh", ("--videos", "0", "--no-report")
+    with no_process_left() as mark:
+        run(*mark, "bash", script, model, baseline, "2", *options)
+    comparison = json.loads((folder / "out" / "compare" / "compare.json").read_text())
+    assert comparison["games"]["2048-v0"]["pairs"] == 2
+    trained, other = (read_run(RunFolder(folder / "out" / name)) for name in ("trained", "baseline"))
+    assert (trained.config.policy.model, other.config.policy.model) == ("trained", "baseline")
+    return trained, other

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.easyr1_runs import kill_after_checkpoint, last_step, metrics, records
-from tests.processes import no_process_left
-from tests.serving import variables
+from tests.easyr1_runs import evaluate_exported, kill_after_checkpoint, last_step, metrics, records
 from tests.training import EASYR1, ROOT, easyr1_python, run_training, training_python
-from vlmgym.evaluation import RunFolder, read_run
 
 FILES = ROOT / "tests" / "easyr1_cpu"
 
@@ -158,28 +154,9 @@ def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
-    """Run the commands of docs/training.md."""
-
-    def run(*command: str | Path) -> str:
-        environment = variables(OUT=str(tmp_path / "out"), VLLM_CACHE_ROOT=str(tmp_path / "cache"))
-        done = subprocess.run(
-            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done.stdout
-
     training_python()
-    scripts, checkpoint = ROOT / "training" / "scripts", runs / "state" / "global_step_3"
-    output = run("bash", scripts / "export.sh", checkpoint, tmp_path / "model")
-    assert f"evaluate.sh {tmp_path / 'model'}" in output
-    assert (tmp_path / "model" / "vlmgym.json").read_bytes() == (checkpoint / "vlmgym.json").read_bytes()
-    with no_process_left() as mark:
-        models = tmp_path / "model", runs / "tiny"
-        run(*mark, "bash", scripts / "evaluate.sh", *models, "2", "--videos", "0", "--no-report")
-    trained, baseline = (read_run(RunFolder(tmp_path / "out" / name)) for name in ("trained", "baseline"))
-    assert (trained.config.policy.model, baseline.config.policy.model) == ("trained", "baseline")
+    export, checkpoint = ["bash", str(ROOT / "training" / "scripts" / "export.sh")], runs / "state" / "global_step_3"
+    trained, _ = evaluate_exported(export, checkpoint, runs / "tiny", tmp_path)
     assert trained.config.policy.options["max_tokens"] == 8
     assert trained.config.games[0].config["size"] == 64
     assert [(episode.seed, len(episode.turns)) for episode in trained.episodes] == [(1_000_000, 1), (1_000_001, 1)]
-    comparison = json.loads((tmp_path / "out" / "compare" / "compare.json").read_text())
-    assert comparison["games"]["2048-v0"]["pairs"] == 2

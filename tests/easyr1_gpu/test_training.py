@@ -16,8 +16,8 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from tests.easyr1_cpu.models import make_beginner
-from tests.easyr1_runs import last_step, metrics, records
-from tests.training import ROOT, VARIABLES
+from tests.easyr1_runs import evaluate_exported, kill_after_checkpoint, last_step, metrics, records
+from tests.training import ROOT, VARIABLES, training_python
 from vlmgym.training.config import TinySize
 from vlmgym.training.easyr1.export import export
 
@@ -34,7 +34,7 @@ MODES: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module", params=MODES)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, with its model in the folder `model` next to it."""
+    """A finished run, with its model in the folder `model` next to it. `ppo` was killed after a step, and resumed."""
     folder = tmp_path_factory.mktemp("runs")
     mode: str = request.param
     # Heads of attention: two, so that two processes can split them.
@@ -43,6 +43,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     files = [CONFIGS / "base.yaml", CONFIGS / "2048.yaml", CONFIGS / f"{mode}.yaml", SMALL]
     settings = [f"worker.actor.model.model_path={folder / 'model'}", f"trainer.save_checkpoint_path={folder / mode}"]
     arguments = [*(str(file) for file in files if file.exists()), *MODES[mode], *settings]
+    if mode == "ppo":
+        kill_after_checkpoint(command(folder, [*arguments, "trainer.max_steps=50"]), folder / mode, 1)
     environment = {**os.environ, **VARIABLES}
     subprocess.run(command(folder, arguments), cwd=ROOT, env=environment, check=True, timeout=3000)
     return folder / mode
@@ -62,7 +64,7 @@ def test_two_steps(run: Path) -> None:
     assert last_step(run) == 2
     assert all(0 < row["actor/grad_norm"] < 1e3 for row in steps)
     assert len(records(run, "validation_000002.jsonl")) == 2
-    # Four prompts a step, or two of episodes with two turns.
+    # Four prompts a step, or two of episodes with two turns; a resumed run continues with the next prompts.
     seeds = [episode.seed for episode in records(run, "step_000002.jsonl")]
     assert seeds == list(range(seeds[0], 2 * seeds[0]))
     assert seeds[0] == {"ppo": 4, "episodes": 8}.get(run.name, 16)
@@ -96,6 +98,19 @@ def test_episodes_have_several_turns(run: Path) -> None:
     invalid = [episode.turns for episode in episodes if episode.turns[0].feedback]
     assert invalid
     assert all("was not played" in later.prompt for _, later in invalid)
+
+
+@pytest.mark.parametrize("run", ["ppo"], indirect=True)
+def test_a_killed_and_resumed_run_is_exported_served_and_evaluated(run: Path, tmp_path: Path) -> None:
+    """The vLLM of .venv-train serves; it must be the build for CPUs."""
+    setup = training_python().parents[1] / ".vlmgym-setup"
+    if not GPUS and "cpu" not in setup.read_text().split():
+        pytest.skip("the vLLM of .venv-train needs a GPU")
+    export = [sys.executable, "-m", "vlmgym.training.easyr1.export"]
+    trained, baseline = evaluate_exported(export, run / "global_step_2", run.parent / "model", tmp_path)
+    turns = [[turn for episode in each.episodes for turn in episode.turns] for each in (trained, baseline)]
+    assert [len(played) for played in turns] == [2, 2]
+    assert all(turn.response.startswith("<answer>") for played in turns for turn in played)
 
 
 def test_export(run: Path, tmp_path: Path) -> None:
