@@ -18,6 +18,7 @@ from vlmgym.training.easyr1 import stand_in_for_vllm
 stand_in_for_vllm()
 
 import ray  # noqa: E402
+import ray._private.utils  # noqa: E402
 
 from tests.easyr1_cpu.models import make_models  # noqa: E402
 from tests.easyr1_cpu.worker import CpuWorker  # noqa: E402
@@ -33,6 +34,9 @@ def main(models: str | None, runs: list[list[str]], worker: type[Any], setup: st
     if models is not None:
         make_models(Path(models))
     os.environ["RAY_AUTH_MODE"] = "disabled"
+    # Ray ends if the dashboard's agent takes more than 15 s to start. As if the dashboard were not installed, it does
+    # little, so that it also starts in time on a busy machine.
+    ray._private.utils.get_dashboard_dependency_error = lambda: ImportError("the dashboard is not used")
     start_ray(
         num_cpus=PRETENDED,
         num_gpus=PRETENDED,
