@@ -168,6 +168,19 @@ def test_turns_without_a_stated_board_are_unclear(tmp_path: Path) -> None:
     assert set(causes(described)) == {"know", "unparsable"}, "the prompt describes the board"
 
 
+def test_returns_to_earlier_states_are_counted(tmp_path: Path) -> None:
+    game = make_game("lightsout", size=200)
+
+    class Pacing(Player):
+        def move(self, game: Any, state: Any, rng: np.random.Generator) -> Any:
+            return (0, 0)  # the second time undoes the first
+
+    result = diagnosed(tmp_path / "pacing", game, Pacing(), 2)
+    returns = result.rates["state seen before, after a move"]
+    assert (returns.count, returns.total) == (2 * 18, 2 * 19)
+    assert diagnosed(tmp_path / "oracle", game, Player(), 2).rates["state seen before, after a move"].count == 0
+
+
 class Mixer(Player):
     """Plays the best move on the true board, but states one whose cells are mixed up."""
 

@@ -67,6 +67,7 @@ class TurnDiagnosis(NamedTuple):
         true: Worth of the answer on the true board; None if it is unparsable.
         after_invalid: Whether the answer of the turn before was invalid, and the state has not changed.
         repeated: Whether this is the same invalid answer again.
+        returned: Whether the turn before led back to an earlier state; None if it did not change the state.
         rule: The broken rule, which is the feedback without cells, numbers and directions; empty if legal.
         rule_shown: Whether the prompt of the turn had the game's rules.
         cause: Why the turn went wrong.
@@ -79,6 +80,7 @@ class TurnDiagnosis(NamedTuple):
     true: Worth | None
     after_invalid: bool
     repeated: bool
+    returned: bool | None
     rule: str
     rule_shown: bool
     cause: Cause
@@ -176,6 +178,7 @@ RATES: Mapping[str, Callable[[TurnDiagnosis], bool | None]] = {
     "legal on the true board": lambda turn: turn.true is not None and turn.true > Worth.ILLEGAL,
     "best on the true board, if legal": lambda turn: _is_best(turn.true),
     "invalid answer repeated in the next turn": lambda turn: turn.repeated if turn.after_invalid else None,
+    "state seen before, after a move": lambda turn: turn.returned,
     "rules in the prompt, if illegal": lambda turn: turn.rule_shown if turn.true is Worth.ILLEGAL else None,
 }
 """Shares of turns by name; None leaves out a turn."""
@@ -233,6 +236,7 @@ def diagnose_episode(stored: StoredEpisode) -> list[TurnDiagnosis]:
 def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDiagnosis]:
     judge = Judge(game)
     before: tuple[Any, TurnRecord] | None = None
+    last, earlier = "", set[str]()
     for state, turn in zip(recorded_states(game, episode), episode.turns):
         actions = [] if turn.action is None else game.recorded_actions(turn.action)
         seen, stated, true = _seen(turn, episode), None, None
@@ -251,6 +255,10 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
         after_invalid = before is not None and before[0] == state
         repeated = invalid and before is not None and after_invalid and _same_answer(before[1], turn)
         before = (state, turn) if invalid else None
+        key = game.to_json(state)
+        returned = key in earlier if last and key != last else None
+        last = key
+        earlier.add(key)
         yield TurnDiagnosis(
             episode.seed,
             turn.turn,
@@ -259,6 +267,7 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
             true,
             after_invalid,
             repeated,
+            returned,
             _rule(game, state, turn.feedback) if true is Worth.ILLEGAL else "",
             _rules(game, state) in f"{turn.system}\n{turn.prompt}",
             _cause(seen, stated, true, repeated),
