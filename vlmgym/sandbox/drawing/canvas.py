@@ -53,34 +53,38 @@ class Canvas:
         """Draw a filled rectangle; its corners are rounded by `radius`."""
         import pygame
 
-        x, y, width, height = (v * self.unit for v in (x, y, width, height))
-        left, top, right, bottom = (round(v * SUPERSAMPLE) for v in (x, y, x + width, y + height))
+        unit = self.unit
+        x, y, width, height = x * unit, y * unit, width * unit, height * unit
+        left, top = round(x * SUPERSAMPLE), round(y * SUPERSAMPLE)
+        right, bottom = round((x + width) * SUPERSAMPLE), round((y + height) * SUPERSAMPLE)
         area = pygame.Rect(left - self._left, top - self._top, right - left, bottom - top)
-        pygame.draw.rect(self._surface, colour, area, border_radius=round(radius * self.unit * SUPERSAMPLE))
+        pygame.draw.rect(self._surface, colour, area, border_radius=round(radius * unit * SUPERSAMPLE))
 
     def polygon(self, points: Sequence[Point], colour: Colour) -> None:
         """Draw a filled polygon."""
-        self._fill([(x * self.unit, y * self.unit) for x, y in points], colour)
+        self._fill(points, self.unit, colour)
 
-    def _fill(self, points: Sequence[Point], colour: Colour) -> None:
-        """Draw a filled polygon, given in pixels."""
+    def _fill(self, points: Sequence[Point], unit: float, colour: Colour) -> None:
         import pygame
 
-        pygame.draw.polygon(self._surface, colour, [self._sample(x, y) for x, y in points])
+        left, top = self._left, self._top
+        samples = [(round(x * unit * SUPERSAMPLE) - left, round(y * unit * SUPERSAMPLE) - top) for x, y in points]
+        pygame.draw.polygon(self._surface, colour, samples)
 
     def circle(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Draw a filled circle."""
         import pygame
 
-        x, y, radius = x * self.unit, y * self.unit, radius * self.unit
-        pygame.draw.circle(self._surface, colour, self._sample(x, y), round(radius * SUPERSAMPLE))
+        x, y, radius = (round(v * self.unit * SUPERSAMPLE) for v in (x, y, radius))
+        pygame.draw.circle(self._surface, colour, (x - self._left, y - self._top), radius)
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
         """Draw a straight line with flat ends, exactly from `start` to `end`."""
         x0, y0, x1, y1, width = (v * self.unit for v in (*start, *end, width))
         length = math.hypot(x1 - x0, y1 - y0) or 1.0
         dx, dy = (y1 - y0) / length * width / 2, (x0 - x1) / length * width / 2
-        self._fill([(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)], colour)
+        corners = [(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)]
+        self._fill(corners, 1.0, colour)
 
     def text(
         self,
@@ -151,9 +155,6 @@ class Canvas:
         import pygame
 
         return pygame.mask.from_threshold(self._surface, colour, (1, 1, 1, 255))
-
-    def _sample(self, x: float, y: float) -> tuple[int, int]:
-        return round(x * SUPERSAMPLE) - self._left, round(y * SUPERSAMPLE) - self._top
 
 
 _RGBX_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xFF000000, 0xFF0000, 0xFF00, 0)
