@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -56,6 +56,11 @@ class BoardConfig(GameConfig):
         "text", "Answer with rows and columns, or with the points of the image to click on."
     )
     prediction: bool = setting(False, "Ask for the board after the move, in <prediction>.")
+
+    @property
+    def cell_count(self) -> int:
+        """Number of cells of the board."""
+        return self.rows * self.columns
 
 
 class BoardGame(Game[StateT, ActionT]):
@@ -120,7 +125,7 @@ class BoardGame(Game[StateT, ActionT]):
 
     @cached_property
     def _prompt_fields(self) -> dict[str, Any]:
-        return {**super()._prompt_fields, "numbering": self.numbering}
+        return {**super()._prompt_fields, "numbering": self.numbering, "cell_count": self.config.cell_count}
 
     @property
     def numbering(self) -> str:
@@ -150,6 +155,11 @@ class BoardGame(Game[StateT, ActionT]):
         """Cell at an index; the inverse of `index_of`."""
         columns: int = self.config.columns
         return divmod(index, columns)
+
+    @cached_property
+    def all_cells(self) -> tuple[Cell, ...]:
+        """All cells of the board, row by row."""
+        return tuple(product(range(self.config.rows), range(self.config.columns)))
 
     def in_rows(self, cells: LineT) -> tuple[LineT, ...]:
         """Split a sequence of all cells, in reading order, into rows."""

@@ -55,7 +55,7 @@ class DifferencesConfig(BoardConfig):
     mistakes: int = config_field("reasoning", 2, "Number of wrong answers that end the episode.", ge=1, le=10)
 
     def model_post_init(self, context: object) -> None:
-        if self.differences > self.rows * self.columns // 2:
+        if self.differences > self.cell_count // 2:
             raise ValueError(
                 f"at most half of the {self.rows} x {self.columns} windows can differ, got differences="
                 f"{self.differences}"
@@ -112,8 +112,8 @@ class Differences(BoardGame[DifferencesState, Cell]):
         c = self.config
         first = tuple("".join(CODES[i] for i in row) for row in rng.integers(len(CODES), size=(c.rows, c.columns)))
         second = first
-        for index in rng.permutation(c.rows * c.columns)[: c.differences].tolist():
-            row, column = self.cell_at(index)
+        for index in rng.permutation(c.cell_count)[: c.differences].tolist():
+            row, column = self.all_cells[index]
             kind = KINDS[CODES.index(first[row][column])]
             others = [
                 code for code, (curtains, thing) in zip(CODES, KINDS) if (curtains == kind[0]) != (thing == kind[1])
@@ -122,14 +122,12 @@ class Differences(BoardGame[DifferencesState, Cell]):
         return DifferencesState(first, second)
 
     def _differing(self, state: DifferencesState) -> list[Cell]:
-        cells = product(range(self.config.rows), range(self.config.columns))
-        return [(row, column) for row, column in cells if state.first[row][column] != state.second[row][column]]
+        return [
+            (row, column) for row, column in self.all_cells if state.first[row][column] != state.second[row][column]
+        ]
 
     def legal_actions(self, state: DifferencesState) -> tuple[Cell, ...]:
-        if self.ended(state):
-            return ()
-        cells = product(range(self.config.rows), range(self.config.columns))
-        return tuple(cell for cell in cells if cell not in state.named)
+        return () if self.ended(state) else tuple(cell for cell in self.all_cells if cell not in state.named)
 
     def step(self, state: DifferencesState, action: Cell, rng: np.random.Generator) -> Step[DifferencesState]:
         (cell,) = self.answer.cells(action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, WHITE, blend
 PROMPT_V1 = """\
 The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \
 shuffled. {numbering} A move swaps any two patches. Restore the picture: colours and shapes must continue across the \
-edges of the patches. Each patch in its place scores 1/{count}; no patch starts in its place.
+edges of the patches. Each patch in its place scores 1/{cell_count}; no patch starts in its place.
 Actions: {actions}. Their order does not matter.
 {form}"""
 
@@ -79,7 +79,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
 
     def deal(self, rng: np.random.Generator) -> JigsawState:
         """Choose a picture, and shuffle its patches until none is in the right place."""
-        picture, count = int(rng.integers(PICTURES)), self._count
+        picture, count = int(rng.integers(PICTURES)), self.config.cell_count
         patches = rng.permutation(count)
         while (patches == np.arange(count)).any():
             patches = rng.permutation(count)
@@ -88,8 +88,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     def legal_actions(self, state: JigsawState) -> tuple[Pair, ...]:
         if self.ended(state):
             return ()
-        places = product(range(self.config.rows), range(self.config.columns))
-        return tuple((*first, *second) for first, second in permutations(places, 2))
+        return tuple((*first, *second) for first, second in permutations(self.all_cells, 2))
 
     def step(self, state: JigsawState, action: Pair, rng: np.random.Generator) -> Step[JigsawState]:
         (row1, column1), (row2, column2) = self.answer.cells(action)
@@ -100,13 +99,13 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         before = _in_place(patches)
         patches[first], patches[second] = patches[second], patches[first]
         after = JigsawState(self.in_rows(tuple(patches)), state.picture, state.variation_seed)
-        return Step(after, (_in_place(patches) - before) / self._count)
+        return Step(after, (_in_place(patches) - before) / self.config.cell_count)
 
     def ended(self, state: JigsawState) -> str | None:
-        return "the picture is whole" if _in_place(_flat(state)) == self._count else None
+        return "the picture is whole" if _in_place(_flat(state)) == self.config.cell_count else None
 
     def goal(self, state: JigsawState) -> JigsawState:
-        return replace(state, board=self.in_rows(tuple(range(self._count))))
+        return replace(state, board=self.in_rows(tuple(range(self.config.cell_count))))
 
     def best_action(self, state: JigsawState) -> Pair | None:
         """Put a patch in the right place; any sequence of such swaps is a shortest solution."""
@@ -117,7 +116,7 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
         return (*self.cell_at(misplaced), *self.cell_at(patches[misplaced]))
 
     def metrics(self, state: JigsawState, infos: Infos) -> Metrics:
-        return {"in place": _in_place(_flat(state)) / self._count}
+        return {"in place": _in_place(_flat(state)) / self.config.cell_count}
 
     def cells(self, state: JigsawState) -> list[list[tuple[int, int]]]:
         return [[(state.picture, patch) for patch in row] for row in state.board]
@@ -131,9 +130,6 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     def cell_words(self, cell: tuple[int, int]) -> str:
         return str(cell[1] + 1)
 
-    def prompt(self, state: JigsawState) -> str:
-        return self.fill_prompt(count=self._count)
-
     def explain(self, state: JigsawState, action: Pair) -> str:
         words = []
         for cell, to in ((action[:2], action[2:]), (action[2:], action[:2])):
@@ -141,10 +137,6 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
             right = "where it belongs" if home == to else f"but it belongs at {self.where(home)}"
             words.append(f"the patch at {self.where(cell)} goes to {self.where(to)}, {right}")
         return f"{'; '.join(words)}.".capitalize()
-
-    @property
-    def _count(self) -> int:
-        return int(self.config.rows * self.config.columns)
 
 
 def _flat(state: JigsawState) -> list[int]:

@@ -69,7 +69,7 @@ class LaserConfig(BoardConfig):
     def model_post_init(self, context: object) -> None:
         if self.moves > self.mirrors:
             raise ValueError(f"moves must be at most mirrors={self.mirrors}, got {self.moves}")
-        if (most := self.rows * self.columns // 3) < (things := self.mirrors + self.walls + self.targets):
+        if (most := self.cell_count // 3) < (things := self.mirrors + self.walls + self.targets):
             raise ValueError(
                 f"mirrors, walls and targets must be at most a third of the cells, which is {most}, got {things}"
             )

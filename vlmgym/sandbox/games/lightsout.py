@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -41,8 +40,8 @@ class LightsOutConfig(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        if self.presses > self.rows * self.columns:
-            raise ValueError(f"presses must be at most rows x columns = {self.rows * self.columns}, got {self.presses}")
+        if self.presses > self.cell_count:
+            raise ValueError(f"presses must be at most rows x columns = {self.cell_count}, got {self.presses}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,12 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         lit = 0
         while not lit:
             lit = 0
-            for cell in rng.permutation(c.rows * c.columns)[: c.presses].tolist():
+            for cell in rng.permutation(c.cell_count)[: c.presses].tolist():
                 lit ^= self._effects[cell]
         return LightsOutState(lit, self._presses(lit).bit_count())
 
     def legal_actions(self, state: LightsOutState) -> tuple[Cell, ...]:
-        return tuple(product(range(self.config.rows), range(self.config.columns))) if state.lit else ()
+        return self.all_cells if state.lit else ()
 
     def step(self, state: LightsOutState, action: Cell, rng: np.random.Generator) -> Step[LightsOutState]:
         (cell,) = self.answer.cells(action)
@@ -120,7 +119,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def cells(self, state: LightsOutState) -> Grid:
         c = self.config
-        return self.in_rows(f"{state.lit:0{c.rows * c.columns}b}"[::-1])
+        return self.in_rows(f"{state.lit:0{c.cell_count}b}"[::-1])
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side = canvas.width

@@ -61,7 +61,7 @@ class MinesweeperConfig(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        cells = self.rows * self.columns
+        cells = self.cell_count
         most = cells - 10
         if self.compared:  # with more mines, few boards can be solved without guessing
             most = min(most, max(6, cells * (15 if self.compared == 1 else 20) // 100))
@@ -125,7 +125,7 @@ class Minesweeper(BoardGame[MinesweeperState, Cell]):
     def deal(self, rng: np.random.Generator) -> MinesweeperState:
         c = self.config
         mines, opened = deal(c.rows, c.columns, c.mines, c.compared, int(rng.integers(2**32)))
-        hidden = c.rows * c.columns - (mines | opened).bit_count()
+        hidden = c.cell_count - (mines | opened).bit_count()
         blank = (HIDDEN * c.columns,) * c.rows
         state = MinesweeperState(blank, tuple(cells_of(mines)), hidden)
         return self._with_open(state, opened)

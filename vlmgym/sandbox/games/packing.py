@@ -53,7 +53,7 @@ PROMPT_V1 = """\
 The image shows a board with {rows} rows and {columns} columns of cells, and below it a tray with pieces, each with a \
 letter. {numbering} A move places a piece on the board{turn}; the place is that of the upper left corner of the \
 rectangle around the piece. Pieces that it would overlap go back to the tray, and a piece on the board may be placed \
-again. All pieces together cover the board exactly. Cover it; each covered cell scores 1/{count}.
+again. All pieces together cover the board exactly. Cover it; each covered cell scores 1/{cell_count}.
 Actions: {actions}.
 {form}"""
 
@@ -73,7 +73,7 @@ class PackingConfig(BoardConfig):
     turns: bool = config_field("reasoning", [False, False, False, True, True], "Pieces may and must be turned.")
 
     def model_post_init(self, context: object) -> None:
-        if not 2 <= self.rows * self.columns / self.pieces <= 5:
+        if not 2 <= self.cell_count / self.pieces <= 5:
             raise ValueError(
                 f"pieces must have 2 to 5 squares on average, got {self.pieces} pieces for {self.rows} x {self.columns}"
             )
@@ -232,13 +232,12 @@ class Packing(BoardGame[PackingState, Placing]):
         return EMPTY if cell == EMPTY else ascii_uppercase[cell[0]]
 
     def prompt(self, state: PackingState) -> str:
-        c = self.config
-        return self.fill_prompt(turn=_TURN if c.turns else "", count=c.rows * c.columns)
+        return self.fill_prompt(turn=_TURN if self.config.turns else "")
 
     def explain(self, state: PackingState, action: Placing) -> str:
         """State how many cells are free, and which pieces go back to the tray."""
         mask = self._options(state)[action]
-        free = round((1 - self._covered(state)) * self.config.rows * self.config.columns)
+        free = round((1 - self._covered(state)) * self.config.cell_count)
         others = [ascii_uppercase[i] for i, other in enumerate(self._masks(state)) if other & mask and i != action[0]]
         back = f" Back to the tray: {', '.join(others)}." if others else ""
         return f"{free} cells are free. I place {self.answer.format(action)}.{back}"
@@ -252,7 +251,7 @@ class Packing(BoardGame[PackingState, Placing]):
         return [0 if place is None else known.get((i, *place), 0) for i, place in enumerate(state.places)]
 
     def _covered(self, state: PackingState) -> float:
-        cells: int = self.config.rows * self.config.columns
+        cells: int = self.config.cell_count
         return sum(self._masks(state)).bit_count() / cells
 
     def _solve(self, pieces: tuple[Shape, ...], places: tuple[Place | None, ...]) -> tuple[Placing, ...] | None:

@@ -49,7 +49,7 @@ class PairsConfig(BoardConfig):
     patience: int = config_field("reasoning", 3, "Maximum number of turns divided by number of cards.", ge=1, le=20)
 
     def model_post_init(self, context: object) -> None:
-        if self.rows * self.columns % 2:
+        if self.cell_count % 2:
             raise ValueError(f"rows x columns must be even, got {self.rows} x {self.columns}")
 
 
@@ -109,11 +109,11 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
-        self.history = self.config.rows * self.config.columns
+        self.history = self.config.cell_count
 
     def deal(self, rng: np.random.Generator) -> PairsState:
         c = self.config
-        kinds = rng.choice(len(KINDS), c.rows * c.columns // 2, replace=False)
+        kinds = rng.choice(len(KINDS), c.cell_count // 2, replace=False)
         cards = rng.permutation(np.repeat(kinds, 2)).reshape(c.rows, c.columns).tolist()
         return PairsState(tuple(map(tuple, cards)), (NEW * c.columns,) * c.rows)
 
@@ -131,7 +131,7 @@ class Pairs(BoardGame[PairsState, Cell]):
         for cell in [*shown, action] if pair else [action]:
             sides = with_cell(sides, cell, FOUND if pair else SHOWN)
         after = replace(state, sides=sides, turns=state.turns + 1)
-        reward = 2 / (self.config.rows * self.config.columns) if pair else 0.0
+        reward = 2 / self.config.cell_count if pair else 0.0
         return Step(after, reward, {"pair": pair})
 
     def ended(self, state: PairsState) -> str | None:
@@ -151,7 +151,7 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     def metrics(self, state: PairsState, infos: Infos) -> Metrics:
         pairs = sum(line.count(FOUND) for line in state.sides) / 2
-        share = 2 * pairs / (self.config.rows * self.config.columns)
+        share = 2 * pairs / self.config.cell_count
         return {"pairs found": share} | ({"cards per pair": state.turns / pairs} if pairs else {})
 
     def cells(self, state: PairsState) -> list[list[str]]:
@@ -192,7 +192,7 @@ class Pairs(BoardGame[PairsState, Cell]):
 
     @property
     def _turns(self) -> int:
-        return int(self.config.patience * self.config.rows * self.config.columns)
+        return int(self.config.patience * self.config.cell_count)
 
     def _kind(self, state: PairsState, cell: Cell) -> int:
         return state.cards[cell[0]][cell[1]]

@@ -64,7 +64,7 @@ class ParkingConfig(BoardConfig):
     )
 
     def model_post_init(self, context: object) -> None:
-        if self.vehicles > (most := self.rows * self.columns * 3 // 8):
+        if self.vehicles > (most := self.cell_count * 3 // 8):
             raise ValueError(
                 f"{self.vehicles} vehicles do not fit on {self.rows} x {self.columns} cells; at most {most} do"
             )
@@ -315,7 +315,7 @@ class Lot:
                     yield move, node ^ changed
 
     def _place_bit(self, vehicle: int, offset: int) -> int:
-        return 1 << self.rows * self.columns + vehicle * max(self.rows, self.columns) + offset
+        return 1 << self.cell_count + vehicle * max(self.rows, self.columns) + offset
 
     @cached_property
     def _options(self) -> list[tuple[int, dict[int, list[tuple[Move, int, int]]]]]:

@@ -41,7 +41,7 @@ class PegsConfig(BoardConfig):
     pegs: int = config_field("reasoning", [4, 5, 7, 9, 12], "Number of pegs at first.", ge=4, le=12)
 
     def model_post_init(self, context: object) -> None:
-        if self.pegs > (most := self.rows * self.columns // 2):
+        if self.pegs > (most := self.cell_count // 2):
             raise ValueError(f"at most {most} pegs, half of the holes, can be placed, got {self.pegs}")
 
 
@@ -95,7 +95,7 @@ class Pegs(BoardGame[PegsState, Pair]):
     def deal(self, rng: np.random.Generator) -> PegsState | None:
         """Jump backwards from a single peg at random; None if that gets stuck, or if no first jump is wrong."""
         c = self.config
-        pegs = 1 << int(rng.integers(c.rows * c.columns))
+        pegs = 1 << int(rng.integers(c.cell_count))
         for _ in range(c.pegs - 1):
             back = [jump for jump in self._jumps if (pegs & jump.all) == jump.to]
             if not back:
@@ -135,7 +135,7 @@ class Pegs(BoardGame[PegsState, Pair]):
         return {"solved": float(left == 1), "pegs left": float(left)}
 
     def cells(self, state: PegsState) -> Grid:
-        return self.in_rows(f"{state.pegs:0{self.config.rows * self.config.columns}b}"[::-1])
+        return self.in_rows(f"{state.pegs:0{self.config.cell_count}b}"[::-1])
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, hole = canvas.width, self.tint(blend(HOLE, BLACK, 0.2))

@@ -147,7 +147,7 @@ class Sliding(BoardGame[SlidingState, int]):
 
     def prompt(self, state: SlidingState) -> str:
         c = self.config
-        return self.fill_prompt(last=c.rows * c.columns - 1)
+        return self.fill_prompt(last=c.cell_count - 1)
 
     def explain(self, state: SlidingState, action: int) -> str:
         """State where the gap is, which tile moves and the sum of distances before and after."""

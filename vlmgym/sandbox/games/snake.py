@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class SnakeConfig(BoardConfig):
     food: int = config_field("reasoning", [3, 5, 8, 11, 13], "Number of pieces of food to eat.", ge=1, le=100)
 
     def model_post_init(self, context: object) -> None:
-        if self.food > (most := self.rows * self.columns - LENGTH):
+        if self.food > (most := self.cell_count - LENGTH):
             raise ValueError(f"food must be at most {most} on a {self.rows} x {self.columns} board, got {self.food}")
 
 
@@ -191,7 +190,7 @@ class Snake(BoardGame[SnakeState, int]):
 
     def _new_food(self, body: Body, rng: np.random.Generator) -> Cell:
         taken = set(body)
-        free = [cell for cell in product(range(self.config.rows), range(self.config.columns)) if cell not in taken]
+        free = [cell for cell in self.all_cells if cell not in taken]
         return free[int(rng.integers(len(free)))]
 
 

@@ -127,7 +127,7 @@ class Sokoban(BoardGame[SokobanState, int]):
         c = self.config
         if (room := make_room(c.rows, c.columns, c.boxes, rng)) is None:
             return None
-        symbols = "".join(self._symbol(room, cell) for cell in range(c.rows * c.columns))
+        symbols = "".join(self._symbol(room, cell) for cell in range(c.cell_count))
         return SokobanState(self.in_rows(symbols))
 
     def legal_actions(self, state: SokobanState) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class SudokuConfig(BoardConfig):
     def model_post_init(self, context: object) -> None:
         if self.rows != self.columns or self.rows not in (4, 6, 9):
             raise ValueError(f"a Sudoku has 4 x 4, 6 x 6 or 9 x 9 cells, not {self.rows} x {self.columns}")
-        if self.clues >= self.rows * self.columns:
+        if self.clues >= self.cell_count:
             raise ValueError(f"{self.clues} clues leave no cell of {self.rows} x {self.columns} empty")
         if self.search and self.clues > (most := SEARCH_CLUES.get(self.rows, -1)):
             needs = f"at most {most} clues" if most >= 0 else "6 x 6 or 9 x 9 cells"

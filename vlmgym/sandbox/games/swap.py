@@ -374,7 +374,7 @@ class Swap(BoardGame[SwapState, Pair]):
         """Deal a random board without runs and with a legal move."""
         c = self.config
         what = f"{c.rows} x {c.columns} board with {c.kinds} kinds of tile and a legal move"
-        return retry(lambda: self._arranged(self._random_tiles(c.rows * c.columns, rng)), MAX_DEALS, what)
+        return retry(lambda: self._arranged(self._random_tiles(c.cell_count, rng)), MAX_DEALS, what)
 
     def _arranged(self, tiles: Tiles) -> Tiles | None:
         """Reorder tiles into a board without runs and with a legal move; None if this fails."""

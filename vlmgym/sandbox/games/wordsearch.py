@@ -59,7 +59,7 @@ class WordsearchConfig(BoardConfig):
     def model_post_init(self, context: object) -> None:
         if self.directions not in READ:
             raise ValueError(f"directions must be 2, 4 or 8, got {self.directions}")
-        if self.words > (most := self.rows * self.columns // 10):
+        if self.words > (most := self.cell_count // 10):
             raise ValueError(f"at most {most} words fit, got words={self.words}")
 
 
