@@ -350,8 +350,9 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
         """Render a state into arrays of `image_shapes`. If these already show `shown`, only changes need drawing."""
-        for target, image in zip(out, self.images(state), strict=True):
-            target[:] = image
+        if state != shown:
+            for target, image in zip(out, self.images(state), strict=True):
+                target[:] = image
 
     def marks(self, state: StateT) -> tuple[float, Mapping[str, Point]]:
         """Half the side and centres (x, y) of labelled squares of the last image, in pixels before degradation.

@@ -122,9 +122,12 @@ class Differences(BoardGame[DifferencesState, Cell]):
         return DifferencesState(first, second)
 
     def _differing(self, state: DifferencesState) -> list[Cell]:
-        return [
-            (row, column) for row, column in self.all_cells if state.first[row][column] != state.second[row][column]
-        ]
+        first, second = state.first, state.second
+        return [(row, column) for row, column in self.all_cells if first[row][column] != second[row][column]]
+
+    def _right(self, state: DifferencesState) -> int:
+        """Number of windows named so far that differ."""
+        return len({*self._differing(state)} & {*state.named})
 
     def legal_actions(self, state: DifferencesState) -> tuple[Cell, ...]:
         return () if self.ended(state) else tuple(cell for cell in self.all_cells if cell not in state.named)
@@ -137,8 +140,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
         return Step(replace(state, named=(*state.named, cell)), right / self.config.differences, {"right": right})
 
     def ended(self, state: DifferencesState) -> str | None:
-        right = len({*self._differing(state)} & {*state.named})
-        if right == self.config.differences:
+        if (right := self._right(state)) == self.config.differences:
             return "all differences have been found"
         mistakes = len(state.named) - right
         return f"{mistakes} wrong answers" if mistakes >= self.config.mistakes else None
@@ -148,7 +150,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
         return next((cell for cell in self._differing(state) if cell not in state.named), None)
 
     def metrics(self, state: DifferencesState, infos: Infos) -> Metrics:
-        right = len({*self._differing(state)} & {*state.named})
+        right = self._right(state)
         return {"solved": float(right == self.config.differences), "mistakes": float(len(state.named) - right)}
 
     # Images and text -----------------------------------------------------------------------------------------------
@@ -185,8 +187,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
         return " ".join(cell[0])
 
     def prompt(self, state: DifferencesState) -> str:
-        right = len({*self._differing(state)} & {*state.named})
-        return self.fill_prompt(left=self.config.mistakes - (len(state.named) - right))
+        return self.fill_prompt(left=self.config.mistakes - (len(state.named) - self._right(state)))
 
     def explain(self, state: DifferencesState, action: Cell) -> str:
         row, column = action

@@ -315,7 +315,7 @@ class Lot:
                     yield move, node ^ changed
 
     def _place_bit(self, vehicle: int, offset: int) -> int:
-        return 1 << self.cell_count + vehicle * max(self.rows, self.columns) + offset
+        return 1 << self.rows * self.columns + vehicle * max(self.rows, self.columns) + offset
 
     @cached_property
     def _options(self) -> list[tuple[int, dict[int, list[tuple[Move, int, int]]]]]:

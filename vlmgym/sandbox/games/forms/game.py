@@ -274,10 +274,6 @@ class Forms(Game[FormsState, str]):
         image = paint(state, self.config.size, self.config.text)
         return degrade(image, self.config, state.variation_seed)
 
-    def draw_into(self, state: FormsState, out: Sequence[ImageArray], shown: FormsState | None = None) -> None:
-        if shown != state:
-            super().draw_into(state, out)
-
     def marks(self, state: FormsState) -> tuple[float, Mapping[str, Point]]:
         """Half the side and centres of the first letters of labels, in pixels; see `Game.marks`."""
         unit, height = self.config.size / SCALE, TEXT * self.config.text * self.config.size / SCALE
