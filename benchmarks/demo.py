@@ -37,8 +37,8 @@ three rows of a seed.
 
 The model answers with a single move of 2048 on a 3x3 board with tiles up to 8, in states where the direction matters.
 A response is right if its move merges tiles; half of all moves do. Demonstrations teach a tiny Qwen3-VL to read the
-board, to reason and to answer, but only three answers in ten are good moves and the others are random. All other rows
-of a seed continue this *start*, except the last:
+board, to reason and to answer. Three answers in ten are an expert's and the others are random, so that two thirds
+merge tiles. All other rows of a seed continue this *start*, except the last:
 
 | row | trained with |
 |---|---|
@@ -59,7 +59,7 @@ Gain of GRPO over more SFT, paired by state:
 
 {gains}
 
-The recipe was chosen on seeds 21 to 23; the seeds of the table were run once, after the choice.
+The recipe was chosen on seeds 21 to 23.
 """
 
 

@@ -76,6 +76,9 @@ def test_rollouts_are_records(runs: Path) -> None:
     assert [response.seed for response in responses] == list(range(8, 16)), "four states, two responses each"
     assert responses[0].turns[0].state == responses[1].turns[0].state != responses[2].turns[0].state
     assert responses[0].turns[0].prompt_tokens
+    step = metrics(runs / "state")[1]
+    assert step["signal/success"] == pytest.approx(np.mean([response.turns[0].is_rewarded for response in responses]))
+    assert step["signal/success"] <= step["signal/pass_at_n"] <= 1
     episodes = records(runs / "episodes", "step_000001.jsonl")
     assert len(episodes) == 4
     assert max(len(episode.turns) for episode in episodes) == 3

@@ -298,14 +298,20 @@ def test_right_responses_with_false_statements_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "informative", "advice"),
-    [(0.3, 0.5, None), (0.3, 0.01, None), (0.0, 0.5, "too small for the learning rate"), (0.0, 0.01, "equal rewards")],
+    ("start", "gain", "informative", "advice"),
+    [
+        (0.5, 0.3, 0.5, None),
+        (0.5, 0.3, 0.01, None),
+        (0.5, 0.0, 0.5, "too small for the learning rate"),
+        (0.5, 0.0, 0.01, "equal rewards"),
+        (1.1, 0.0, 0.01, "choose harder states"),
+    ],
 )
-def test_a_run_without_gain_is_reported(gain: float, informative: float, advice: str | None) -> None:
+def test_a_run_without_gain_is_reported(start: float, gain: float, informative: float, advice: str | None) -> None:
     rng = np.random.default_rng(0)
     rows = [
         {
-            "success": 0.5 + gain * step / 40 + 0.05 * rng.normal(),
+            "success": start + gain * step / 40 + 0.05 * rng.normal(),
             "pass_at_n": 0.75,
             "harmonic_success": 0.25,
             "informative_fraction": informative,

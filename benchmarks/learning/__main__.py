@@ -1,7 +1,7 @@
 """Measure what a tiny model learns, and whether it uses the image.
 
-    .venv-train/bin/python -m benchmarks.learning                    # 3 seeds, GRPO and PPO, 3x3: about 30 minutes
-    .venv-train/bin/python -m benchmarks.learning --task 4x4         # tasks: benchmarks/learning/tasks.py
+    .venv-train/bin/python -m benchmarks.learning                       # 3 seeds, GRPO and PPO, 2048 on 4x4
+    .venv-train/bin/python -m benchmarks.learning --task shisensho      # tasks: benchmarks/learning/tasks.py
 
 For each seed, a tiny model is initialised and trained by SFT once; each algorithm continues from it. Models are
 measured in validation states, with sampling at temperature 1 and with greedy decoding. There are two kinds of controls:
@@ -55,7 +55,7 @@ RUNS: dict[str, list[str]] = {
 class Options:
     """Train, measure and write a page."""
 
-    task: str = "3x3"
+    task: str = "4x4"
     """A task of benchmarks/learning/tasks.py."""
     seeds: tuple[int, ...] = (10, 11, 12)
     """Training seeds. The page says whether settings were chosen with them."""

@@ -36,14 +36,6 @@ SFT_OUTCOME = (
     "most likely ones wherever the model reads the board correctly, and RL makes it confident in them"
 )
 TASKS: dict[str, Task] = {
-    "3x3": Task(
-        [],
-        "2048 on 3x3",
-        MERGES.format("3x3", 8),
-        "share of moves that merge",
-        SFT_OUTCOME.format("two fifths"),
-        "Settings were chosen with other seeds, except that seed 10 was used in early experiments",
-    ),
     "4x4": Task(
         shlex.split(
             "--config rows=4 columns=4 --size 128 --states.moves 0 40 --rollout.max-tokens 120 --settings sft.target=1"

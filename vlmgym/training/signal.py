@@ -15,6 +15,8 @@ WINDOW = 20
 """Number of last steps that `describe_signal` averages over."""
 FEW_INFORMATIVE = 0.1
 """If fewer groups are informative, a step learns from almost nothing."""
+NEARLY_ALL = 0.95
+"""If more responses are right from the start, there is little to gain."""
 
 
 def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
@@ -98,11 +100,13 @@ def describe_signal(rows: Sequence[Mapping[str, float]], group_size: int) -> lis
     if after - before > 2 * np.hypot(error_before or 0.0, error_after or 0.0):
         return lines
     informative = mean("informative_fraction")
-    if informative is not None and informative < FEW_INFORMATIVE:
+    if before > NEARLY_ALL:
+        advice = "hardly any response was wrong from the start: choose harder states"
+    elif informative is not None and informative < FEW_INFORMATIVE:
         advice = "almost all groups have equal rewards: choose states that the model solves sometimes, or larger groups"
     else:
         advice = (
-            "the signal may be too small for the learning rate: try a lower --update.lr, --update.schedule cosine or a "
-            "larger --batch-size, and compare with --control permuted"
+            "the signal may be too small for the learning rate: try a lower one, one that decays or larger batches, "
+            "and compare with permuted rewards"
         )
     return [*lines, f"no gain: {before:.1%} right responses in the first quarter, {after:.1%} in the last; {advice}"]
