@@ -185,11 +185,12 @@ class Billiards(ChoiceTask[BilliardsState]):
         points = [f"({x / parts:.3g}, {y / parts:.3g})" for x, y in hits]
         end = roll(state.ball, arrow, state.pockets, self.config.bounces)
         assert end is not None
-        pocket = "no pocket" if end[0] is None else f"pocket {end[0] + 1}"
-        if state.kind == "shot":
-            pocket = (
-                "the orange pocket" if end[0] == state.target else "no pocket" if end[0] is None else "another pocket"
-            )
+        if end[0] is None:
+            pocket = "no pocket"
+        elif state.kind == "pocket":
+            pocket = f"pocket {end[0] + 1}"
+        else:
+            pocket = "the orange pocket" if end[0] == state.target else "another pocket"
         return f"The ball meets the cushions at {', '.join(points[: end[1] + 1])}, which is in the end {pocket}."
 
     # Image ----------------------------------------------------------------------------------------------------------

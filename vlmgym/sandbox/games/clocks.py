@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,40 +95,22 @@ class Clocks(LineTask[ClocksState]):
         c = self.config
         times = tuple((rng.permutation(HALF_DAY // c.precision)[: c.clocks] * c.precision).tolist())
         shift = c.precision * int(rng.integers(1, 170 // c.precision)) if c.durations else 0
-        sign = pick(rng, (-1, 1))
-        late, names = (
-            bool(rng.integers(2)),
-            tuple(sorted(LETTERS[i] for i in rng.permutation(len(LETTERS))[: c.clocks])),
-        )
-        reason = f"The clocks show {', '.join(f'{name} {written(time)}' for name, time in zip(names, times))}. "
+        sign, late = pick(rng, (-1, 1)), bool(rng.integers(2))
+        names = tuple(sorted(LETTERS[i] for i in rng.permutation(len(LETTERS))[: c.clocks]))
         if c.clocks > 1 and rng.random() < 0.5:
-            kind, (first, second) = "between", sorted(rng.permutation(c.clocks)[:2].tolist(), key=lambda i: times[i])
-            asked = times[second] - times[first] + shift
-            question = f"How many minutes pass from the time on clock {names[first]} to "
-            question += f"{_relative(shift, 1)}the time on clock {names[second]}?"
-            if times[second] + shift >= HALF_DAY:
-                return None
-            answer, end = str(asked), written(times[second] + shift)
-            reason += f"{_relative(shift, 1)}{written(times[second])} it is {end}. " if shift else ""
-            reason += f"From {written(times[first])} to {end}, {asked} minutes pass."
+            first, second = sorted(rng.permutation(c.clocks)[:2].tolist(), key=lambda i: times[i])
+            asked = _between((names[first], times[first]), (names[second], times[second]), shift)
         else:
-            base = max(times) if late else min(times)
-            kind = "time" if c.clocks == 1 else "latest" if late else "earliest"
-            clock = "the clock" if c.clocks == 1 else f"the clock with the {kind} time"
-            asked = base + sign * shift
-            question = f"What time is it {_relative(shift, sign)}the time on {clock}?"
-            if not shift:
-                question = f"What is the time on {clock}?"
-            answer = written(asked)
-            reason += f"The {kind} is {written(base)}." if c.clocks > 1 else ""
-            reason += f" {_relative(shift, sign)}{written(base)} it is {answer}." if shift else ""
-        if not 0 <= asked < HALF_DAY:
+            asked = _moment(times, late, sign, shift)
+        if asked is None:
             return None
+        kind, question, answer, reason = asked
+        shown = ", ".join(f"{name} {written(time)}" for name, time in zip(names, times))
         return ClocksState(
             kind=kind,
             question=question,
             answer=answer,
-            reason=" ".join(reason.split()),
+            reason=f"The clocks show {shown}. {reason}".strip(),
             times=times,
             names=names,
             looks=tuple(pick(rng, LOOK_NAMES) for _ in times),
@@ -212,6 +194,35 @@ def written(time: int) -> str:
     """Write a time, in minutes after 12:00, such as `3:05`; 0 is `12:00`."""
     hour, minute = divmod(time % HALF_DAY, 60)
     return f"{hour or 12}:{minute:02}"
+
+
+Asked = tuple[str, str, str, str]
+"""Kind of a question, the question, its answer and the reason."""
+
+
+def _between(first: tuple[str, int], second: tuple[str, int], shift: int) -> Asked | None:
+    """Ask for the minutes from one clock to another, or to some minutes later; None if that is after midnight."""
+    (name, start), (other, time) = first, second
+    if time + shift >= HALF_DAY:
+        return None
+    question = f"How many minutes pass from the time on clock {name} to {_relative(shift, 1)}the time on clock {other}?"
+    end, minutes = written(time + shift), time - start + shift
+    moved = f"{_relative(shift, 1)}{written(time)} it is {end}. " if shift else ""
+    return "between", question, str(minutes), f"{moved}From {written(start)} to {end}, {minutes} minutes pass."
+
+
+def _moment(times: Sequence[int], late: bool, sign: int, shift: int) -> Asked | None:
+    """Ask for the earliest or latest time, or some minutes before or after it; None if that is on another half day."""
+    base, several = max(times) if late else min(times), len(times) > 1
+    if not 0 <= base + sign * shift < HALF_DAY:
+        return None
+    kind = ("latest" if late else "earliest") if several else "time"
+    clock = f"the clock with the {kind} time" if several else "the clock"
+    answer, relative = written(base + sign * shift), _relative(shift, sign)
+    question = f"What time is it {relative}the time on {clock}?" if shift else f"What is the time on {clock}?"
+    reason = f"The {kind} is {written(base)}. " if several else ""
+    reason += f"{relative}{written(base)} it is {answer}." if shift else ""
+    return kind, question, answer, reason.strip()
 
 
 def _relative(shift: int, sign: int) -> str:
