@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
-from vlmgym.sandbox.core.task import LineState, LineTask, Task, TaskConfig
+from vlmgym.sandbox.core.task import LineState, LineTask, Question, Task, TaskConfig
 from vlmgym.sandbox.registry import make_game
 
 PREFIX = "qa/"
@@ -59,12 +59,6 @@ class QuestionState(LineState):
 
     kind: Kind
     state: str
-
-
-class _Question(NamedTuple):
-    question: str
-    answer: str
-    reason: str
 
 
 class Questions(LineTask[QuestionState]):
@@ -143,18 +137,18 @@ class Questions(LineTask[QuestionState]):
         return legal[int(rng.integers(len(legal)))] if legal else None
 
     @cached_property
-    def _makers(self) -> Mapping[str, Callable[[Any, np.random.Generator], _Question | None]]:
+    def _makers(self) -> Mapping[str, Callable[[Any, np.random.Generator], Question | None]]:
         return dict(zip(KINDS, (self._cell, self._count, self._legal, self._after, self._best)))
 
-    def _cell(self, state: Any, rng: np.random.Generator) -> _Question | None:
+    def _cell(self, state: Any, rng: np.random.Generator) -> Question | None:
         grid = self._grid(state)
         if grid is None:
             return None
         where, word = self._pick(grid, rng)
         question = f"{self._numbering} What is at {where}, as (row, column)?"
-        return _Question(question, word, f"The cell at {where} is {word}.")
+        return Question(question, word, f"The cell at {where} is {word}.")
 
-    def _count(self, state: Any, rng: np.random.Generator) -> _Question | None:
+    def _count(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask for the number of legal actions; None if actions cannot be enumerated or their number never varies."""
         legal = self.game.legal_actions(state)
         if legal is None or not self._count_varies:
@@ -163,7 +157,7 @@ class Questions(LineTask[QuestionState]):
         if self.game.answer.clicks == 2 and all((*action[2:], *action[:2]) in known for action in legal):
             question = f"{question} Two cells in either order are one action."
             legal = [action for action in legal if action[:2] < action[2:]]
-        return _Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.answer.format, legal))}.")
+        return Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.answer.format, legal))}.")
 
     @cached_property
     def _count_varies(self) -> bool:
@@ -171,7 +165,7 @@ class Questions(LineTask[QuestionState]):
         first, *others = (len(self.game.legal_actions(state) or ()) for state in states)
         return any(count != first for count in others)
 
-    def _legal(self, state: Any, rng: np.random.Generator) -> _Question | None:
+    def _legal(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask whether a move is legal, equally often for legal and illegal moves; None if no illegal move is found."""
         legal = self.game.legal_actions(state)
         drawn = (self.game.answer.sample(rng) for _ in range(ATTEMPTS))
@@ -180,9 +174,9 @@ class Questions(LineTask[QuestionState]):
             return None
         if rng.random() < 0.5:
             move = self.game.answer.format(self._random_legal(state, rng))
-            return _Question(f"Is the move {move} legal? Answer yes or no.", "yes", f"The move {move} is legal.")
+            return Question(f"Is the move {move} legal? Answer yes or no.", "yes", f"The move {move} is legal.")
         move, fault = self.game.answer.format(illegal), self._fault(state, illegal)
-        return _Question(f"Is the move {move} legal? Answer yes or no.", "no", f"The move {move} is illegal: {fault}.")
+        return Question(f"Is the move {move} legal? Answer yes or no.", "no", f"The move {move} is illegal: {fault}.")
 
     def _fault(self, state: Any, action: Any) -> str:
         try:
@@ -191,7 +185,7 @@ class Questions(LineTask[QuestionState]):
             return str(error)
         raise AssertionError(f"{self.game.name} plays {action!r}, which is not a legal action")
 
-    def _after(self, state: Any, rng: np.random.Generator) -> _Question | None:
+    def _after(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask for the content of a cell after a move; None if the result is random or not visible in the image.
 
         With probability 0.5, the cell is chosen among those that the move changes, if any.
@@ -207,14 +201,14 @@ class Questions(LineTask[QuestionState]):
         where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
         move = self.game.answer.format(action)
         question = f"{self._numbering} What is at {where}, as (row, column), after the move {move}?"
-        return _Question(question, word, f"After {move}, the cell at {where} is {word}.")
+        return Question(question, word, f"After {move}, the cell at {where} is {word}.")
 
-    def _best(self, state: Any, rng: np.random.Generator) -> _Question | None:
+    def _best(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask for the best move; None without an oracle, or if images hide something that the oracle may know."""
         action = None if self.game.partially_observable else self.game.best_action(state)
         if action is None:
             return None
-        return _Question("What is the best move?", self.game.answer.format(action), self.game.explain(state, action))
+        return Question("What is the best move?", self.game.answer.format(action), self.game.explain(state, action))
 
     def _grid(self, state: Any) -> list[list[str]] | None:
         """Return the words of a board's cells, rows x columns; None if the description is not such a grid."""

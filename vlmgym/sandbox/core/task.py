@@ -6,7 +6,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import model_validator
@@ -184,6 +184,14 @@ class ChoiceTask(Task[ChoiceStateT, int]):
         super().check_state(state)
         if state.answer not in self.accepted(state):
             raise StateError(f"{state.answer} is not one of the choices")
+
+
+class Question(NamedTuple):
+    """A question, its only correct answer, and why it is correct."""
+
+    question: str
+    answer: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
-from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
+from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at
 from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
 from vlmgym.sandbox.games.scenes.scene import pick
@@ -110,18 +110,9 @@ class Charts(LineTask[ChartsState]):
         names = tuple(known[index] for index in sorted(rng.permutation(len(known))[:count].tolist()))
         values = _shares(rng, count) if chart == "pie" else _values(rng, count)
         kind = pick(rng, tuple(QUESTIONS)[: self.config.kinds])
-        question, answer, reason = QUESTIONS[kind](rng, names, values)
+        question = QUESTIONS[kind](rng, names, values)
         look = pick(rng, LOOK_NAMES)
-        return ChartsState(
-            kind=kind,
-            question=question,
-            answer=answer,
-            reason=reason,
-            chart=chart,
-            look=look,
-            names=names,
-            values=values,
-        )
+        return ChartsState(kind=kind, **question._asdict(), chart=chart, look=look, names=names, values=values)
 
     def prompt(self, state: ChartsState) -> str:
         answers = "a name from the chart" if state.answer in state.names else "a number"
@@ -288,47 +279,44 @@ def _shares(rng: np.random.Generator, count: int) -> tuple[int, ...]:
     return retry(attempt, ATTEMPTS, f"pie of {count} slices")
 
 
-Maker = Callable[[np.random.Generator, Sequence[str], Sequence[int]], tuple[str, str, str]]
-"""Returns a question, its answer, and the reason."""
-
-
-def _value(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+def _value(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> Question:
     index = int(rng.integers(len(values)))
-    return f"What is the value of {names[index]}?", str(values[index]), f"{names[index]} has the value {values[index]}."
+    name, value = names[index], values[index]
+    return Question(f"What is the value of {name}?", str(value), f"{name} has the value {value}.")
 
 
-def _extreme(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+def _extreme(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> Question:
     word, choose = pick(rng, (("largest", max), ("smallest", min)))
     name = names[values.index(choose(values))]
     reason = f"The values are {_listed(names, values)}; the {word} is {choose(values)}, of {name}."
-    return f"Which name has the {word} value?", name, reason
+    return Question(f"Which name has the {word} value?", name, reason)
 
 
-def _difference(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+def _difference(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> Question:
     low, high = sorted(rng.permutation(sorted({*values}))[:2].tolist())
     first, second = names[values.index(high)], names[values.index(low)]
     reason = f"{first} has {high} and {second} has {low}; {high} - {low} = {high - low}."
-    return f"How much larger is the value of {first} than that of {second}?", str(high - low), reason
+    return Question(f"How much larger is the value of {first} than that of {second}?", str(high - low), reason)
 
 
-def _count(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+def _count(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> Question:
     limit = pick(rng, sorted(values)[:-1])
     larger = [(name, value) for name, value in zip(names, values) if value > limit]
     reason = f"Larger than {limit} are {_listed(*zip(*larger))}; these are {len(larger)}."
-    return f"How many values are larger than {limit}?", str(len(larger)), reason
+    return Question(f"How many values are larger than {limit}?", str(len(larger)), reason)
 
 
-def _sum(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> tuple[str, str, str]:
+def _sum(rng: np.random.Generator, names: Sequence[str], values: Sequence[int]) -> Question:
     low, high = min(values), max(values)
     reason = f"The values are {_listed(names, values)}; {high} + {low} = {high + low}."
-    return "What is the sum of the largest and the smallest value?", str(high + low), reason
+    return Question("What is the sum of the largest and the smallest value?", str(high + low), reason)
 
 
 def _listed(names: Sequence[str], values: Sequence[int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(names, values))
 
 
-QUESTIONS: Mapping[str, Maker] = {
+QUESTIONS: Mapping[str, Callable[[np.random.Generator, Sequence[str], Sequence[int]], Question]] = {
     "value": _value,
     "extreme": _extreme,
     "difference": _difference,

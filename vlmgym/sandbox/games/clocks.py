@@ -13,7 +13,7 @@ import numpy as np
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig, normalised
+from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig, normalised
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
 from vlmgym.sandbox.drawing.shapes import paint_plate
@@ -104,13 +104,13 @@ class Clocks(LineTask[ClocksState]):
             asked = _moment(times, late, sign, shift)
         if asked is None:
             return None
-        kind, question, answer, reason = asked
+        kind, question = asked
         shown = ", ".join(f"{name} {written(time)}" for name, time in zip(names, times))
         return ClocksState(
             kind=kind,
-            question=question,
-            answer=answer,
-            reason=f"The clocks show {shown}. {reason}".strip(),
+            question=question.question,
+            answer=question.answer,
+            reason=f"The clocks show {shown}. {question.reason}".strip(),
             times=times,
             names=names,
             looks=tuple(pick(rng, LOOK_NAMES) for _ in times),
@@ -196,11 +196,7 @@ def written(time: int) -> str:
     return f"{hour or 12}:{minute:02}"
 
 
-Asked = tuple[str, str, str, str]
-"""Kind of a question, the question, its answer and the reason."""
-
-
-def _between(first: tuple[str, int], second: tuple[str, int], shift: int) -> Asked | None:
+def _between(first: tuple[str, int], second: tuple[str, int], shift: int) -> tuple[str, Question] | None:
     """Ask for the minutes from one clock to another, or to some minutes later; None if that is after midnight."""
     (name, start), (other, time) = first, second
     if time + shift >= HALF_DAY:
@@ -208,10 +204,11 @@ def _between(first: tuple[str, int], second: tuple[str, int], shift: int) -> Ask
     question = f"How many minutes pass from the time on clock {name} to {_relative(shift, 1)}the time on clock {other}?"
     end, minutes = written(time + shift), time - start + shift
     moved = f"{_relative(shift, 1)}{written(time)} it is {end}. " if shift else ""
-    return "between", question, str(minutes), f"{moved}From {written(start)} to {end}, {minutes} minutes pass."
+    reason = f"{moved}From {written(start)} to {end}, {minutes} minutes pass."
+    return "between", Question(question, str(minutes), reason)
 
 
-def _moment(times: Sequence[int], late: bool, sign: int, shift: int) -> Asked | None:
+def _moment(times: Sequence[int], late: bool, sign: int, shift: int) -> tuple[str, Question] | None:
     """Ask for the earliest or latest time, or some minutes before or after it; None if that is on another half day."""
     base, several = max(times) if late else min(times), len(times) > 1
     if not 0 <= base + sign * shift < HALF_DAY:
@@ -222,7 +219,7 @@ def _moment(times: Sequence[int], late: bool, sign: int, shift: int) -> Asked | 
     question = f"What time is it {relative}the time on {clock}?" if shift else f"What is the time on {clock}?"
     reason = f"The {kind} is {written(base)}. " if several else ""
     reason += f"{relative}{written(base)} it is {answer}." if shift else ""
-    return kind, question, answer, reason.strip()
+    return kind, Question(question, answer, reason.strip())
 
 
 def _relative(shift: int, sign: int) -> str:
