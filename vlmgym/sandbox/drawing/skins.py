@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Pixels = NDArray[np.uint8]
-"""An RGB image, uint8, shape (height, width, 3)."""
+from vlmgym.sandbox.drawing.degrade import Pixels
+
 Plane = NDArray[np.int32]
 """A number for each pixel."""
 
