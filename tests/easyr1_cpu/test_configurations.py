@@ -74,41 +74,19 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
     ("settings", "words"),
     [
         (["data.rollout_batch_size=100"], "worker.actor.global_batch_size=128 must divide"),
-        (["worker.rollout.n=1"], "worker.rollout.n must be at least 2"),
         (["trainer.n_gpus_per_node=3"], "GPUs=3 must divide worker.actor.global_batch_size"),
-        (
-            ["worker.actor.micro_batch_size_per_device_for_update=7"],
-            "update=7 must divide the minibatch of each GPU=256",
-        ),
         (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide all responses=1024"),
-        (["vlmgym.play.max_turns=3"], "vlmgym.play.max_turns=3 must divide"),
         (["data.max_prompt_length=64"], "but data.max_prompt_length is 64"),
-        (["vlmgym.play.history=4"], "but data.max_prompt_length is 2,048"),
         (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens must be at least 3072"),
-        (["trainer.max_steps=null"], "trainer.max_steps must be set"),
-        (["vlmgym.play.max_turns=2", "worker.actor.loss_avg_mode=seq"], "worker.actor.loss_avg_mode must be token"),
-        (
-            ["vlmgym.play.max_turns=2", "algorithm.adv_estimator=rloo"],
-            "must be one of grpo, gae with 2 turn(s), got rloo",
-        ),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator must be one of"),
         (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "have 2 images"),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
         (["worker.actor.model.model_path=nowhere/at/all"], "no folder nowhere/at/all"),
-        (["worker.actor.model.model_path=null"], "must name a model: set MODEL"),
-        (["trainer.n_gpus_per_node=0"], "must divide GPUs=0"),
-        (["worker.actor.global_batch_size=0"], "worker.actor.global_batch_size=0 must divide"),
         (["data.min_pixels=262144"], "data.min_pixels must be null, got 262144"),
-        (["data.max_pixels=1048576"], "data.max_pixels must be null, got 1048576"),
         (["trainer.total_epochs=3"], "trainer.total_epochs has no effect"),
-        (["worker.reward.num_cpus=2"], "worker.reward has no effect"),
-        (["algorithm.online_filtering=true"], "algorithm.online_filtering has no effect"),
         (["worker.actor.ulysses_size=2"], "worker.actor.ulysses_size must be 1, because"),
         (["worker.actor.model.lora.rank=24"], "lora.rank must be one of 8, 16, 32, 64, 128, 256, 320, 512 for vLLM"),
-        (["worker.rollout.max_model_len=1024"], "max_model_len must be at least 3072"),
         (["trainer.val_only=true", "vlmgym.validation={episodes: 0}"], "need vlmgym.validation.episodes above 0"),
-        (["worker.rollout.temperature=0"], "worker.rollout.temperature must be above 0"),
-        (["worker.actor.loss_type=dapo"], "loss_type must be one of default, gspo, gspo_token, cispo, sapo, got dapo"),
     ],
 )
 def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) -> None:
@@ -204,10 +182,8 @@ def test_too_few_cpus_are_reported(cpus: int, nodes: int, enough: bool) -> None:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (None, "it has no config.json"),
         ('{"model_type": ', "is not a valid JSON file"),
         ('{"model_type": "qwen9_vl"}', "`qwen9_vl` but Transformers does not recognize"),
-        ('{"model_type": "qwen2"}', "Unrecognized configuration class"),
         ('{"model_type": "qwen3_vl", "text_config": {"rope_parameters": {}}}', "was saved by transformers 5: convert"),
     ],
 )
@@ -268,15 +244,12 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
         (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
         (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
         (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
-        (("rl_2048",), ["algorithm.disable_kl=true", "trainer.save_model_only=true"], 16_000, 16_000 / 4, 4000),
         (("rl_2048",), ["trainer.val_only=true"], 10_000, 4000 / 4, 0),
         (("rl_2048",), ["worker.actor.fsdp.enable_cpu_offload=true"], 22_000, 0, 12_000),
         (("rl_2048",), ["trainer.nnodes=2"], 14_000 / 2 + 4000, 16_000 / 8, 12_000),
-        (("rl_2048",), ["worker.ref.fsdp.enable_cpu_offload=false"], 16_000, 16_000 / 4, 12_000),
         (("rl_2048", "low_memory"), [], 14_000, (2 + 2 + 6) * 1000 / 4, 8000),
         (("rl_2048", "lora"), [], 6000, 2000 / 4, 2000),
         (("ppo_2048",), [], 18_000 + 12 * 950, 16_000 / 4, 12_000 + 12 * 950),
-        (("ppo_2048",), ["worker.critic.offload.offload_params=false"], 25_600, 16_000 / 4, 23_400),
     ],
 )
 def test_memory_estimate(names: tuple[str, ...], settings: list[str], host: float, gpu: float, checkpoint: int) -> None:
@@ -303,8 +276,6 @@ def test_model_size(checkpoint: Path) -> None:
         (4, "", ""),
         (2, "", "has no actor/model_world_size_2_rank_0.pt"),
         (4, "actor/optim_world_size_4_rank_0.pt", "has no actor/optim_world_size_4_rank_0.pt"),
-        (4, "dataloader.pt", "has no dataloader.pt"),
-        (4, "critic/model_world_size_4_rank_0.pt", "has no critic/model_world_size_4_rank_0.pt"),
     ],
 )
 def test_incomplete_checkpoints(tmp_path: Path, gpus: int, missing: str, words: str) -> None:
@@ -350,7 +321,6 @@ def save_stream(folder: Path, **other: Any) -> None:
         (save_stream, ""),
         (partial(save_stream, seed=7), "the checkpoint has data.seed=7, but this run has data.seed=1"),
         (partial(save_stream, progress='{"entries": []}'), "cannot resume from"),
-        (lambda folder: (folder / STREAM).write_bytes(b"PK"), "cannot resume from"),
         (lambda folder: torch.save(Path("/"), folder / STREAM), "cannot resume from"),
     ],
 )
@@ -395,9 +365,7 @@ def test_free_memory_in_a_container(tmp_path: Path) -> None:
     [
         (["nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
         (["trainer.steps=3"], "trainer.steps=3: Key 'steps' not in 'TrainerConfig'"),
-        (["trainer.max_steps=many"], "trainer.max_steps=many: Value 'many' .* could not be converted"),
         (["trainer.load_checkpoint_path=nowhere"], "trainer.load_checkpoint_path=nowhere: no such file"),
-        (["data.override_chat_template=nowhere"], "data.override_chat_template=nowhere: no such file"),
     ],
 )
 def test_invalid_settings(args: list[str], words: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from copy import deepcopy
 from importlib import import_module
 from itertools import combinations
@@ -17,8 +16,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
 from verl.protocol import DataProto
-from verl.trainer import core_algos, ray_trainer
-from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+from verl.trainer import core_algos
 from verl.utils.dataset import process_image
 from verl.workers.actor.dp_actor import DataParallelPPOActor
 from verl.workers.config import ActorConfig, CriticConfig, ModelConfig
@@ -29,7 +27,6 @@ from verl.workers.rollout.vllm_rollout_spmd import _process_multi_modal_data
 from tests.easyr1_cpu import flash
 from tests.easyr1_cpu.rollout_workers import CONFIGS, a_prompt, encoder_of
 from vlmgym.errors import EpisodeError
-from vlmgym.training.easyr1 import config as check
 from vlmgym.training.easyr1 import worker
 from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_processors
 from vlmgym.training.easyr1.config import read_config
@@ -39,40 +36,6 @@ from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 TOKENS = 6
 """Length of responses in tokens."""
-
-# Signatures -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("workers/fsdp_workers.py", "AutoClass = AutoModelForTokenClassification"),
-        ("workers/fsdp_workers.py", "dist.barrier()"),
-        ("workers/fsdp_workers.py", "config=self.config,"),
-        ("workers/fsdp_workers.py", 'np.all(data.non_tensor_batch["uid"] == self._cache["uid"])'),
-        ("workers/fsdp_workers.py", "self.rollout = vLLMRollout("),
-        ("workers/rollout/vllm_rollout_spmd.py", "for key in config.to_dict().keys():"),
-        ("workers/rollout/vllm_rollout_spmd.py", "self.inference_engine = LLM("),
-        ("workers/rollout/vllm_rollout_spmd.py", "self.inference_engine.generate("),
-        ("trainer/core_algos.py", "if response_mask[:, t]:"),
-        ("trainer/metrics.py", "def compute_data_metrics("),
-        ("single_controller/ray/base.py", "for _ in range(120):"),
-        ("single_controller/ray/base.py", "worker_cls = cls.cls.__ray_actor_class__.__base__"),
-        ("utils/checkpoint/fsdp_checkpoint_manager.py", "generation_config.save_pretrained(hf_path)"),
-        ("utils/logger/logger.py", '"experiment_log.jsonl"), "w")'),
-    ],
-)
-def test_patched_code(file: str, text: str) -> None:
-    assert text in (Path(inspect.getfile(ray_trainer)).parents[1] / file).read_text()
-
-
-def test_easyr1_still_uses_expected_checkpoint_files() -> None:
-    loads = inspect.getsource(FSDPCheckpointManager.load_checkpoint)
-    for file in check.FILES:
-        assert f'"{file}_world_size_{{self.world_size}}_rank_{{self.rank}}.pt"' in loads
-    source = inspect.getsource(ray_trainer.RayPPOTrainer._load_checkpoint)
-    for used in ('"dataloader.pt"', '"actor"', '"critic"', "find_latest_ckpt(", '"global_step_" not in'):
-        assert used in source
 
 
 def test_gae_of_easyr1_still_needs_its_patch() -> None:

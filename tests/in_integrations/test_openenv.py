@@ -30,7 +30,6 @@ from typer.testing import CliRunner
 from tests.api_server import ApiServer, well_behaved
 from tests.in_integrations.test_conformance import pixels
 from vlmgym import Episode
-from vlmgym.errors import UsageError
 from vlmgym.integrations.openenv import GameAction, GameClient, make_app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openenv"
@@ -108,11 +107,6 @@ def test_too_many_sessions_are_an_error(url: str) -> None:
 def test_invalid_calls_raise_in_the_client(call: Callable[[Any], Any], message: str, url: str) -> None:
     with GenericEnvClient(base_url=url).sync() as client, pytest.raises(RuntimeError, match=message):
         call(client)
-
-
-def test_wrong_settings_are_errors_at_the_start() -> None:
-    with pytest.raises(UsageError, match="max_turns must be an integer of at least 1"):
-        make_app(["2048"], max_turns=0)
 
 
 def test_a_typed_client_sees_the_messages_of_an_episode(url: str) -> None:

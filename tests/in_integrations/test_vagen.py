@@ -107,8 +107,3 @@ def test_repeated_turns_are_only_shown_on_request(settings: dict[str, Any]) -> N
     asyncio.run(GameEnvironment({"game": "pairs", **settings}).reset(0))
     with pytest.raises(UsageError, match=r"history: 0 or chat: true.* or history: 16"):
         asyncio.run(GameEnvironment({"game": "pairs"}).reset(0))
-
-
-def test_a_config_without_a_game_is_refused() -> None:
-    with pytest.raises(UsageError, match="config needs game"):
-        GameEnvironment({"size": 64})

@@ -13,6 +13,7 @@ from tests.broken_game import Broken
 from tests.in_training.runs import QUICK, curve, fail, main, rollouts
 from vlmgym.sandbox import registry
 
+SFT = ("--settings", "sft.batch_size=8", "--settings", "sft.gate=0")
 FEW = ("--size", "96", "--steps", "2", "--evaluation.episodes", "2")
 
 
@@ -27,19 +28,7 @@ def test_bugs_of_games(
     monkeypatch.setitem(registry._registered, "broken-v0", Broken)
     args = [*QUICK, "--model", str(model), "--games", "broken", *FEW, *method, "--output-dir", str(tmp_path)]
     args += ["--states.moves", "0", "0", "--max-turns", "3", "--batch-size", "12"]
-    main(
-        [
-            *args,
-            "--sft.steps",
-            "2",
-            "--settings",
-            "sft.batch_size=8",
-            "--sft.expert",
-            "rule",
-            "--settings",
-            "sft.gate=0",
-        ]
-    )
+    main([*args, *SFT, "--sft.steps", "2", "--sft.expert", "rule"])
     episodes, steps = rollouts(tmp_path), curve(tmp_path)
     failed = [episode for episode in episodes if episode.status == "error"]
     assert 0 < len(failed) < len(episodes)
@@ -74,19 +63,7 @@ def test_questions_with_special_tokens(model: Path, tmp_path: Path, capsys: pyte
     args = [*QUICK, "--model", str(model), "--games", "vqa", "--config", f"data={tmp_path / 'data.jsonl'}", *FEW]
     args += ["--batch-size", "24", "--evaluation.episodes", "0", "--evaluation.states", "8"]
     args += ["--states.validation-fraction", "0.3", "--output-dir", str(tmp_path / "run")]
-    main(
-        [
-            *args,
-            "--sft.steps",
-            "1",
-            "--settings",
-            "sft.batch_size=8",
-            "--sft.expert",
-            "oracle",
-            "--settings",
-            "sft.gate=0",
-        ]
-    )
+    main([*args, *SFT, "--sft.steps", "1", "--sft.expert", "oracle"])
     reasons = [episode.end_reason for episode in rollouts(tmp_path / "run") if episode.status == "error"]
     assert set(names[:2]) == {name for name in names for reason in reasons if name in reason}
     assert any(episode.score is not None for episode in rollouts(tmp_path / "run"))

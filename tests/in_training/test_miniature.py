@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.demo import GRPO, MORE, PERMUTED, PPO, START
-from benchmarks.miniature import GAMES, arm_args, base_args, summarise, write_page
+from benchmarks.demo import GRPO, PERMUTED, PPO
+from benchmarks.miniature import GAMES, arm_args, base_args
 from vlmgym import make_game
-from vlmgym.evaluation import evaluate
 from vlmgym.rollout.states import StateConfig, sample_state
 from vlmgym.training.config import read_config
 from vlmgym.training.tiny_vlm import train_tokenizer
@@ -49,30 +46,3 @@ def test_rule_mover_plays_rule_actions() -> None:
     for _ in range(2):
         first = game.step(first, game.rule_action(first), np.random.default_rng(0)).state
     assert first == third
-
-
-def test_page_has_results_gains_and_what_is_missing(tmp_path: Path) -> None:
-    results = tmp_path / "whole_games"
-    results.mkdir()
-    (game,) = read_config(base_args("swap")).make_curriculum().games
-    played = {
-        policy: summarise(evaluate(game, policy, 3, max_turns=5, seed=0, workers=0)) for policy in ("random", "oracle")
-    }
-    (results / "swap-baselines.json").write_text(json.dumps(played))
-
-    def arm(successes: list[bool], games: dict[str, Any]) -> dict[str, Any]:
-        share = float(np.mean(successes))
-        states = {"successes": successes, "success": share, "success_ci": [0.0, 1.0], "perception": 0.99}
-        return {"states": states, "greedy": states, "games": games}
-
-    arms = {
-        START: arm([False, False, True, False], played["random"]),
-        MORE: arm([False, True, False, False], played["random"]),
-        GRPO: arm([True, True, True, False], played["oracle"]),
-    }
-    (results / "swap-1-grpo.json").write_text(json.dumps(arms))
-    page = write_page(results).read_text(encoding="utf-8")
-    assert "| GRPO | 1 | 75.0% (0.0% to 100.0%) | 75.0% | 99.0% | 5.0" in page
-    assert "| Swap on 5x5 | 1 | +50.0% (" in page
-    assert "| Swap on 5x5 | GRPO | 0 |" in page.split("## Not run")[1]
-    assert (tmp_path / "whole_games.png").stat().st_size > 1000

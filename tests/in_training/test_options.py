@@ -82,11 +82,8 @@ def test_default_preset_depends_on_the_model() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ("--games vqa", "the actions of vqa cannot be enumerated"),
-        ("--games vqa --states.no-informative", "vqa has no rule to learn from: use --sft.expert oracle"),
         ("--games vqa --states.no-informative --sft.expert greedy", "greedy expert require: use --sft.expert oracle"),
         ("--games shisensho --config tiles=cifar10 data=nowhere", "nowhere"),
-        ("--games swap --model nowhere --preset tiny", "no folder nowhere"),
         (f"--output-dir {__file__}", "is a file: choose a folder"),
     ],
 )

@@ -229,15 +229,6 @@ def test_wandb_continues_its_run(model: Path, tmp_path: Path, monkeypatch: pytes
         assert json.dumps(row["entropy"]).encode() not in other
 
 
-def test_wandb_must_be_installed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    code, message = fail(capsys, *QUICK, "--wandb", "games", "--output-dir", str(tmp_path / "run"))
-    assert (code, "pip install 'vlmgym[log]'" in message) == (2, True)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.usefixtures("wandb")
 def test_wandb_must_accept_the_run(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,6 @@ import importlib
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, main, read, rollouts
-from tests.in_training.tiny import GAME, TOLERANCE, make_actor, make_engine, make_samples
+from tests.in_training.tiny import TOLERANCE, make_actor
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import UsageError
-from vlmgym.policies.base import Reply
-from vlmgym.rollout.states import all_actions
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig, read_config
@@ -133,23 +129,6 @@ def test_curriculum_stages_advance_and_are_recorded(finished: Run) -> None:
     assert groups == ["bright", "dark", "dark", "first", "dark", "later"], "a step has two groups"
 
 
-def test_check_prints_the_schedule_and_trains_nothing(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main([*QUICK, "--model", str(model), *VARIANTS["curriculum"], "--output-dir", str(tmp_path / "run"), "--check"])
-    title, header, *lines = capsys.readouterr().out.splitlines()
-    assert "2 states per step" in title
-    assert [re.split("  +", line) for line in (header, *lines[:4])] == [
-        ["game", "stage", "first step", "steps", "states"],
-        ["2048", "bright", "1", "0.7", "1"],
-        ["2048", "dark", "1", "to the end", "to the end"],
-        ["swap", "first", "1", "2", "1"],
-        ["swap", "later", "3", "to the end", "to the end"],
-    ]
-    assert lines[4:] == ["warning: stage 'bright' of 2048 has fewer states (1) than a batch (1.5)", "no problems found"]
-    assert not (tmp_path / "run").exists()
-
-
 def test_training_on_data_of_a_curriculum(tmp_path: Path) -> None:
     rows = ["photo,latitude,longitude,land"]
     for number in range(12):
@@ -166,19 +145,6 @@ def test_training_on_data_of_a_curriculum(tmp_path: Path) -> None:
     records = rollouts(tmp_path / "run")
     assert [record.stage for record in records] == ["country"] * 6 + ["full"] * 12
     assert all(f"{tmp_path}/places.csv" in json.dumps(record.turns[0].state) for record in records)
-
-
-def test_data_settings_of_a_curriculum(tmp_path: Path) -> None:
-    (tmp_path / "places.csv").write_text("image,latitude,longitude,country\nx.png,48.86,2.35,FR\n")
-    args = ["--curriculum", "geospot-mixtrain", "--config", f"data={tmp_path}/places.csv", "split=train"]
-    games = read_config(args).make_curriculum().games
-    assert {(game.config.data, game.config.split, game.config.size) for game in games} == {
-        (f"{tmp_path}/places.csv", "train", 640)
-    }
-    with pytest.raises(UsageError, match="rows cannot be set for a curriculum"):
-        read_config([*args[:2], "--config", "rows=3"]).make_curriculum()
-    with pytest.raises(UsageError, match="remove --size"):
-        read_config([*args, "--size", "96"]).make_curriculum()
 
 
 def test_a_control_continues_supervised_fine_tuning_and_leaves_no_trace(
@@ -230,17 +196,6 @@ def test_truncated_episodes_bootstrap_from_the_value_of_the_next_turn(
     assert bootstrap == pytest.approx([each[0] for each in values], abs=TOLERANCE)
     assert len(bootstrap) == 4
     assert np.std(bootstrap) > 10 * TOLERANCE
-
-
-def test_inference_does_not_depend_on_micro_batches(model: Path, tmp_path: Path) -> None:
-    actor = make_trainer(model, tmp_path).actor
-    samples = make_samples(actor, (5, 40, 1, 90, 9))
-    for sample, logprobs, values in zip(samples, *make_engine(actor, 2).infer(samples), strict=True):
-        with torch.no_grad():
-            alone = actor.compute_logprobs([sample])
-        assert alone.values is not None
-        np.testing.assert_allclose(logprobs, alone.logprobs[0], atol=TOLERANCE)
-        np.testing.assert_allclose(values, alone.values[0], atol=TOLERANCE)
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------------
@@ -312,17 +267,6 @@ def test_demonstrations_follow_random_turns_where_prompts_have_feedback(model: P
 # Novel states ---------------------------------------------------------------------------------------------------------
 
 
-def test_states_of_a_training_run_are_recomputed(finished: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    args = (*QUICK, "--model", str(model), *VARIANTS["grpo"])
-    states = {GAME.from_json(json.dumps(record.turns[0].state)) for record in rollouts(finished("grpo"))}
-    assert NOVEL.images_drawn(args, 0, 6) == {NOVEL.digest(GAME.images(state)) for state in states}
-
-    demonstrations, shown = make_demonstrations(read_config(args), model), record_images(monkeypatch)
-    for index in range(6):
-        demonstrations.sample(index)
-    assert NOVEL.images_drawn(args, SFT_STREAM, 6) == {NOVEL.digest([image]) for image in shown}
-
-
 def test_novel_states_were_drawn_neither_for_sft_nor_for_training(model: Path) -> None:
     cold, after = (*QUICK, *SMALL, *SFT), (*QUICK, *SMALL, "--model", str(model))
     config = read_config(cold)
@@ -339,17 +283,3 @@ def test_novel_states_were_drawn_neither_for_sft_nor_for_training(model: Path) -
     assert len(novel) > 20
     drawn = {episode.episode.state for stream in (SFT_STREAM, 0) for episode in draw(stream, 8)}
     assert not drawn & {episode.episode.state for episode in novel}
-
-
-def test_rewards_without_looking_are_those_of_constant_answers() -> None:
-    config = read_config((*QUICK, *SMALL))
-    curriculum = config.make_curriculum()
-    rewards = []
-    for action in all_actions(GAME):
-        episodes = validation_episodes(config, curriculum, curriculum.begin(), 12)
-        reply = Reply(f"<answer>{GAME.answer.format(action)}</answer>")
-        rewards.append([episode.respond(reply).reward.total for episode in episodes])
-    constant = np.mean(rewards, axis=1)
-    random, best = CHANCE.without_looking(validation_episodes(config, curriculum, curriculum.begin(), 12))
-    assert (random, best) == pytest.approx((constant.mean(), constant.max()))
-    assert random < best
