@@ -30,9 +30,9 @@ def templates() -> list[np.ndarray[Any, Any]]:
 
 def glyph(image: ImageArray) -> np.ndarray[Any, Any]:
     """Cut out the dark part of an image, as float32 (SIDE, SIDE) in 0 to 1; empty if there is none."""
-    grey = image.mean(2)
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     rows, columns = np.where(grey < 130)
-    if len(rows) == 0 or grey.std() < 1:
+    if len(rows) == 0 or cv2.meanStdDev(grey)[1].item() < 1:
         return np.zeros((0, 0))
     part = grey[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].astype(np.float32) / 255
     return np.asarray(cv2.resize(part, (SIDE, SIDE), interpolation=cv2.INTER_AREA))

@@ -149,36 +149,6 @@ def test_rows_start_the_episodes_of_their_seeds() -> None:
     assert [row["seed"] for row in make_dataset("2048", 2, 4, "validation", **SMALL)] == [1_000_004, 1_000_005]
 
 
-COMPLETION = "reward_fn takes a completion of text or of one message with text, got"
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Episode("2048", max_turns=0), "max_turns must be an integer of at least 1, got 0"),
-        (lambda: Episode("2048", history_images=1), "history_images must be at most history, got 1 and 0"),
-        (lambda: Episode.restore("{}"), "not a snapshot of an episode: game: field required"),
-        (lambda: score("", "<answer>up</answer>"), "not a snapshot of an episode: invalid JSON"),
-        (lambda: make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
-        (lambda: make_dataset("2048", 1, states={"move": 1}), "states: move: unexpected keyword argument (got 1)"),
-        (lambda: make_dataset("2048", 1, states={"moves": (2, 1)}), "moves must be a minimum and a maximum"),
-        (lambda: Episode(make_game("2048"), size=64), "levels and config fields cannot be combined with a Game"),
-        (lambda: make_dataset([], 1), "games must not be empty"),
-        (lambda: reward_fn([""], [None], [""]), f"{COMPLETION} None"),
-        (lambda: reward_fn([""], [[{}, {}]], [""]), f"{COMPLETION} [{{}}, {{}}]"),
-        (lambda: reward_fn([""], [[{"role": "assistant", "tool_calls": []}]], [""]), COMPLETION),
-        (lambda: reward_fn([""], [[{"content": None}]], [""]), COMPLETION),
-        (lambda: reward_fn([""], ["a", "b"], [""]), "reward_fn takes a snapshot for each completion, got 2 and 1"),
-        (lambda: reward_fn([""], ["a"], [None]), "snapshot must be a str"),  # type: ignore[list-item]
-    ],
-)
-def test_bad_input_ends_in_one_sentence(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        call()
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
-
-
 # Episodes of games ----------------------------------------------------------------------------------------------------
 
 

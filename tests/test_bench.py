@@ -2,14 +2,12 @@
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from vlmgym.cli import bench as bench_module
 from vlmgym.cli.bench import TIE_RATIO, BenchConfig, Rates, bench, recommend
-from vlmgym.cli.main import main
 
 
 @given(st.dictionaries(st.tuples(st.integers(0, 8), st.integers(1, 512)), st.floats(1, 1e6), min_size=1))
@@ -30,20 +28,3 @@ def test_bench_measures_every_layout_and_recommends_one(monkeypatch):
     found = bench(config, Console(file=shown, width=160))
     assert (found.num_workers, found.num_envs) in config.layouts()
     assert f"make_vec('shisensho', num_envs={found.num_envs}, num_workers={found.num_workers}" in shown.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("options", "fact"),
-    [
-        (["nosuch"], "nosuch"),
-        (["--envs", "0"], "envs"),
-        (["--seconds", "nan"], "seconds"),
-        (["--size", "100000"], "size"),
-    ],
-)
-def test_invalid_options_are_rejected(options, fact, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["bench", *options])
-    error = capsys.readouterr().err
-    assert fact in error
-    assert error.count("\n") == 1

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from vlmgym import game_ids, make_game, testing
-from vlmgym.testing import CHECKS, CLASS_CHECKS, GAME_CHECKS, check_determinism_over_processes, check_game, run_check
+from vlmgym.testing import (
+    CHECKS,
+    CLASS_CHECKS,
+    GAME_CHECKS,
+    check_determinism_over_processes,
+    check_game,
+    check_levels,
+    check_skill,
+    run_check,
+)
 
 QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism_over_processes]
 """All checks except that games are the same in other processes, which the golden episodes show."""
@@ -27,12 +36,13 @@ def short_episodes() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("level", [1, 5])
+@pytest.mark.parametrize("level", [1, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("game", game_ids())
 def test_game_keeps_the_contract(game: str, level: int) -> None:
     made = make_game(game, level, level, size=160)
-    for check in QUICK_CHECKS if level == 5 else (*CLASS_CHECKS, *QUICK_CHECKS):
-        run_check(check, made, seeds=(level,))
+    for check in (*CLASS_CHECKS, *QUICK_CHECKS):
+        if level == 5 or check not in (check_levels, check_skill):  # which take longest
+            run_check(check, made, seeds=(level,))
 
 
 @pytest.mark.parametrize("game", OTHER_FIELDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -185,22 +184,12 @@ def test_oracle_passes_every_stage_and_random_play_does_not(name: str) -> None:
 ENTRY = '[[entries]]\ngame = "2048"\n'
 SUCCESS = ENTRY + 'by = "success"\nstages = [{}, {}]\n'
 BAD_FILES = {
-    "entries = " + "[" * 10_000: "is nested too deeply",
     "entries = [": "is not valid TOML: ",
-    "": ": entries: field required",
-    "[[entry]]": ": entry: extra inputs are not permitted",
-    ENTRY + 'weight = "2"': ": entries.0.weight: input should be a valid number",
     ENTRY + ENTRY + "overrides = { rows = 99 }": ": entry 2: 2048: rows: ",
     ENTRY + "overrides = { perception = 2 }": ": entry 1: perception is a field of the stage, not an override",
-    ENTRY + 'stages = [{ name = "a\\nb" }]': "entries.0.stages.0.name: a name must be one line",
-    ENTRY + "stages = [{ episodes = 5 }, { rows = 3 }]": ": entries.0.stages.1.rows: extra inputs",
     ENTRY + "stages = [{}, {}]": ": entries.0: stage 1: every stage except the last must have episodes",
-    ENTRY + "stages = [{ steps = 5 }, {}]": ': entries.0: stage 1 has steps, which need by = "step"',
-    ENTRY + "at_least = 5": ': entries.0: at_least needs by = "success"',
-    SUCCESS: ': entries.0: by = "success" needs measure and window and up',
     SUCCESS + 'measure = "score"\nwindow = 5\nup = 1\ndown = 1': ": entries.0: down must be less than up",
     ENTRY + 'by = "success"\nmeasure = "score"\nwindow = 5\nup = 1': ': entries.0: by = "success" needs at least two',
-    ENTRY + 'stages = [{ name = "a", episodes = 1 }, { name = "a" }]': ": 2048-v0 has two stages named 'a'",
     ENTRY + "perception = 1\n" + ENTRY: ": 2048-v0 is in two entries without stages: give each entry a stage",
 }
 
@@ -222,17 +211,13 @@ def test_missing_or_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not UTF-8"):
         Curriculum.read(tmp_path / "x.toml")
-    with pytest.raises(UsageError, match="cannot read"):
-        Curriculum.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     "progress",
     [
-        Progress(entries=()),
         Progress(entries=(EntryProgress(game="swap-v0"), EntryProgress(game="2048-v0"))),
         Progress(entries=(EntryProgress(game="2048-v0", stage=4, episodes=90), EntryProgress(game="swap-v0"))),
-        Progress(entries=(EntryProgress(game="2048-v0"), EntryProgress(game="swap-v0", stage=1))),
     ],
 )
 def test_progress_of_another_curriculum(progress: Progress) -> None:
@@ -293,16 +278,6 @@ def table(tmp_path: Path) -> Path:
 
 
 COLUMNS = "columns=image=photo,latitude=y,longitude=x,country=land"
-
-
-def test_data_settings_on_the_command_line_apply_to_all_stages(table: Path, tmp_path: Path) -> None:
-    args = ["eval", "--curriculum", "geospot-mixtrain", "--policy", "oracle", "--episodes", "3", "--workers", "0"]
-    data = ["--config", f"data={table}", COLUMNS]
-    main([*args, *data, "--output-dir", str(tmp_path / "run"), "--videos", "0", "--no-report"])
-    run = read_run(tmp_path / "run")
-    assert all(str(table) in json.dumps(record.turns[0].state) for record in run.episodes)
-    assert [record.score for record in run.episodes] == [1.0] * 3
-    assert {game.config["data"] for game in run.config.games} == {str(table)}
 
 
 def test_data_settings_replace_those_of_the_file(table: Path, tmp_path: Path) -> None:

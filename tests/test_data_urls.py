@@ -111,10 +111,7 @@ def test_tables_of_image_urls_and_places_need_no_mapping(tmp_path, kind):
     [
         ("file://elsewhere/a.png", "not a file on this machine"),
         ("file:///etc/../etc/passwd", "outside the folder"),
-        ("file:///a%00b", "cannot be read|outside"),
         ("http://127.0.0.1:1/a.png", "cannot be loaded"),
-        ("http://[broken/a.png", "cannot be loaded"),
-        ("http://", "cannot be loaded"),
         ("http://a.png::file:///etc/passwd", "contains '::'"),
     ],
 )

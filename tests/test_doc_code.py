@@ -95,6 +95,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         exec(compile(code, str(page), "exec"), names)
 
 
+@pytest.mark.slow
 def test_python_of_the_custom_game_runs(tmp_path: Path) -> None:
     """The code registers a game, so it runs in a separate process."""
     (tmp_path / "lamps.py").write_text(LAMPS)

@@ -1,7 +1,6 @@
 """Records that were edited by hand raise errors that name the line and the turn."""
 
 import json
-import math
 import re
 import shutil
 
@@ -10,7 +9,7 @@ import pytest
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import open_run, read_run
+from vlmgym.evaluation import open_run
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.video import write_stored_video
 from vlmgym.pages.episode import episode_json
@@ -77,17 +76,3 @@ def test_contradictions_are_rejected(edited, change, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["report", str(folder), "--workers", "0"])
     assert re.fullmatch(rf"error: line 2 of \S*episodes\.jsonl cannot be read: {message}\n", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda r: r["metrics"].update(speed=math.nan),
-        lambda r: r["turns"][0]["reward"].update(game=-1e308),
-        lambda r: r["turns"][0].update(latency=math.inf),
-    ],
-)
-def test_huge_numbers_are_rejected(edited, change):
-    folder = edited(change)
-    with pytest.raises(UsageError, match=r"^line 2 of .* at most 1e\+100"):
-        read_run(folder)

@@ -57,23 +57,6 @@ def test_reset_with_a_seed_starts_that_episode() -> None:
             break
 
 
-def test_resets_without_a_seed_are_reproducible() -> None:
-    idle, busy = GameEnv("2048", **SMALL), GameEnv("2048", **SMALL)
-    idle.reset(seed=3)
-    busy.reset(seed=3)
-    seeds = []
-    for _ in range(3):
-        for action in (0, 1, 2, 3):
-            busy.step(action)
-        (first, info), (second, other) = idle.reset(), busy.reset()
-        assert info == other
-        np.testing.assert_array_equal(first, second)
-        seeds.append(info["seed"])
-    assert len(set(seeds)) == 3
-    _, again = GameEnv("2048", **SMALL).reset(seed=seeds[1])
-    assert again["seed"] == seeds[1]
-
-
 @pytest.mark.parametrize(
     ("game", "action"),
     [

@@ -13,7 +13,6 @@ from tests.playing import GAME, Model, summarise, without_times
 from vlmgym.errors import PolicyError, UsageError, WorkerError
 from vlmgym.evaluation import Budget, EpisodeRecord, GameRunRecord, Hooks, evaluate
 from vlmgym.policies import StatePolicy, random_response
-from vlmgym.policies.base import SamplingOptions
 from vlmgym.rollout.turn import TURN_LIMIT
 from vlmgym.runs.record import game_run_document
 from vlmgym.sandbox.core.prompt import LONGEST_PAST_RESPONSE
@@ -93,17 +92,6 @@ def test_evaluate_works_inside_an_event_loop():
         return evaluate(GAME, "random", 1, max_turns=3, workers=0)
 
     assert len(asyncio.run(notebook())) == 1
-
-
-def test_numpy_integers_are_accepted_as_arguments():
-    made = evaluate(
-        "2048", "random", np.int64(2), max_turns=np.int8(1), seed=np.uint8(255), concurrency=np.int16(1), workers=0
-    )
-    assert [record.seed for record in made] == [255, 256]
-    with pytest.raises(UsageError, match="episodes must be an integer"):
-        evaluate("2048", "random", np.float64(2), workers=0)
-    with pytest.raises(UsageError, match="write int"):
-        SamplingOptions(max_tokens=np.int64(5))
 
 
 def test_several_games_have_the_same_seeds():
@@ -295,21 +283,6 @@ def test_episodes_are_kept_if_the_policy_does_not_close():
     with pytest.raises((PolicyError, RuntimeError)):
         evaluate(GAME, Fails(), 1, max_turns=5, workers=0, hooks=Hooks(on_episode=kept.append))
     assert [(record.status, len(record.turns)) for record in kept] == [("stopped", 2)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"budget_tokens": 0}, "budget_tokens must be above 0, got 0"),
-        ({"price_in": 1, "price_out": 1, "budget_cost": 0.0}, "budget_cost must be above 0, got 0"),
-        ({"price_in": 1.0}, "price_in and price_out"),
-        ({"budget_cost": 1.0}, "budget_cost requires price_in"),
-        ({"price_in": float("nan"), "price_out": 1.0}, "price_in .* got nan"),
-    ],
-)
-def test_invalid_budgets(options, message):
-    with pytest.raises(UsageError, match=message):
-        Budget(**options)
 
 
 def test_dead_worker_is_an_error():

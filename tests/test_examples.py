@@ -42,6 +42,7 @@ def test_a_model_behind_an_api_is_compared_with_random(run: Any) -> None:
     assert [line.partition(":")[0] for line in done.out.splitlines()] == ["random", "tiny"]
 
 
+@pytest.mark.slow
 def test_the_client_of_openai_is_a_custom_policy(tmp_path: Path) -> None:
     pytest.importorskip("openai", reason="pip install openai")
 

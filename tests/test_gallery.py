@@ -83,6 +83,7 @@ def test_text_is_escaped(path, monkeypatch):
     assert "<b" not in html.replace("<body", "")
 
 
+@pytest.mark.slow
 def test_games_that_cannot_be_drawn_are_left_out_unless_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(VARIANTS, "shisensho", {"folders": {"tiles": "folder"}})
     games = {"swap-v0": Swap, "shisensho-v0": ShisenSho}

@@ -79,6 +79,7 @@ ENVIRONMENTS: dict[str, dict[str, str | None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_all_commands_work(name: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

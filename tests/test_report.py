@@ -16,7 +16,6 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, evaluate, open_run, read_run
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.evaluation.tables import PageTable
 from vlmgym.pages.document import LONGEST, safe_json
 from vlmgym.pages.episode import episode_images
 from vlmgym.pages.report import LabelledRun, write_page
@@ -222,49 +221,25 @@ def write(path, *runs, **options):
 
 def test_large_run_has_only_visible_rows_in_the_document(few, tmp_path, watched):
     path = tmp_path / "report.html"
-    many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(1000)]
+    many = [few[seed % 5].model_copy(update={"seed": seed}) for seed in range(400)]
     write(path, labelled(many, tmp_path / "run"), images=10)
     assert path.stat().st_size < 5_000_000
-    opened = watched.visit(path, "#2048-v0/900/5")
+    opened = watched.visit(path, "#2048-v0/300/5")
     shows(opened, ".position", "turn 5 of 10")
-    assert opened.inner_text(".what") == "2048-v0, seed 900"
+    assert opened.inner_text(".what") == "2048-v0, seed 300"
     assert 0 < opened.locator(".row").count() < 60
-    assert "seed 900" in " ".join(rows(opened))
+    assert "seed 300" in " ".join(rows(opened))
     assert "images of the first 10 episodes" in opened.inner_text(".before")
     for _ in range(5):
         opened.keyboard.press("j")
-    shows(opened, ".what", "2048-v0, seed 905")
+    shows(opened, ".what", "2048-v0, seed 305")
     choose(opened, "Order", "worst score first")
     opened.eval_on_selector(".list", "list => list.scrollTop = list.scrollHeight")
-    expect(opened.locator(".row").last).to_have_attribute("aria-posinset", "1000", timeout=WAIT)
+    expect(opened.locator(".row").last).to_have_attribute("aria-posinset", "400", timeout=WAIT)
     assert opened.locator(".row").count() < 60
     watched.visit(path, "#2048-v0/1/1")
     assert canvas(opened, ".before").shape == (640, 640, 3)
     assert len(watched.requests) == 2
-    watched.check()
-
-
-def test_two_runs_side_by_side(few, watched, tmp_path):
-    other = evaluate("2048", "random-legal", 2, max_turns=8, workers=0)
-    runs = labelled(few, tmp_path / "a", "a"), labelled(other, tmp_path / "b", "b")
-    path = tmp_path / "compare.html"
-    write(path, *runs, tables=[PageTable("Difference", ("", "2048-v0"), [("b - a", "+12.3 <b>")], "Of 4 seeds.")])
-    opened = watched.visit(path, "#2048-v0/1/6")
-    opened.wait_for_selector(".after canvas >> nth=1")
-    assert opened.locator(".pane").count() == 2
-    assert (opened.locator("#panel-overview table >> nth=1").text_content() or "").endswith("b - a+12.3 <b>")
-    game = make_game("2048")
-    for pane, episode in enumerate((few[1], other[1])):
-        state = game.from_data(episode.turns[5].state)
-        assert np.array_equal(canvas(opened, f".pane:nth-child({pane + 1}) .before"), game.draw(state))
-    for _ in range(3):
-        opened.keyboard.press("ArrowRight")
-    assert turn(opened) == "turn 9 of 10"
-    assert opened.locator(".message").nth(1).inner_text() == "This episode ended after 8 turns."
-    opened.keyboard.press("j")
-    expect(opened.locator(".message").nth(1)).to_contain_text("no record", timeout=WAIT)
-    opened.get_by_role("tab", name="Curves").click()
-    expect(opened.locator(".plot svg >> nth=0").locator("path.mean")).to_have_count(2)
     watched.check()
 
 
@@ -297,9 +272,9 @@ def test_game_that_is_not_installed_has_texts_only(watched, tmp_path, few):
     watched.check()
 
 
-@pytest.mark.parametrize(("perception", "lossy"), [(3, False), (5, True)])
+@pytest.mark.parametrize(("perception", "lossy"), [(3, False), pytest.param(5, True, marks=pytest.mark.slow)])
 def test_only_noise_is_stored_with_loss(perception, lossy):
-    game = make_game("2048", perception=perception)
+    game = make_game("2048", perception=perception, size=200)
     states = [game.start(np.random.default_rng(seed)) for seed in range(3)]
     images = episode_images(game, states)
     assert any(tile.startswith("data:image/jpeg") for tile in images["tiles"]) is lossy

@@ -78,29 +78,28 @@ def test_evaluations_show_the_goal_in_order(tmp_path: Path) -> None:
     assert record.prompts.goal_image
 
 
-@pytest.mark.parametrize(
-    ("game", "settings", "message"),
-    [
-        ("2048", {"goal_image": True}, "has no goal image"),
-        ("geospot", {"rules": False}, "asks a question"),
-        ("vqa", {"show_legal": True}, "asks a question"),
-        ("sliding", {"goal_image": True, "observation": "text"}, "goal_image needs prompts with images"),
-        ("2048", {"rules": 1}, "rules must be a bool"),
-    ],
-)
-def test_settings_without_effect_are_rejected(game: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        vlmgym.Episode(game, 0, **settings)
-
-
 def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ["--no-rules", "--no-feedback", "--show-legal", "--goal-image", "--size", "96", "--episodes", "2"]
-    main(["eval", "sliding", "--policy", "oracle", *options, "--videos", "0", "--output-dir", str(folder)])
+    main(
+        [
+            "eval",
+            "sliding",
+            "--policy",
+            "oracle",
+            *options,
+            "--videos",
+            "0",
+            "--workers",
+            "0",
+            "--output-dir",
+            str(folder),
+        ]
+    )
     prompts = open_run(folder).config.prompts
     assert (prompts.rules, prompts.feedback, prompts.show_legal, prompts.goal_image) == (False, False, True, True)
-    main(["verify", str(folder)])
-    main(["export", str(folder), "--output-dir", str(tmp_path / "data"), "--format", "sharegpt"])
+    main(["verify", str(folder), "--workers", "0"])
+    main(["export", str(folder), "--output-dir", str(tmp_path / "data"), "--format", "sharegpt", "--workers", "0"])
     (file,) = (tmp_path / "data").glob("*.jsonl")
     row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
     assert len(row["images"]) == 2
@@ -109,7 +108,19 @@ def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
 
 def test_runs_are_listed_with_what_their_prompts_change(tmp_path: Path) -> None:
     for name, options in {"plain": [], "goal": ["--goal-image", "--no-rules", "--chat"]}.items():
-        settings = ["--size", "96", "--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report"]
+        settings = [
+            "--size",
+            "96",
+            "--episodes",
+            "1",
+            "--max-turns",
+            "1",
+            "--videos",
+            "0",
+            "--no-report",
+            "--workers",
+            "0",
+        ]
         main(["eval", "sliding", *settings, *options, "--output-dir", str(tmp_path / name)])
     library = Library(tmp_path)
     library.scan()

@@ -23,7 +23,7 @@ def script(tmp_path):
 
 
 def test_script_writes_records_curves_and_videos(tmp_path, script):
-    options = [*SMALL, "--workers", "2"]
+    options = [*SMALL, "--workers", "0"]
     done = subprocess.run([sys.executable, str(script), *options], cwd="/", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     documented = {"logs/test_2048.json", "logs/test_2048.png", "videos/test_2048_0.mp4", "videos/test_2048_1.mp4"}

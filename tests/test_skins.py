@@ -11,7 +11,6 @@ import pytest
 
 import vlmgym
 from vlmgym.cli.main import main
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import open_run
 from vlmgym.sandbox.drawing.skins import SkinName, apply_skin
 
@@ -71,22 +70,3 @@ def test_all_skins_are_runs_with_a_table(tmp_path: Path, capsys: pytest.CaptureF
     assert {skin: run.config.prompts.skin for skin, run in runs.items()} == {skin: skin for skin in SKINS}
     seen = [[turn.response for episode in run.read() for turn in episode.turns] for run in runs.values()]
     assert len({*map(tuple, seen)}) == len(SKINS)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--policy", "oracle", "--skins"], "--skins needs a model"),
-        (["--policy", POLICY, "--skins", "--skin", "wood"], "remove --samples and --skin"),
-    ],
-)
-def test_wrong_skins_are_rejected(options: list[str], message: str, run: Any) -> None:
-    done = run("eval", "2048", *options)
-    assert (done.code, message in done.err) == (2, True)
-
-
-def test_points_of_a_photographed_screen_are_rejected() -> None:
-    with pytest.raises(UsageError, match="points of the image"):
-        vlmgym.Episode("lightsout", 0, interface="click", skin="screen")
-    with pytest.raises(UsageError, match="skin must be flat, wood, paper, sketch, screen"):
-        vlmgym.Episode("lightsout", 0, skin="gold")

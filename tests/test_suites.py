@@ -50,6 +50,13 @@ def play(suite: str, folder: Path, policy: str = "oracle") -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def played(frozen: Path) -> Path:
+    """A run of the suite."""
+    with small_suite(frozen, "nlvr2-v0", "swap-v0", episodes=3, max_turns=4) as name:
+        return play(name, frozen / "played")
+
+
 def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     run = open_run(play(suite, tmp_path / "run"))
     assert run.config.suite == suite
@@ -98,9 +105,7 @@ def test_an_incomplete_suite_has_no_means_over_games(suite, tmp_path, capsys):
     assert "mean of all games" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "option", [["--seed", "4"], ["--episodes=10"], ["--config", "size=320"], ["--actions", "2"], ["--prediction"]]
-)
+@pytest.mark.parametrize("option", [["--episodes=10"], ["--config", "size=320"], ["--prediction"]])
 def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["eval", "--suite", suite, *option, "--output-dir", str(tmp_path / "run")])
@@ -147,6 +152,7 @@ def test_files_of_suites_are_unchanged():
     assert {name: hashlib.sha256((FOLDER / f"{name}.toml").read_bytes()).hexdigest() for name in SHIPPED} == SHA256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game_id", sorted({game for name in SHIPPED for game in read_suite(name).games}))
 def test_shipped_suites_are_unchanged(game_id):
     """If this test fails, a game's images, prompts, rules or states have changed: freeze new versions of the suites."""
@@ -193,7 +199,6 @@ def edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Pat
     ("change", "message"),
     [
         (in_run(max_turns=3), "max_turns is 3, but the suite has 4"),
-        (in_run(seed=5), "seed is 5, but the suite has 2026000"),
         (in_run(games=[]), "the games or their configurations differ from the suite's"),
         (in_run(suite="best-1"), "unknown suite 'best-1'"),
         (
@@ -201,14 +206,12 @@ def edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Pat
             "the difficulty differs from the suite's",
         ),
         (edit("episodes.jsonl", lambda one: one["turns"][0].update(response="<answer>no</answer>")), "turns.0."),
-        (edit("episodes.jsonl", lambda one: one.update(seed=5)), "seed 5 with index 0"),
         (edit("summary.json", lambda it: it["suite"]["games"]["swap-v0"].update(oracle=1)), "swap-v0.oracle is 1"),
         (edit("summary.json", lambda it: it["suite"].update(score=[2, 0])), "suite.score.0 is 2.0, but the episodes"),
-        (edit("summary.json", lambda it: it.update(suite=None)), "suite is None, but the episodes give"),
     ],
 )
-def test_runs_that_differ_from_their_suite_or_its_baselines_are_not_verified(suite, change, message, tmp_path, capsys):
-    folder = play(suite, tmp_path / "run")
+def test_runs_that_differ_from_their_suite_are_not_verified(suite, played, change, message, tmp_path, capsys):
+    folder = shutil.copytree(played, tmp_path / "run")
     change(folder)
     with pytest.raises(SystemExit):
         main(["verify", str(folder), "--workers", "0"])
@@ -221,7 +224,6 @@ def test_runs_that_differ_from_their_suite_or_its_baselines_are_not_verified(sui
     [
         ({"a/run.json": b"", "b/run.json": b""}, "has more than one run.json: zip the folder of one run"),
         ({"run.json": b" " * (5 << 20)}, "run.json has more than 4,194,304 bytes"),
-        ({"../episodes.jsonl": b""}, "run.zip has no run.json: zip the folder of a run"),
         (None, "is not a zip that can be read"),
     ],
 )
@@ -269,13 +271,11 @@ def test_runs_of_fewer_games_have_no_score_of_the_suite(tmp_path):
         ({"seed": 1}, ["--dataset", "a/b"], "differs from its suite: seed is 1, but"),
         ({"suite": None}, ["--dataset", "a/b"], "is not a run of a suite"),
         ({}, [], "eval-results needs a --dataset such as"),
-        ({}, ["--dataset", "games"], "such as my-org/my-benchmark, got 'games'"),
         ({}, ["--dataset", "a/b", "--top-fraction", "0.5"], "remove --top-fraction"),
-        ({}, ["--format", "hf", "--source-url", "https://example.org"], "only eval-results"),
     ],
 )
-def test_invalid_exports_of_results_are_rejected(suite, change, options, message, tmp_path, capsys):
-    run = play(suite, tmp_path / "run")
+def test_invalid_exports_of_results_are_rejected(suite, played, change, options, message, tmp_path, capsys):
+    run = shutil.copytree(played, tmp_path / "run")
     in_run(**change)(run)
     with pytest.raises(SystemExit):
         exported(run, tmp_path / "out", *options)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,38 +120,11 @@ def test_csv_and_json_load_in_pandas(runs, printed):
     assert table["best"].tolist() == numbers["best"].tolist()
 
 
-def compiled(document: str, folder: Path) -> str:
-    """Compile LaTeX, and return the text of the PDF on one line."""
-    source = folder / "table.tex"
-    source.write_text(document)
-    tectonic, pdflatex = shutil.which("tectonic"), shutil.which("pdflatex")
-    if not (tectonic or pdflatex) or not shutil.which("pdftotext"):
-        pytest.skip("neither tectonic nor pdflatex with pdftotext is installed")
-    command: list[str | Path]
-    command = ["tectonic", source] if tectonic else ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", source]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    text = subprocess.run(
-        ["pdftotext", "-layout", folder / "table.pdf", "-"], capture_output=True, text=True, check=True
-    )
-    return " ".join(text.stdout.split())
-
-
-def test_latex_compiles(runs, printed, tmp_path):
+def test_latex_escapes_special_characters(runs, printed, tmp_path):
     last = renamed(play(tmp_path / "last", "random-legal", ("2048",)), "[2cm]b")  # not an option of the row before
     body = printed(runs, last, "--format", "latex")
-    document = "\\documentclass{article}\\usepackage[margin=1cm]{geometry}\\usepackage{booktabs}\\begin{document}\n"
-    text = compiled(f"{document}{body}\\end{{document}}\n", tmp_path)
-    # Typeset tildes and quotes are other characters.
-    for part in (
-        "oracle",
-        "2048-v0",
-        "95% confidence",
-        "5% of {x}",
-        "$\\alpha$ #1 & <b>*bold*<b> `q` [l](u) --",
-        "[2cm]b",
-    ):
-        assert part in text
+    assert r"5\% of \{x\}\_y \$\textbackslash{}alpha\$ \#1 \& " in body
+    assert "{[}2cm" in body
 
 
 @settings(max_examples=60)
@@ -168,12 +139,9 @@ def test_text_in_csv(name):
     ("options", "message"),
     [
         ({"max_turns": 9}, "differ in max_turns: 10 in oracle, 9 in other"),
-        ({"seed": 1}, "differ in seed: 0 in oracle, 1 in other"),
-        ({"episodes": 9}, "differ in episodes: 8 in oracle, 9 in other"),
         ({"perception": 2}, "differ in perception: 3 in oracle, 2 in other; --rows model perception shows both"),
         ({"overrides": (("goal=16",),)}, "differ in goal: None in oracle, 16 in other"),
         ({"observation": "text"}, "differ in observation: 'image' in oracle, 'text' in other; --rows"),
-        ({"chat": True}, "differ in chat: False in oracle, True in other"),
     ],
 )
 def test_different_settings_are_refused(runs, tmp_path, options, message):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import demo
 from vlmgym.cli.main import main
 from vlmgym.runs.files import write_file
 from vlmgym.statistics import wilson
@@ -82,28 +81,3 @@ def test_later_steps_are_set_aside_each_time(tmp_path: Path) -> None:
         assert sorted(path.name for path in tmp_path.glob("global_step_*")) == ["global_step_1", "global_step_2"]
         assert (tmp_path / "notes.txt").read_text() == "mine"
         train(1, 2, 10)
-
-
-# The demo -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_the_demo_compares_arms_on_the_same_states(tmp_path: Path) -> None:
-    def result(*successes: bool) -> dict[str, Any]:
-        count = sum(successes)
-        return {
-            "responses": len(successes),
-            "successes": successes,
-            "success": count / len(successes),
-            "success_ci": wilson(count, len(successes)),
-            "perception": 1.0,
-            "format": 0.5,
-        }
-
-    few, many = ({"states": result(*(n % k == 0 for n in range(40))), "greedy": result(True, False)} for k in (4, 2))
-    arms = {demo.START: few, demo.MORE: few, demo.GRPO: many}
-    page = demo.write_page(tmp_path, {3: arms, 5: arms | {demo.PERMUTED: few}}, steps=60).read_text()
-    assert page.count("| start |") == page.count("| GRPO |") == 2
-    assert page.count("| GRPO, permuted rewards | 5 | 25.0% (14.2% to 40.2%) |") == 1
-    assert "| 5 | +25.0% (+11.0% to +39.0%) |" in page
-    assert "60 steps of 128 responses" in page
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -77,7 +77,6 @@ def test_sft_reports_missing_arguments(exported: Path, tmp_path: Path) -> None:
     ("name", "variables", "words"),
     [
         ("2048", {"GPUS": "x"}, "got x"),
-        ("2048", {"NODES": "0"}, "got 0"),
         ("2048", {"LORA": "yes"}, "LORA must be 0 or 1"),
         ("chess", {}, "training/configs/chess.yaml"),
     ],
@@ -106,6 +105,7 @@ def test_other_scripts_have_help(script: str, word: str) -> None:
     assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_local_training_shows_the_demo_unless_another_preset_or_model_is_given() -> None:
     training_python()  # skips the test without it
 
@@ -136,12 +136,9 @@ def test_evaluation_checks_its_arguments(tmp_path: Path) -> None:
             {},
             "sharded/actor is neither a model folder with config.json nor a Hub name",
         ),
-        ((model, "nowhere", "2048"), {}, "nowhere is neither a model folder with config.json nor a Hub name"),
         ((model, hub, "0", "2048"), {}, "EPISODES must be a number of at least 1, got 0"),
-        ((model, hub, "-3", "2048"), {}, "EPISODES must be a number of at least 1, got -3"),
         ((model, hub, "10"), {}, "has no vlmgym.json: name a game"),
         ((model, hub, "10", "2048"), {"PORT": "x"}, "PORT must be a number of at least 1, got x"),
-        ((model, hub, "10", "2048"), {"WAIT": "0"}, "WAIT must be a number of at least 1, got 0"),
         ((model, hub, "10", "2048"), {"OUT": str(tmp_path)}, "already exists: set OUT"),
     ):
         assert_rejected(run("evaluate.sh", *args, **{"OUT": str(out), **variables}), words)

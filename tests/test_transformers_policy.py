@@ -96,39 +96,6 @@ def test_out_of_memory(facts: dict[str, Any]) -> None:
     assert "16 prompts per batch: lower --batch-size" in facts["memory"]
 
 
-@pytest.mark.parametrize(("name", "options"), [("transformers", TransformersOptions), ("vllm", VLLMOptions)])
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("", "needs --model"),
-        ("./no/such", "no folder ./no/such"),
-        ("no-such", "no folder no-such"),
-        (".", ". is not a checkpoint"),
-    ],
-)
-def test_missing_checkpoint(name: str, options: Any, model: str, message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        make_policy(name, options(model=model))
-    assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (TransformersOptions, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-        (TransformersOptions, {"dtype": "int8"}, "dtype must be one of auto, bfloat16, float16, float32, got 'int8'"),
-        (VLLMOptions, {"max_model_len": 0}, "max_model_len must be an integer of at least 1, got 0"),
-        (VLLMOptions, {"engine_args": "[1]"}, "engine_args must be a JSON object"),
-        (VLLMOptions, {"engine_args": '{"model": "x"}'}, "engine_args cannot set model"),
-        (VLLMOptions, {"engine_args": '{"hf_token": "x"}'}, "engine_args cannot set hf_token"),
-    ],
-)
-def test_invalid_options_are_rejected(kind: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        kind(**options)
-    assert str(raised.value).startswith(message)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "package"),
     [

@@ -18,7 +18,7 @@ from tests.web_server import serving
 from vlmgym import Episode, UsageError, score
 from vlmgym.runs import record
 
-PLAY = ["--policy", "oracle", "--episodes", "2", "--workers", "0", "--videos", "1", "--size", "64"]
+PLAY = ["--policy", "oracle", "--episodes", "2", "--workers", "0", "--videos", "0", "--size", "64"]
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def played(table: Path, tmp_path: Path, run: Callable[..., Done], monkeypatch: p
 def commands(run: Path) -> dict[str, list[object]]:
     return {
         "verify": ["verify", run, "--workers", "1"],
-        "report": ["report", run, "--workers", "1"],
-        "export": ["export", run, "--format", "hf", "--output-dir", run.with_name("export"), "--workers", "1"],
-        "compare": ["compare", run, run.with_name("other"), "--workers", "1"],
+        "report": ["report", run, "--workers", "0"],
+        "export": ["export", run, "--format", "hf", "--output-dir", run.with_name("export"), "--workers", "0"],
+        "compare": ["compare", run, run.with_name("other"), "--workers", "0"],
     }
 
 

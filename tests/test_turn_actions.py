@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import vlmgym
 from vlmgym.cli.main import main
-from vlmgym.errors import ParseError, UsageError
+from vlmgym.errors import ParseError
 from vlmgym.evaluation import open_run
 from vlmgym.sandbox.answers.cells import Cells
 from vlmgym.sandbox.core.board_game import BoardGame
@@ -43,9 +43,8 @@ def test_the_oracle_scores_the_same_with_fewer_turns(game: str) -> None:
 
 
 @pytest.mark.parametrize("game", CLICKED)
-@pytest.mark.parametrize("actions", [1, 4])
-def test_clicks_play_the_same_game(game: str, actions: int) -> None:
-    text, click = (play(game, interface=interface, actions_per_turn=actions) for interface in ("text", "click"))
+def test_clicks_play_the_same_game(game: str) -> None:
+    text, click = (play(game, interface=interface, actions_per_turn=4) for interface in ("text", "click"))
     assert (click.score, click.turn, click.end_reason) == (text.score, text.turn, text.end_reason)
     assert (click.images[-1] == text.images[-1]).all()
 
@@ -112,20 +111,13 @@ def test_markup_around_all_actions_is_stripped() -> None:
     assert game.parse_actions("`up; left;`") == [0, 3]
 
 
-@pytest.mark.parametrize("game", ["2048", "sokoban", "fallingblocks"])
-def test_clicks_need_a_game_of_cells(game: str) -> None:
-    with pytest.raises(UsageError, match=f"{game} is not played by clicks"):
-        make_game(game, interface="click")
-
-
 @pytest.mark.parametrize("policy", ["oracle", "random"])
 def test_runs_are_recorded_verified_and_reported(tmp_path: Path, policy: str) -> None:
     folder = tmp_path / "run"
     options = ["--actions", "3", "--interface", "click", "--size", "128", "--episodes", "2", "--max-turns", "6"]
-    main(
-        ["eval", "shisensho", "minesweeper", "--policy", policy, *options, "--videos", "1", "--output-dir", str(folder)]
-    )
-    main(["verify", str(folder)])
+    options += ["--videos", "1", "--workers", "0", "--output-dir", str(folder)]
+    main(["eval", "shisensho", "minesweeper", "--policy", policy, *options])
+    main(["verify", str(folder), "--workers", "0"])
     run = open_run(folder)
     assert {game.config["actions_per_turn"] for game in run.config.games} == {3}
     if policy == "oracle":
@@ -133,8 +125,9 @@ def test_runs_are_recorded_verified_and_reported(tmp_path: Path, policy: str) ->
         assert any(isinstance(action, list) and len(action) == 3 for action in actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "game", [make_game("2048", actions_per_turn=3), make_game("swap", interface="click")], ids=["actions", "click"]
 )
 def test_such_games_satisfy_the_contract(game: Any) -> None:
-    assert not [note for note in check_game(game) if not note.startswith(("end of", "skill of"))]
+    assert not [note for note in check_game(game, seeds=(0,)) if not note.startswith(("end of", "skill of"))]

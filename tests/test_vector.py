@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import traceback
 from typing import Any
 
 import gymnasium
@@ -18,42 +17,6 @@ from tests.processes import gone, worker_process
 from vlmgym.errors import EpisodeEnded, GameError, GenerationError, UsageError, WorkerError
 from vlmgym.sandbox.envs.single import GameEnv, Response
 from vlmgym.sandbox.games.game2048 import Config2048, Game2048
-
-SMALL = {"size": 128, "reasoning": 1, "perception": 4}
-
-
-def legal_actions(envs, rng):
-    """Return a legal action for each environment, or any action if its episode has ended."""
-    actions = []
-    game = envs.game
-    for state in envs.get_states():
-        legal = game.legal_actions(game.from_json(state.state))
-        actions.append(legal[rng.integers(len(legal))] if legal else game.answer.sample(rng))
-    return actions
-
-
-@pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("shisensho", 0), ("swap", 2)])
-def test_environments_match_single_ones(make_envs, game, workers):
-    """Results equal Gymnasium's `SyncVectorEnv`, including after resets."""
-    overrides = SMALL | ({"size": 224} if game == "swap" else {})
-    envs = make_envs(game, 3, workers, **overrides, max_episode_steps=7)
-    peer = gymnasium.vector.SyncVectorEnv(
-        [lambda: gymnasium.wrappers.TimeLimit(GameEnv(game, **overrides), 7) for _ in range(3)]
-    )
-    ours, info = envs.reset(seed=11)
-    theirs, their_info = peer.reset(seed=11)
-    assert np.array_equal(ours, theirs)
-    rng = np.random.default_rng(0)
-    for _ in range(25):
-        actions = legal_actions(envs, rng)
-        ours, *numbers, info = envs.step(actions)
-        theirs, *their_numbers, their_info = peer.step(np.array(actions))
-        assert np.array_equal(ours, theirs)
-        for a, b in zip(numbers, their_numbers):
-            assert a.dtype == b.dtype
-            assert np.array_equal(a, b)
-        for name in ("score", "turn", "seed"):
-            assert np.array_equal(info[name], their_info[name])
 
 
 def test_disabled_autoreset(make_envs):
@@ -91,24 +54,29 @@ def test_copies_are_stable_and_views_share_memory(make_envs):
         assert not np.shares_memory(old_copy, new_copy)
 
 
-def test_results_and_infos_match_gymnasium(make_envs):
-    overrides = {"size": 64}
-    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        envs = make_envs("2048", 3, 0, **overrides, max_episode_steps=3, autoreset_mode=mode, full_info=True)
-        peer = gymnasium.vector.SyncVectorEnv(
-            [lambda: gymnasium.wrappers.TimeLimit(GameEnv("2048", **overrides), 3)] * 3, autoreset_mode=mode
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize(("game", "workers"), [("2048", 0), ("swap", 2)])
+def test_results_and_infos_match_gymnasium(make_envs, game, workers, mode):
+    """Results equal those of Gymnasium's `SyncVectorEnv`, including after resets."""
+    envs = make_envs(game, 3, workers, size=128, max_episode_steps=3, autoreset_mode=mode, full_info=True)
+    peer = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.wrappers.TimeLimit(GameEnv(game, size=128), 3)] * 3, autoreset_mode=mode
+    )
+    assert envs.metadata == peer.metadata | {"render_modes": ["rgb_array"]}
+    answers = [envs.reset(seed=0), peer.reset(seed=0)]
+    for turn in range(9):
+        legal = [envs.game.legal_actions(envs.game.from_json(state.state)) for state in envs.get_states()]
+        actions = [legal[0][turn % len(legal[0])], Response("no answer"), legal[2][0]]
+        if turn == 4:
+            mask = np.array([True, False, True])
+            answers = [env.reset(seed=9, options={"reset_mask": mask}) for env in (envs, peer)]
+        (*ours, info), (*theirs, their_info) = answers
+        assert all(
+            np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
+            for a, b in zip(ours, theirs, strict=True)
         )
-        assert envs.metadata == peer.metadata | {"render_modes": ["rgb_array"]}
-        answers = [envs.reset(seed=0), peer.reset(seed=0)]
-        for turn in range(9):
-            actions = [turn % 4, Response("no answer"), 2]
-            if turn == 4:
-                mask = np.array([True, False, True])
-                answers = [env.reset(seed=9, options={"reset_mask": mask}) for env in (envs, peer)]
-            (*ours, info), (*theirs, their_info) = answers
-            assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-            compare_infos(info, their_info)
-            answers = [envs.step(actions), peer.step(np.array(actions, object))]
+        compare_infos(info, their_info)
+        answers = [envs.step(actions), peer.step(np.array([*actions, None], object)[:-1])]
 
 
 def compare_infos(ours, theirs):
@@ -144,8 +112,6 @@ def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
     for call, message in [
         (lambda: envs.step([0] * 4), "reset the environments first"),
-        (lambda: envs.recv(), "call send before recv"),
-        (lambda: envs.reset(options={"mask": 1}), "unknown reset option 'mask'"),
         (lambda: envs.reset(options={"reset_mask": np.zeros(4, bool)}), "not all False"),
     ]:
         with pytest.raises(UsageError, match=message):
@@ -154,21 +120,16 @@ def test_invalid_calls_are_rejected(make_envs):
     for call, message in [
         (lambda: envs.step([0] * 3), "got 3 actions for 4 environments"),
         (lambda: envs.reset(seed=[1, 2, 3, -1]), "a seed must be an integer from 0"),
-        (lambda: envs.set_states([1, 2, 3, 4]), "a state must be a Snapshot"),
-        (lambda: envs.image(4), "distinct integers from 0 to 3"),
         (lambda: envs.step([1, 2, 3, 9]), "in Discrete.*got 9"),
         (lambda: envs.send([0, 0], [1, 1]), "distinct integers from 0 to 3"),
         (lambda: envs.call("reset"), "cannot call 'reset'"),
-        (lambda: envs.get_attr("nonsense"), "no attribute 'nonsense'"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
     envs.send([0], [1])
     for call, message in [
-        (lambda: envs.step([0] * 4), "receive all results"),
         (lambda: envs.send([0, 0], [0, 1]), "result of environment 1 was not received"),
         (lambda: envs.reset(), "environment 1 was not received"),
-        (lambda: envs.get_states(), "receive all results"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
@@ -300,31 +261,6 @@ def test_game_that_cannot_start_closes_the_environments(make_envs, workers):
     assert envs.closed
     with pytest.raises(UsageError, match="closed"):
         envs.step([0] * 3)
-    envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
-    envs.reset(seed=good[:3])
-    with pytest.raises(GameError, match="no board was found"):
-        [envs.step([0] * 3) for _ in range(100)]
-    assert envs.closed
-
-
-class Buggy(Game2048):
-    """Raises in `step`."""
-
-    name = "buggy"
-
-    def step(self, state, action, rng):
-        raise ZeroDivisionError("a bug")
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_bug_in_a_game_closes_the_environments(make_envs, workers):
-    envs = make_envs(Buggy(), 2, workers)
-    envs.reset(seed=0)
-    with pytest.raises(GameError, match=r"buggy-v0, seed 0, turn 1: .*a bug") as raised:
-        envs.step([0, 0])
-    assert "in step" in "".join(traceback.format_exception(raised.value))
-    with pytest.raises(UsageError, match="closed"):
-        envs.step([0, 0])
 
 
 def test_interrupt_closes_the_environments(make_envs):
@@ -403,9 +339,9 @@ def test_workers_end_with_their_parent(tmp_path, then, how, code):
     assert gone(pids)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("game", ["2048", "swap", "lightsout"])
+@pytest.mark.parametrize(
+    ("game", "mode", "num_workers"), [("2048", "NextStep", 1), ("swap", "SameStep", 0), ("lightsout", "NextStep", 0)]
+)
 def test_action_masks_are_the_legal_actions(game: str, mode: str, num_workers: int, make_envs: Any) -> None:
     settings = {"num_workers": num_workers, "autoreset_mode": mode, "max_episode_steps": 5, "render": False}
     envs = make_envs(game, 3, action_masks=True, full_info=True, **settings)

@@ -92,16 +92,12 @@ TAMPERED: dict[str, tuple[Callable[[Records], object], str]] = {
     "state": (lambda records: turn(records)["state"]["board"].reverse(), "turns.4.state"),
     "action": (lambda records: turn(records).update(action=(turn(records)["action"] + 1) % 4), "turns.4.action"),
     "prompt": (lambda records: turn(records).update(prompt="Play well."), "turns.4.prompt"),
-    "info": (lambda records: turn(records)["info"].update(moved=1), "turns.4.info"),
     "flag for a number": (empty_cells_as_false, "turns.4.state"),
-    "perception": (lambda records: turn(records)["reward"].update(perception=1.0), "turns.4.reward.perception"),
     "final state": (lambda records: records[0]["final_state"]["board"].reverse(), "final_state"),
-    "metrics": (lambda records: records[0]["metrics"].update({"largest tile": "2048"}), "metrics"),
     "end": (drop_turn, "had not ended"),
     "seed": (lambda records: records[0].update(seed=77), "seed 77 with index 0"),
     "turn limit": (lambda records: records[0].update(max_turns=99, status="ended"), "max_turns differs"),
     "easier config": (lambda records: records[0]["game"]["config"].update(rows=5), "run.json does not have"),
-    "policy": (lambda records: records[0]["policy"].update(name="openai"), "policy differs"),
     "episode dropped": (lambda records: records.pop(0), "1 of 3 episodes of 2048-v0 have no result"),
     "second try": (lambda records: records.append(records[0]), "was replaced"),
     "error": (lambda records: records[0].update(status="error", score=None), "1 of 3 episodes of 2048-v0"),
@@ -187,7 +183,7 @@ def test_a_game_that_is_listed_twice_is_found(run):
     assert "run.json has a game twice" in edit(run, repeat, "run.json")
 
 
-@pytest.mark.parametrize("started", ["<!--", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31/12:00:00+00:00"])
+@pytest.mark.parametrize("started", ["<!--", "2026-01-31T12:00:00"])
 def test_times_are_in_the_format_of_records(run, started):
     with pytest.raises(UsageError, match="started: string should match pattern"):
         edit(run, lambda records: records[0].update(started=started), "run.json")

@@ -100,10 +100,10 @@ def whole_games(game: Any, policy: Callable[[Any, Any], Any], games: int, turns:
 @pytest.mark.parametrize(
     ("name", "config", "policy", "games", "turns"),
     [
-        ("2048", {}, follow_rule, 20, 50),
-        ("shisensho", SHISENSHO, follow_rule, 6, 40),
-        ("swap", SWAP, follow_rule, 6, 40),
-        ("sokoban", {}, first_move, 30, 60),
+        ("2048", {}, follow_rule, 8, 50),
+        ("shisensho", SHISENSHO, follow_rule, 4, 40),
+        ("swap", SWAP, follow_rule, 4, 40),
+        ("sokoban", {}, first_move, 10, 60),
     ],
 )
 def test_the_demonstrated_reasoning_wins_whole_games(
