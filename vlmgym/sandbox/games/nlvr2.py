@@ -12,13 +12,11 @@ import numpy as np
 from vlmgym.errors import short_repr
 from vlmgym.sandbox.answers.choice import Choice
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, Info, Infos, Metrics
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.game import Info, Infos, Metrics
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import BadRow, DataRow, is_empty, text_of, truth_of
 from vlmgym.sandbox.data.tables import Table, open_table
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
+from vlmgym.sandbox.games.scenes.placement import SceneConfig
 from vlmgym.sandbox.games.scenes.scene import (
     DIRECTIONS,
     LINE_FORMAT,
@@ -26,16 +24,12 @@ from vlmgym.sandbox.games.scenes.scene import (
     Scene,
     SceneObject,
     Selector,
-    compare_descriptions,
-    describe_scene,
     is_in_direction,
-    object_descriptions,
     pick,
     random_disjoint_pair,
     random_distractors,
-    scene_prompt,
-    split_sides,
 )
+from vlmgym.sandbox.games.scenes.task import SceneTask
 
 # Generated statements -------------------------------------------------------------------------------------------------
 # A statement is generated first, a fair coin then decides whether it is true, and finally two matching scenes are
@@ -269,7 +263,7 @@ class Nlvr2State(TaskState):
     scenes: tuple[Scene, ...] = ()
 
 
-class Nlvr2(DataTask[Nlvr2State, int]):
+class Nlvr2(SceneTask[Nlvr2State, int]):
     """Judge whether a statement about two images is true.
 
     Description:
@@ -317,6 +311,9 @@ class Nlvr2(DataTask[Nlvr2State, int]):
         text, truth, scenes = STATEMENTS[kind](rng, self.config)
         return Nlvr2State(kind=kind, statement=f"{text[0].upper()}{text[1:]}.", truth=truth, scenes=scenes)
 
+    def scenes(self, state: Nlvr2State) -> tuple[Scene, ...]:
+        return state.scenes
+
     def open_data(self, data: str, split: str | None) -> Table:
         return open_nlvr2(data, split)
 
@@ -337,27 +334,9 @@ class Nlvr2(DataTask[Nlvr2State, int]):
     def metrics(self, state: Nlvr2State, infos: Infos) -> Metrics:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.kind)}
 
-    def paint(self, state: Nlvr2State) -> list[ImageArray]:
-        c = self.config
-        return [paint_scene(scene, c.size, c.similarity, c.theme) for scene in state.scenes]
-
-    def describe(self, state: Nlvr2State) -> str:
-        if not state.scenes:
-            return NOT_DESCRIBED
-        left, right = (describe_scene(scene, self.config.crop) for scene in state.scenes)
-        return f"left:\n{left}\nright:\n{right}"
-
-    def perceive(self, state: Nlvr2State, text: str) -> Perception | None:
-        """Score a description of the scenes with `compare_descriptions`; None for images from data."""
-        if not state.scenes:
-            return None
-        truths = [object_descriptions(scene, self.config.crop) for scene in state.scenes]
-        return compare_descriptions([*truths, ()], split_sides(text))
-
     def prompt(self, state: Nlvr2State) -> str:
-        scene = f" {scene_prompt(self.config.vocabulary)}" if state.scenes else ""
         perception = _SCENE_PERCEPTION if state.scenes else _PHOTO_PERCEPTION
-        return self.fill_prompt(perception, scene=scene, statement=state.statement)
+        return self.fill_prompt(perception, scene=self.scene_rules(state), statement=state.statement)
 
     def explain(self, state: Nlvr2State, action: int) -> str:
         return f"The statement is {self.answer.format(action)}."

@@ -13,12 +13,10 @@ import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import config_field, setting
-from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, Info, Infos, Metrics
-from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.game import Info, Infos, Metrics
 from vlmgym.sandbox.core.task import TaskState, accuracy
 from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, paint_scene
+from vlmgym.sandbox.games.scenes.placement import SceneConfig
 from vlmgym.sandbox.games.scenes.scene import (
     ATTRIBUTES,
     DIRECTIONS,
@@ -28,17 +26,14 @@ from vlmgym.sandbox.games.scenes.scene import (
     Scene,
     SceneObject,
     Selector,
-    compare_descriptions,
-    describe_scene,
     is_in_direction,
     is_unambiguous,
-    object_descriptions,
     offset,
     pick,
     random_disjoint_pair,
     random_distractors,
-    scene_prompt,
 )
+from vlmgym.sandbox.games.scenes.task import SceneTask
 
 PROMPT_V1 = """\
 Answer the question about the image.{scene}
@@ -82,7 +77,7 @@ def _guesses(config: VqaConfig) -> tuple[tuple[str, ...], int]:
     return ("yes", "no", *numbers, *SIZES, *config.vocabulary.colours, *config.vocabulary.shapes), 1
 
 
-class Vqa(DataTask[VqaState, str]):
+class Vqa(SceneTask[VqaState, str]):
     """Answer a question about an image with a word or a number.
 
     Description:
@@ -132,6 +127,9 @@ class Vqa(DataTask[VqaState, str]):
         text, answer, scene = QUESTIONS[kind](rng, self.config)
         return VqaState(type=kind, question=text, answers=(answer,), scene=scene)
 
+    def scenes(self, state: VqaState) -> tuple[Scene, ...]:
+        return () if state.scene is None else (state.scene,)
+
     def from_row(self, fields: DataRow) -> VqaState:
         items = fields["answer"] if isinstance(fields["answer"], list | tuple) else [fields["answer"]]
         answers = texts_of(
@@ -160,24 +158,11 @@ class Vqa(DataTask[VqaState, str]):
     def metrics(self, state: VqaState, infos: Infos) -> Metrics:
         return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
 
-    def paint(self, state: VqaState) -> list[ImageArray]:
-        c = self.config
-        return [paint_scene(state.scene or (), c.size, c.similarity, c.theme)]
-
-    def describe(self, state: VqaState) -> str:
-        return NOT_DESCRIBED if state.scene is None else describe_scene(state.scene, self.config.crop)
-
-    def perceive(self, state: VqaState, text: str) -> Perception | None:
-        """Score a description of the scene with `compare_descriptions`; None for images from data."""
-        if state.scene is None:
-            return None
-        return compare_descriptions([object_descriptions(state.scene, self.config.crop)], [text])
-
     def prompt(self, state: VqaState) -> str:
-        scene, answers, perception = "", _PHOTO_ANSWERS, _PHOTO_PERCEPTION
+        answers, perception = _PHOTO_ANSWERS, _PHOTO_PERCEPTION
         if state.scene is not None:
-            scene = f" {scene_prompt(self.config.vocabulary)}"
             answers, perception = _SCENE_ANSWERS, _SCENE_PERCEPTION
+        scene = self.scene_rules(state)
         return self.fill_prompt(perception, scene=scene, question=state.question, answers=answers)
 
     def explain(self, state: VqaState, action: str) -> str:
