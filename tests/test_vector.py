@@ -261,6 +261,11 @@ def test_game_that_cannot_start_closes_the_environments(make_envs, workers):
     assert envs.closed
     with pytest.raises(UsageError, match="closed"):
         envs.step([0] * 3)
+    envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    envs.reset(seed=good[:3])
+    with pytest.raises(GameError, match="no board was found"):
+        [envs.step([0] * 3) for _ in range(100)]
+    assert envs.closed
 
 
 def test_interrupt_closes_the_environments(make_envs):
