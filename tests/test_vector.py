@@ -364,9 +364,3 @@ def test_action_masks_are_the_legal_actions(game: str, mode: str, num_workers: i
         actions = np.stack(np.unravel_index(chosen, shape), axis=1).squeeze()
         *_, infos = envs.step(actions)
         assert set(infos["outcome"]) <= {"played", None}
-
-
-@pytest.mark.parametrize("game", ["geospot", "vqa"])
-def test_action_masks_need_listed_actions(game: str, make_envs: Any) -> None:
-    with pytest.raises(UsageError, match=f"{game} has no action masks"):
-        make_envs(game, 2, action_masks=True)
