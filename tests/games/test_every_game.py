@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from vlmgym import game_ids, make_game
-from vlmgym.errors import StateError, UsageError
+from vlmgym.errors import GenerationError, StateError, UsageError
 from vlmgym.sandbox.answers.choice import Choice
+from vlmgym.sandbox.games.blocks import Blocks
+from vlmgym.sandbox.games.lightsout import LightsOut
 from vlmgym.sandbox.questions import QuestionsConfig
 from vlmgym.sandbox.registry import game_class
 
@@ -73,3 +76,19 @@ def test_every_accepted_config_starts_on_every_seed(game_id: str, data: st.DataO
     except UsageError:
         return
     game.start(np.random.default_rng(data.draw(st.integers(0, 2**32))))
+
+
+@pytest.mark.parametrize(("base", "method"), [(LightsOut, "deal"), (Blocks, "generate")])
+def test_states_are_generated_until_an_attempt_succeeds(base: Any, method: str) -> None:
+    failures: Iterator[None] = iter(())
+
+    def generate(self: Any, rng: np.random.Generator) -> Any:
+        return next(failures, getattr(base, method)(self, rng))
+
+    game = type("Reluctant", (base,), {method: generate, "attempts": 3})()
+    for count in range(3):
+        failures = iter([None] * count)
+        game.require_valid(game.start(np.random.default_rng(0)))
+    failures = iter([None] * 3)
+    with pytest.raises(GenerationError, match="was found in 3 attempts"):
+        game.start(np.random.default_rng(0))
