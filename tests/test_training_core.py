@@ -25,7 +25,7 @@ from vlmgym.runs.record import EpisodeRecord, PolicyRecord, RewardRecord, Statem
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
-from vlmgym.training.advantages import gae, grpo_advantages, normalise_groups
+from vlmgym.training.advantages import gae, normalise_groups
 from vlmgym.training.algorithm import Trajectory
 from vlmgym.training.config import (
     EvaluationConfig,
@@ -35,7 +35,7 @@ from vlmgym.training.config import (
     TrainConfig,
     UpdateConfig,
 )
-from vlmgym.training.grpo import Grpo
+from vlmgym.training.grpo import Grpo, grpo_advantages
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
 from vlmgym.training.signal import describe_signal, group_metrics

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vlmgym.cli.train import run_train
+from vlmgym.cli.main import run_train
 from vlmgym.errors import UsageError
 
 ROOT = Path(__file__).parents[2]

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import make_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tyro
 
 from vlmgym import __version__
-from vlmgym.errors import UsageError, did_you_mean
+from vlmgym.errors import UsageError, did_you_mean, importing
 from vlmgym.terminal import parse_options, reporting_errors
 
 
@@ -19,7 +20,7 @@ class Command(NamedTuple):
     """A subcommand, whose module is imported on demand.
 
     The command `a-b` is the function `a_b` of the module, and its options are the class `ABConfig`. The options of
-    `eval`, `check-vision` and `train` depend on others; their functions `run_A_B` parse the command line themselves.
+    `eval`, `check-vision` and `train` depend on others; functions `run_A_B` parse their command lines.
 
     Attributes:
         module: Name of the module.
@@ -35,7 +36,7 @@ COMMANDS = {
         "vlmgym.cli.eval", "Evaluate a policy: play episodes and write records, curves, videos and a report."
     ),
     "train": Command(
-        "vlmgym.cli.train", "Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."
+        "vlmgym.training.config", "Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."
     ),
     "play": Command("vlmgym.cli.play", "Play a game in a window and see the prompts a model would get."),
     "bench": Command(
@@ -122,13 +123,28 @@ def _run(name: str, *args: str) -> None:
     if name not in COMMANDS:
         meant = did_you_mean(name, COMMANDS)
         raise UsageError(f"unknown command {name!r}{meant}; the commands are {', '.join(COMMANDS)}")
+    if name == "train":
+        run_train(args)
+        return
     command = COMMANDS[name]
     module, function = import_module(command.module), name.replace("-", "_")
     if name in ("eval", "check-vision"):
         getattr(module, f"run_{function}")(args, command.summary)
         return
-    if name == "train":
-        module.run_train(args)
-        return
     options = getattr(module, f"{function.title().replace('_', '')}Config")
     getattr(module, function)(parse_options(options, args, f"vlmgym {name}", command.summary))
+
+
+def run_train(args: Sequence[str]) -> None:
+    """Run `vlmgym train` with the options of a command line."""
+    from vlmgym.training.config import parse_known, read_config
+
+    resume = parse_known(args).resume
+    config = read_config(args) if resume is None else None
+    with importing("vlmgym train", "train"):
+        from vlmgym.training.run import TrainingRun
+        from vlmgym.training.train import run_training
+    if config is None:
+        run_training(*TrainingRun.reopen(Path(resume), args))
+    else:
+        run_training(TrainingRun.new(config), config)

@@ -59,22 +59,6 @@ def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool
     return advantages
 
 
-def grpo_advantages(
-    rewards: Sequence[Sequence[float]], groups: Sequence[Hashable], gamma: float = 1.0, scale: bool = True
-) -> list[Floats]:
-    """Normalise each turn's discounted return within its group, over the group's returns at the same turn.
-
-    Takes the rewards of each episode's turns, and the group of each episode. An episode that has already ended counts
-    as a return of 0, so every turn is compared with all episodes of its group. Returns the advantages of each
-    episode's turns.
-    """
-    returns = np.zeros((len(rewards), max(map(len, rewards))))
-    for number, turns in enumerate(rewards):
-        returns[number, : len(turns)] = discounted_returns(turns, gamma)
-    advantages = np.stack([normalise_groups(turn, groups, scale) for turn in returns.T], axis=1)
-    return [row[: len(turns)] for row, turns in zip(advantages, rewards)]
-
-
 def explained_variance(values: Floats, returns: Floats) -> float:
     """Compute the fraction of the returns' variance that the values explain, ignoring NaN returns.
 

@@ -32,8 +32,7 @@ from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
 from vlmgym.training.algorithm import Algorithm, Options, cosine_rate
-from vlmgym.training.distill import Distill
-from vlmgym.training.grpo import Grpo
+from vlmgym.training.grpo import Distill, Grpo
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
 from vlmgym.training.states import MultiTurnConfig
