@@ -12,6 +12,7 @@ from PIL import Image
 from vlmgym import make_game
 from vlmgym.cli.eval import rows_of, run_evaluation
 from vlmgym.cli.main import main
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import read_run
 from vlmgym.evaluation.config import EvalConfig
@@ -73,6 +74,6 @@ def test_invalid_combinations(write: Callable[[int], str], capsys: pytest.Captur
     data = f"data={write(4)}"
     assert "remove --episodes" in rejected(capsys, "vqa", "--config", data, "--episodes", "3")
     with pytest.raises(UsageError, match="--all-rows does not work with --curriculum"):
-        run_evaluation([], EvalConfig(all_rows=True), curriculum=Path("2048"))
+        run_evaluation(Curriculum.read(Path("2048")), EvalConfig(all_rows=True))
     with pytest.raises(UsageError, match="vqa has 4, caption has 16"):
         rows_of([make_game("vqa", data=write(4)), make_game("caption", data=write(16))])

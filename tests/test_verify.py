@@ -14,6 +14,7 @@ import pytest
 from vlmgym.benchmark.verify import VerifyConfig, verify
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
+from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation import EvalConfig, open_run
 from vlmgym.evaluation.verify import verify_run
@@ -54,9 +55,8 @@ def test_an_honest_run_is_verified(run, capsys):
 
 @pytest.mark.parametrize("curriculum", [True, False])
 def test_other_kinds_of_runs_are_verified(curriculum, tmp_path):
-    games = [] if curriculum else ["vqa"]
-    chosen = Path("three-games") if curriculum else None
-    run_evaluation(games, EvalConfig(policy="oracle", output_dir=tmp_path / "run", **OPTIONS), curriculum=chosen)
+    games = Curriculum.read(Path("three-games")) if curriculum else ["vqa"]
+    run_evaluation(games, EvalConfig(policy="oracle", output_dir=tmp_path / "run", **OPTIONS))
     assert verify_run(open_run(tmp_path / "run"), 0).problems == []
 
 
@@ -124,7 +124,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'max_concurrency = 1\n[[entries]]\ngame = "swap"\nweight = 3\n{by}\n\n[[entries]]\ngame = "2048"\n'
     )
     config = EvalConfig(policy="random-legal", output_dir=folder / "run", **{**OPTIONS, "episodes": 8, "max_turns": 2})
-    run_evaluation([], config, curriculum=folder / "mixed.toml")
+    run_evaluation(Curriculum.read(folder / "mixed.toml"), config)
     return folder / "run"
 
 

@@ -86,27 +86,32 @@ def run_eval(args: Sequence[str], about: str) -> None:
     config, options = parse_with_policy(
         EvalCommand(**defaults), policy_type(**policy_defaults), args, "vlmgym eval", about
     )
-    games, played = (*config.game, *chain.from_iterable(config.games)), None
+    games: Games | Sequence[str] = (*config.game, *chain.from_iterable(config.games))
+    suite = None
     if config.suite is not None:
         if games or config.curriculum is not None or config.as_trained is not None:
             raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
-        if config.suite != "all":
+        if config.suite == "all":
+            games = game_ids()
+        else:
+            suite = config.suite
             fixed = dict.fromkeys([*defaults, *(field.name for field in dataclasses.fields(GameOptions)), "all_rows"])
             for name in fixed:
                 if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
                     option = "config" if name == "overrides" else name.replace("_", "-")
                     raise UsageError(f"--{option} is fixed by the suite: remove it")
-            run_evaluation((), config, options, suite=config.suite)
-            return
-        games = tuple(game_ids())
-    if config.as_trained is not None:
+    elif config.as_trained is not None:
         if games or config.curriculum is not None:
             raise UsageError("--as-trained names the games: leave out games and --curriculum")
         trained = TrainedRecord.read(config.as_trained)
-        played, config = trained_games(trained, config), dataclasses.replace(config, reward=trained.reward)
-    elif not games and config.curriculum is None:
+        games, config = trained_games(trained, config), dataclasses.replace(config, reward=trained.reward)
+    elif config.curriculum is not None:
+        if games:
+            raise UsageError("--curriculum already names the games: give either games or --curriculum")
+        games = Curriculum.read(config.curriculum, config.data_settings())
+    elif not games:
         raise UsageError(f"name a game: vlmgym eval {'|'.join(game.name for game in load_games()[0].values())}")
-    run_evaluation(games, config, options, curriculum=config.curriculum, played=played)
+    run_evaluation(games, config, options, suite=suite)
 
 
 def evaluate_script(
@@ -134,7 +139,7 @@ def evaluate_script(
             EvalConfig(), _policy_options(args, custom_policy)(), args, Path(file).name, about
         )
         default = ScriptFolder(Path(file).resolve().parent, Path(file).stem.replace("eval_", "test_", 1))
-        run_evaluation([game], config, options, default, custom_policy, preset)
+        run_evaluation([config.make_game(game, preset)], config, options, default, custom_policy)
 
 
 def _policy_options(args: Sequence[str], custom_policy: CustomFunction | None = None) -> type[PolicyOptions]:
@@ -225,14 +230,11 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
 
 
 def run_evaluation(
-    game_names: Sequence[str],
+    games: Games | Sequence[str],
     config: EvalConfig,
     options: PolicyOptions | None = None,
     default_folder: RunFolder | None = None,
     custom_policy: CustomFunction | None = None,
-    preset: Mapping[str, Any] | None = None,
-    curriculum: Path | None = None,
-    played: Games | None = None,
     suite: str | None = None,
 ) -> RunSummary | None:
     """Play the configured episodes, write all files of the run, and return its summary; None with `config.dry_run`.
@@ -240,32 +242,28 @@ def run_evaluation(
     Exits with code 1 if an episode ended with an error.
 
     Args:
-        game_names: Ids or names of the games.
+        games: Games, or their ids or names, or a curriculum; none if a suite names them.
         config: The options.
         options: Options of the policy.
         default_folder: Output folder if `config` names none; None: a new folder under `logs`.
         custom_policy: Default policy if `config.policy` is None.
-        preset: Config fields that `config` may override.
-        curriculum: Curriculum file or name, instead of `game_names`.
-        played: Games or curriculum, instead of `game_names` and `curriculum`.
-        suite: Name of a suite, which sets the games and their settings.
+        suite: Name of the suite, if any. Without `games`, it sets the games and their settings.
     """
-    if suite is not None:
+    played: Games
+    if isinstance(games, Curriculum):
+        played = games
+    elif suite is not None and not games:
         chosen = read_suite(suite)
         config, played = dataclasses.replace(config, **chosen.options), chosen.make_games(config.observation)
         if others := sorted(chosen.games.keys() - {game.id for game in played}):
             make_console(stderr=True).print(
                 f"left out because they have no text description: {', '.join(others)}", soft_wrap=True
             )
-    elif curriculum is not None:
-        if game_names:
-            raise UsageError("--curriculum already names the games: give either games or --curriculum")
-        played = Curriculum.read(curriculum, config.data_settings())
-    elif played is None:
-        played = [config.make_game(name, preset) for name in game_names]
+    else:
+        played = [config.make_game(game) if isinstance(game, str) else game for game in games]
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
-    games = all_games(played)
+    made = all_games(played)
     if config.dry_run:
         _print_dry_run(played, config, options)
         return None
@@ -279,14 +277,14 @@ def run_evaluation(
             raise UsageError(f"{option} needs a model that {model}, and no --curriculum")
         for skin in get_args(SkinName) if config.skins else ():
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
-        root = config.resume or config.output_dir or _free(_name(games, policy))
+        root = config.resume or config.output_dir or _free(_name(made, policy))
         _play_again(root, played, config, options, custom_policy, suite)
         return None
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
-    for game in games:
+    for game in made:
         with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
             Episode(game, config.seed)
-    folder = _folder(config, default_folder, games, policy)
+    folder = _folder(config, default_folder, made, policy)
     console, progress_console = make_console(), make_console(stderr=True)
     with evaluate_run(folder, played, policy, config, progress_console, suite=suite) as done:
         run, summary = done.run, done.summary
@@ -332,7 +330,7 @@ def _play_again(
         if number and not config.skins and isinstance(options, SamplingOptions) and options.sample_seed is not None:
             options = dataclasses.replace(options, sample_seed=options.sample_seed + 1)
         try:
-            run_evaluation((), sample, options, None, custom_policy, played=played, suite=suite)
+            run_evaluation(played, sample, options, None, custom_policy, suite)
         except SystemExit:  # episodes with an error, which were reported
             failed = True
         summary = open_run(folder).last_summary()

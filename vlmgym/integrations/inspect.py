@@ -73,7 +73,7 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
     """
     check_int("episodes", episodes, 1)
     check_int("seed", seed, 0)
-    played = [vlmgym.Episode(game, each, **settings) for each in range(seed, seed + episodes)]
+    played = [vlmgym.Episode(game, number, **settings) for number in range(seed, seed + episodes)]
     samples = [
         Sample(
             id=f"{episode.game.id}/{episode.seed}",

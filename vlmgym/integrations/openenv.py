@@ -143,8 +143,8 @@ def make_app(games: Sequence[str] = ("2048",), *, max_sessions: int = 64, **sett
 
 def _observe(episode: Episode, scored: Scored[Any, Any] | None = None) -> GameObservation:
     messages = [] if episode.done else episode.messages("bytes")
-    system = [each["content"][0]["text"] for each in messages if each["role"] == "system" and scored is None]
-    pngs = [part["image"] for each in messages[-1:] for part in each["content"] if part["type"] == "image"]
+    system = [message["content"][0]["text"] for message in messages if message["role"] == "system" and scored is None]
+    pngs = [part["image"] for message in messages[-1:] for part in message["content"] if part["type"] == "image"]
     return GameObservation(
         system_prompt="".join(system),
         text=episode.prompt,

@@ -94,7 +94,8 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):
     ) -> vf.ProgramResult:
         """Request one response; verifiers records it."""
         system = [] if data.system_prompt is None else [{"role": "system", "content": data.system_prompt}]
-        messages: Any = [*system, *({"content": "", **each.model_dump(exclude_none=True)} for each in data.prompt)]
+        prompt = [{"content": "", **message.model_dump(exclude_none=True)} for message in data.prompt]
+        messages: Any = [*system, *prompt]
         http = DefaultAsyncHttpxClient(verify=False)  # loading certificates is slow, and the endpoint is local
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
             await client.chat.completions.create(model=ctx.model, messages=messages)

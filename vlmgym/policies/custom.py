@@ -67,12 +67,12 @@ class CustomPolicy(BatchPolicy):
         except Exception as error:
             raise PolicyError(f"{self.name} raised {describe_error(error)}") from error
         latency = time.perf_counter() - start
-        if not isinstance(returned, list | tuple) or not all(isinstance(each, str | Reply) for each in returned):
+        if not isinstance(returned, list | tuple) or not all(isinstance(reply, str | Reply) for reply in returned):
             raise PolicyError(f"{self.name} must return a list of strings or Replies, got {short_repr(returned)}")
         if len(returned) != expected:
             raise PolicyError(f"{self.name} returned {len(returned)} responses to {expected} prompts")
-        replies = [each if isinstance(each, Reply) else Reply(each) for each in returned]
-        return [each if each.latency is not None else replace(each, latency=latency) for each in replies]
+        replies = [reply if isinstance(reply, Reply) else Reply(reply) for reply in returned]
+        return [replace(reply, latency=latency) if reply.latency is None else reply for reply in replies]
 
 
 def load_object(spec: str) -> Any:

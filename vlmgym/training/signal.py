@@ -62,7 +62,7 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
         **metrics,
         "pass_at_n": float(np.mean([rate > 0 for rate in rates])),
         "harmonic_success": float(1 / np.mean([1 / max(rate, floor) for rate, floor in zip(rates, floors)])),
-        "informative_fraction": float(np.average(informative, weights=[len(each) for each in members.values()])),
+        "informative_fraction": float(np.average(informative, weights=[len(numbers) for numbers in members.values()])),
     }
 
 

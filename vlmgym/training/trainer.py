@@ -1,6 +1,6 @@
 """The loop of local training: roll out episodes, let the algorithm compute targets, and update the model.
 
-The algorithms are in sft.py, grpo.py, ppo.py and distill.py, and the model is in engine/.
+The algorithms are in sft.py, grpo.py and ppo.py, and the model is in engine/.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import json
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -367,15 +367,17 @@ def true_perceptions(samples: Sequence[TrainSample]) -> list[TrainSample]:
 
 def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> None:
     """Permute the rewards of each turn among the episodes of a group, or of the step if groups have one episode."""
-    groups = [each.group for each in trajectories]
-    grouped = len({*groups}) < len(groups)
-    for group in dict.fromkeys(groups) if grouped else (None,):
-        members = [each for each in trajectories if group in (None, each.group)]
-        for turn in range(max(len(each.rewards) for each in members)):
-            players = [each for each in members if len(each.rewards) > turn]
-            rewards = [players[number].rewards[turn] for number in rng.permutation(len(players))]
-            for each, reward in zip(players, rewards):
-                each.rewards[turn] = reward
+    groups: dict[Hashable, list[list[float]]] = {}
+    for trajectory in trajectories:
+        groups.setdefault(trajectory.group, []).append(trajectory.rewards)
+    if len(groups) == len(trajectories):
+        groups = {None: [trajectory.rewards for trajectory in trajectories]}
+    for members in groups.values():
+        for turn in range(max(map(len, members))):
+            playing = [rewards for rewards in members if len(rewards) > turn]
+            permuted = [playing[number][turn] for number in rng.permutation(len(playing))]
+            for rewards, reward in zip(playing, permuted):
+                rewards[turn] = reward
 
 
 def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:

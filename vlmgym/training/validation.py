@@ -135,7 +135,7 @@ def _respond(
     rewards = [reward.total for reward in parts]
     perception = [reward.perception for reward in parts if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
-    proportions = config.reward.shaping == "sign" or all(isinstance(each.setup.game, Task) for each in episodes)
+    proportions = config.reward.shaping == "sign" or all(isinstance(episode.setup.game, Task) for episode in episodes)
     successes = [turn.outcome is Outcome.PLAYED and turn.reward.game > 0 for turn in turns]
     return ValidationResult(
         responses=len(parts),

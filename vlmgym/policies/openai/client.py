@@ -459,7 +459,7 @@ def _content(message: dict[str, Any]) -> tuple[str, str]:
     for part in content:
         if (kind := part["type"]) != "reference":
             inner = part[kind]  # Mistral sends thinking as a list of parts, others as a string
-            texts[kind] += inner if isinstance(inner, str) else "".join(each.get("text", "") for each in inner)
+            texts[kind] += inner if isinstance(inner, str) else "".join(piece.get("text", "") for piece in inner)
     return texts["text"], texts["thinking"]
 
 

@@ -438,5 +438,5 @@ def changed_settings(checkpoint: Path, config: RunConfig, section: Section, curr
     if not (checkpoint / TRAINED).exists():
         return []
     after = trained_record(config, section, curriculum, curriculum.begin(), 0, "")
-    old, new = (each.model_dump(mode="json", include=FIXED) for each in (TrainedRecord.read(checkpoint), after))
+    old, new = (record.model_dump(mode="json", include=FIXED) for record in (TrainedRecord.read(checkpoint), after))
     return [str(change) for change in changes(old, new)]

@@ -179,7 +179,8 @@ class VlmgymTrainer(RayPPOTrainer):
         stream.progress = advance(self.curriculum, stream.progress, success)
         metrics.update(response_metrics("reward", episodes))
         metrics.update(episode_metrics("episode", episodes))
-        groups = group_metrics([each.prompt_id for each in episodes], [each.record.turns for each in episodes])
+        records = [episode.record.turns for episode in episodes]
+        groups = group_metrics([episode.prompt_id for episode in episodes], records)
         metrics.update({f"{SIGNAL}{name}": value for name, value in groups.items()})
         metrics["episode/rows"] = len(batch)
         for entry in stream.progress.entries:

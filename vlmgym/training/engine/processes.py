@@ -116,11 +116,11 @@ class Processes:
         """Sum the gradients over all processes; a gradient that is None in every process stays None."""
         if self.size > 1:
             known = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
-            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+            gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in parameters]
             sums = parameters_to_vector([*gradients, known])
             with _noticing_losses():
                 distributed.all_reduce(sums)
-            *gradients, known = sums.split([each.numel() for each in (*parameters, known)])
+            *gradients, known = sums.split([tensor.numel() for tensor in (*parameters, known)])
             for parameter, gradient, count in zip(parameters, gradients, known.tolist()):
                 parameter.grad = gradient.view_as(parameter) if count else None
 
