@@ -3,8 +3,8 @@
 python -m benchmarks.chance
 python -m benchmarks.chance --questions 500
 
-Rewards are measured at every reasoning level, on generated questions for vqa and nlvr2, and on all photographs for
-caption. To find the best constant answer, all possible answers of vqa and nlvr2 are tried. For caption, hill climbing
+Rewards are measured at every reasoning level, on generated questions about scenes, and on all photographs for
+caption. To find the best constant answer, all possible answers about scenes are tried. For caption, hill climbing
 adds, removes and replaces keywords and synonyms, so the result is only a local optimum.
 """
 
@@ -23,8 +23,8 @@ from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.task import Task, TaskStateT
 from vlmgym.sandbox.games.caption.game import PHOTOGRAPHS, Caption, CaptionConfig, CaptionState
 from vlmgym.sandbox.games.caption.keywords import FUNCTION_WORDS, named_keywords, tokenise
-from vlmgym.sandbox.games.nlvr2 import Nlvr2, Nlvr2Config
-from vlmgym.sandbox.games.vqa import Vqa, VqaConfig
+from vlmgym.sandbox.games.scenes.questions import SceneQuestions, SceneQuestionsConfig
+from vlmgym.sandbox.games.scenes.statements import SceneStatements, SceneStatementsConfig
 from vlmgym.terminal import parse_options, reporting_errors
 
 LEVELS = range(1, 6)
@@ -35,7 +35,7 @@ class Options:
     """Measure rewards without looking at images, and print a table."""
 
     questions: int = 1000
-    """Number of questions per level, for vqa and nlvr2."""
+    """Number of questions per level, of the tasks about scenes."""
 
     def __post_init__(self) -> None:
         check_int("questions", self.questions, 1)
@@ -47,12 +47,12 @@ def main() -> None:
         "task", "level", "random", "best constant", "answer", title="mean reward without looking at the image"
     )
     for level in LEVELS:
-        vqa = Vqa(VqaConfig.at(reasoning=level))
-        answers = vqa.answer.space.words
-        table.add_row("vqa", str(level), *_format(*fixed_answers(vqa, answers, options.questions)))
+        asking = SceneQuestions(SceneQuestionsConfig.at(reasoning=level))
+        answers = asking.answer.space.words
+        table.add_row(asking.name, str(level), *_format(*fixed_answers(asking, answers, options.questions)))
     for level in LEVELS:
-        nlvr2 = Nlvr2(Nlvr2Config.at(reasoning=level))
-        table.add_row("nlvr2", str(level), *_format(*fixed_answers(nlvr2, (0, 1), options.questions)))
+        stating = SceneStatements(SceneStatementsConfig.at(reasoning=level))
+        table.add_row(stating.name, str(level), *_format(*fixed_answers(stating, (0, 1), options.questions)))
     for level in LEVELS:
         caption = Caption(CaptionConfig.at(reasoning=level))
         table.add_row("caption", str(level), *_format(random_captions(caption), *best_constant_caption(caption)))

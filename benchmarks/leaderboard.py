@@ -33,7 +33,7 @@ POLICIES = ("oracle", "random-legal", "random")
 class Config:
     """Play the policies that need no model, and write the leaderboard of a suite."""
 
-    suite: str = "vlmgym-2026.1-lite"
+    suite: str = "vlmgym-2026.2-lite"
     """Name of the suite."""
     run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
     """Runs of models: folders, or zips of them."""

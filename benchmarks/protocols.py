@@ -1,7 +1,7 @@
 """Measure the scores of the policies random, random-legal and oracle, at level 3 and in published settings.
 
 nice python -m benchmarks.protocols --workers 2
-python -m benchmarks.protocols --games nlvr2 vqa --episodes 100
+python -m benchmarks.protocols --games scenes-statements scenes-questions --episodes 100
 
 Episodes are played as by `vlmgym eval` and stored in `--output-dir`, in one file per configuration and policy. To
 resume, run the same command again. Then the tables between markers in `docs/protocols.md` are rewritten; rows without

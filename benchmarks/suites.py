@@ -27,15 +27,17 @@ from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 
+RANKED = {*BUILT_IN} - {"canary-v0", "caption-v0"}
+"""Games in suites: all except a test of pipelines, and 16 photographs that anyone can describe beforehand."""
 SETTINGS = ("description", "episodes", "max_turns", "seed", "perception", "reasoning", "baseline_episodes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreezeConfig:
-    """Freeze a suite of all built-in games."""
+    """Freeze a suite of the games in `RANKED`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """Name with a version, such as vlmgym-2026.1-lite."""
+    """Name with a version, such as vlmgym-2026.2-lite."""
     description: str
     """Purpose and cost of the suite, in one sentence."""
     episodes: int
@@ -78,7 +80,7 @@ def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyTy
         raise UsageError(describe_validation_error(error)) from None
     console = make_console()
     games = {}
-    for game_id in sorted(BUILT_IN):
+    for game_id in sorted(RANKED):
         game = make_game(game_id, config.perception, config.reasoning)
         digest = behaviour_hash(game, config.seed)
         if game_id in known and known[game_id].hash == digest:

@@ -91,7 +91,7 @@ def main(options: Options) -> None:
             return
         many, large = Path(root) / "many", Path(root) / "large"
         played = evaluate("2048", "random", 5, max_turns=20, workers=0)
-        answered = evaluate("vqa", "random", 5, workers=0)
+        answered = evaluate("scenes-questions", "random", 5, workers=0)
         for number in range(RUNS):
             write_run(many / f"run-{number}", played, EPISODES)
         write_run(large / "run", answered, RUNS * EPISODES)

@@ -1,6 +1,6 @@
 """Write single moves as lmms-eval tasks; docs/integrations/lmms_eval.md explains it.
 
-python examples/export_to_lmms_eval.py --folder tasks --games geospot nlvr2 vqa caption --rows 100
+python examples/export_to_lmms_eval.py --folder tasks --games geospot scenes-questions caption --rows 100
 """
 
 import argparse

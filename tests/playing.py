@@ -25,7 +25,7 @@ def small_suite(folder, *games, **settings):
     with pytest.MonkeyPatch.context() as patch:
         for module in ("vlmgym.benchmark.suites", "benchmarks.suites"):
             patch.setattr(f"{module}.FOLDER", folder)
-        patch.setattr("benchmarks.suites.BUILT_IN", games)
+        patch.setattr("benchmarks.suites.RANKED", games)
         if not any(folder.glob("*.toml")):
             options = {"baseline_episodes": 6, **settings}
             freeze(FreezeConfig(name="small-1", description="Small & fast.", **options))

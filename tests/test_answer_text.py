@@ -24,7 +24,18 @@ from vlmgym.sandbox.games.geospot.place import KEYS, format_place, parse_place
 
 PROTOCOLS = (Path(__file__).resolve().parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
 NAMES = (
-    *("2048", "swap", "shisensho", "nlvr2", "geospot", "vqa", "caption", "tictactoe", "fourinarow", "minesweeper"),
+    *(
+        "2048",
+        "swap",
+        "shisensho",
+        "scenes-statements",
+        "geospot",
+        "scenes-questions",
+        "caption",
+        "tictactoe",
+        "fourinarow",
+        "minesweeper",
+    ),
     *("pairs", "solitaire", "sudoku", "fallingblocks"),
 )
 GAMES = {name: make_game(name) for name in NAMES}

@@ -45,7 +45,7 @@ def assert_same(one: Episode, other: Episode) -> None:
     assert pixels(one.images) == pixels(other.images)
 
 
-@pytest.mark.parametrize("game_id", ["2048", "nlvr2", "caption", "pairs", "maze"])
+@pytest.mark.parametrize("game_id", ["2048", "scenes-statements", "caption", "pairs", "maze"])
 def test_an_episode_equals_the_record_of_an_evaluation(game_id: str) -> None:
     game = make_game(game_id, size=160)
     settings: dict[str, Any] = {"max_turns": 6, "history": 2, "history_images": 1, "reward": REWARD}
@@ -109,7 +109,7 @@ def test_edited_snapshots_are_rejected(old: str, new: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("game", ["2048", "nlvr2"])
+@pytest.mark.parametrize("game", ["2048", "scenes-statements"])
 def test_messages_have_the_same_pixels_in_every_form(game: str) -> None:
     episode = Episode(game, 1, size=64)
     decode: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -138,8 +138,10 @@ def test_an_ended_episode_shows_its_final_state_and_takes_no_turn() -> None:
 
 
 def test_rows_start_the_episodes_of_their_seeds() -> None:
-    rows = make_dataset(["2048", "nlvr2"], 6, seed=2, size=64)
-    assert [(row["game"], row["seed"]) for row in rows] == [(g, s) for s in (2, 3, 4) for g in ("2048-v0", "nlvr2-v0")]
+    rows = make_dataset(["2048", "scenes-statements"], 6, seed=2, size=64)
+    assert [(row["game"], row["seed"]) for row in rows] == [
+        (g, s) for s in (2, 3, 4) for g in ("2048-v0", "scenes-statements-v0")
+    ]
     for row in rows:
         episode = Episode(row["game"], row["seed"], size=64)
         assert_same(Episode.restore(row["snapshot"]), episode)
@@ -153,8 +155,8 @@ def test_rows_start_the_episodes_of_their_seeds() -> None:
 
 
 def test_a_notebook_shows_images_beside_the_prompt() -> None:
-    episode = Episode("nlvr2", seed=0, size=64)
-    assert repr(episode) == "<Episode of nlvr2-v0, seed 0, turn 1 of 100, score 0>"
+    episode = Episode("scenes-statements", seed=0, size=64)
+    assert repr(episode) == "<Episode of scenes-statements-v0, seed 0, turn 1 of 100, score 0>"
     html = episode._repr_html_()
     assert [html.count(word) for word in ("<img ", "data:image/png;base64,", "<b>", "<pre ")] == [2, 2, 1, 1]
     assert "&lt;answer&gt;" in html

@@ -24,13 +24,13 @@ def card_of(games: Any, **options: Any) -> DatasetCard:
 
 def test_the_card_describes_how_rows_were_made() -> None:
     reward = vlmgym.RewardConfig(shaping="log2")
-    card = card_of(["2048", "nlvr2"], reward=reward, max_turns=7, observation="both", chat=True)
+    card = card_of(["2048", "scenes-statements"], reward=reward, max_turns=7, observation="both", chat=True)
     data = card.data.to_dict()
     assert (data["license"], data["task_categories"]) == ("apache-2.0", ["image-text-to-text"])
-    assert data["pretty_name"] == "vlmgym: 2048-v0, nlvr2-v0"
+    assert data["pretty_name"] == "vlmgym: 2048-v0, scenes-statements-v0"
     made = data["vlmgym"]
     assert (made["versions"], made["seed"], made["splits"], made["states"]) == (versions(), 5, {"train": 4}, None)
-    assert [used["game"]["id"] for used in made["settings"]] == ["2048-v0", "nlvr2-v0"]
+    assert [used["game"]["id"] for used in made["settings"]] == ["2048-v0", "scenes-statements-v0"]
     for used in made["settings"]:
         assert used["game"]["config"] == vlmgym.make_game(used["game"]["id"], size=128).config.model_dump(mode="json")
         assert vlmgym.RewardConfig(**used["reward"]) == reward
@@ -69,7 +69,7 @@ def test_images_from_elsewhere_are_attributed(game: str, source: str) -> None:
 
 def test_images_of_users_have_their_own_licence() -> None:
     assert vlmgym.make_game("vqa", data="rows.csv").image_source == "data of the author, under its own licence"
-    assert vlmgym.make_game("vqa").image_source is None
+    assert vlmgym.make_game("scenes-questions").image_source is None
     digits = vlmgym.make_game("shisensho", tiles="digits")
     assert "CC BY 4.0" in (digits.image_source or "")
 

@@ -180,7 +180,7 @@ def test_only_single_turn_scores_get_wilson_intervals():
     boards = evaluate(GAME, "oracle", episodes=3, max_turns=1, workers=0)
     assert {episode.score for episode in boards} == {0.0}  # no tiles merge in the first turn of these episodes
     assert summarise(boards).score_ci is None
-    questions = evaluate(vlmgym.make_game("nlvr2", size=128), "oracle", episodes=3, workers=0)
+    questions = evaluate(vlmgym.make_game("scenes-statements", size=128), "oracle", episodes=3, workers=0)
     assert summarise(questions).score_ci == pytest.approx((0.4385, 1.0), abs=1e-4)
 
 

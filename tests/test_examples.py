@@ -73,10 +73,10 @@ def test_the_client_of_openai_is_a_custom_policy(tmp_path: Path) -> None:
 
 
 def test_tasks_are_written_for_lmms_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["--folder", str(tmp_path / "tasks"), "--games", "vqa", "--rows", "2", "--size", "160"]
+    options = ["--folder", str(tmp_path / "tasks"), "--games", "scenes-questions", "--rows", "2", "--size", "160"]
     monkeypatch.setattr(sys, "argv", ["export_to_lmms_eval.py", *options])
     runpy.run_path(str(EXAMPLES / "export_to_lmms_eval.py"), run_name="__main__")
-    assert (tmp_path / "tasks" / "vlmgym_vqa.yaml").exists()
+    assert (tmp_path / "tasks" / "vlmgym_scenes_questions.yaml").exists()
 
 
 @pytest.mark.slow

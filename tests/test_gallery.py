@@ -13,7 +13,7 @@ from vlmgym.sandbox.games.swap.game import Swap
 from vlmgym.sandbox.registry import game_class, game_ids
 
 SIZE = 160
-SHOWN = ["2048", "geospot", "nlvr2", "shisensho", "swap"]
+SHOWN = ["2048", "geospot", "scenes-statements", "shisensho", "swap"]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def test_text_is_escaped(path, monkeypatch):
     html = render_page([], SIZE, [("caption", "it needs <script>alert(1)</script>")])
     assert "caption is not shown: it needs &lt;script&gt;alert(1)&lt;/script&gt;" in html
     evil = "<b onclick='x()'>\""
-    (item,) = items_of(["nlvr2"])
-    monkeypatch.setitem(CAPTIONS, "nlvr2", lambda *_: evil)
+    (item,) = items_of(["scenes-statements"])
+    monkeypatch.setitem(CAPTIONS, "scenes-statements", lambda *_: evil)
     html = render_page([replace(item, title=evil, about=evil)], SIZE)
     assert html.count('class="caption"') == 2 * len(LEVELS)
     assert "<b" not in html.replace("<body", "")

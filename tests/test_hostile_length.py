@@ -14,7 +14,7 @@ from vlmgym.sandbox.registry import game_ids, make_game
 LENGTH = 250_000
 ACCENTS = "\N{COMBINING GRAVE ACCENT BELOW}\N{COMBINING ACUTE ACCENT}"
 """Unicode normalisation has to sort a run of these accents."""
-QUICK = ("geospot-v0", "sokoban-v0", "vqa-v0")
+QUICK = ("geospot-v0", "sokoban-v0", "scenes-questions-v0")
 """Games that are not left to the slow tests: an answer of each kind, and statements that are checked."""
 FILLERS = (
     " ",

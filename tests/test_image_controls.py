@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {"episodes": 12, "max_turns": 3, "size": 128, "workers
 
 
 def reader(images_batch: Any, prompt_batch: Any) -> list[str]:
-    """Answer an nlvr2 question right if the images are the true ones, in any order, otherwise `false`."""
+    """Answer a statement about scenes right if the images are the true ones, in any order, otherwise `false`."""
     answers = []
     for images, prompt in zip(images_batch, prompt_batch, strict=True):
         truth = vlmgym.Episode(prompt.game, prompt.seed)
@@ -67,7 +67,7 @@ def test_comparison_shows_the_sight_gap_and_warns_without_one(
     def compared(first: Path, second: Path) -> tuple[str, ...]:
         return compare(CompareConfig(runs=(first, second), labels=("a", "b"), page=False, workers=0)).notes
 
-    seen, grey = played("nlvr2", "true"), played("nlvr2", "blank")
+    seen, grey = played("scenes-statements", "true"), played("scenes-statements", "blank")
     assert "Control experiment: the policy was shown grey images." in capsys.readouterr().out
     gap = "the policy is the same, so the difference in score is the sight gap"
     for runs in ((seen, grey), (grey, seen)):
@@ -76,7 +76,7 @@ def test_comparison_shows_the_sight_gap_and_warns_without_one(
         assert "no sight" not in notes[0]
     notes = compared(played("2048", "true", "random"), played("2048", "blank", "random"))
     assert notes[0] == "2048-v0: the score shows no sight, because grey images do not lower it"
-    assert gap not in compared(seen, played("nlvr2", "blank", "random"))
+    assert gap not in compared(seen, played("scenes-statements", "blank", "random"))
     with pytest.raises(UsageError, match="the policy was shown grey images"):
         export(ExportConfig(run=grey, format="hf", output_dir=tmp_path / "out", workers=0))
 
@@ -110,7 +110,7 @@ def test_past_images_are_those_of_an_episode_that_renders_them_again(
 
 def test_leaderboard_shows_the_sight_gap_and_ranks_controls_last(tmp_path: Path) -> None:
     (tmp_path / "reading.py").write_text("from tests.test_image_controls import reader\n")
-    with small_suite(tmp_path, "nlvr2-v0", "vqa-v0", episodes=6, max_turns=1):
+    with small_suite(tmp_path, "scenes-statements-v0", "scenes-questions-v0", episodes=6, max_turns=1):
         entries = []
         for images in ("blank", "true"):
             folder = tmp_path / images

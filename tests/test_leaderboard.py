@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    answers = [f'<answer>{word}</answer>' for word in words]\n"
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
-    games = ("2048-v0", "nlvr2-v0", "rotation-v0", "swap-v0")
+    games = ("2048-v0", "scenes-statements-v0", "rotation-v0", "swap-v0")
     with small_suite(root, *games, episodes=3, max_turns=20):
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
@@ -95,8 +95,10 @@ def test_entries_are_ranked_with_errors_costs_and_links(runs: Path, watched: Wat
 
 
 def test_the_perception_gap_is_over_the_episodes_of_both_runs(runs: Path, watched: Watched) -> None:
-    assert open_run(runs / "described").config.game_ids == ("2048-v0", "nlvr2-v0", "swap-v0")
-    text, image = (results(runs / name).games["nlvr2-v0"].normalised[0] for name in ("described", "counting"))
+    assert open_run(runs / "described").config.game_ids == ("2048-v0", "scenes-statements-v0", "swap-v0")
+    text, image = (
+        results(runs / name).games["scenes-statements-v0"].normalised[0] for name in ("described", "counting")
+    )
     (gap,) = filter(None, column(watched, "perception gap"))
     assert text != image
     assert float(gap.split()[0]) == pytest.approx((text - image) / 3, abs=0.001)

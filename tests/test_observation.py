@@ -100,7 +100,7 @@ def test_servers_get_a_string_without_images() -> None:
 
 
 def test_episodes_and_datasets_equal_an_evaluation() -> None:
-    game = vlmgym.make_game("nlvr2", size=128)
+    game = vlmgym.make_game("scenes-statements", size=128)
     choices: tuple[tuple[Any, int], ...] = (("text", 0), ("both", 2))
     for observation, images in choices:
         _, (record, _) = play(game, observation)

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     for policy in ("random", "oracle"):
         run_evaluation(["2048", "swap"], EvalConfig(policy=policy, output_dir=out / policy, **options))
     main(["compare", str(out / "random"), str(out / "oracle"), "--output-dir", str(out / "compare"), "--workers", "0"])
-    main(["gallery", "2048", "nlvr2", "--output", str(out / "gallery.html"), "--size", "128"])
+    main(["gallery", "2048", "scenes-statements", "--output", str(out / "gallery.html"), "--size", "128"])
     return out
 
 

@@ -121,7 +121,7 @@ def test_questions_use_levels_and_restore_from_records() -> None:
 
 def test_what_cannot_be_asked_is_refused() -> None:
     for game_id, message in (
-        ("qa/vqa", "asks questions itself"),
+        ("qa/scenes-questions", "asks questions itself"),
         ("qa/qa/2048", "asks questions"),
         ("qa/x", "unknown"),
     ):

@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.games.game2048 import Game2048
-from vlmgym.sandbox.registry import BUILT_IN, PRESETS, game_class
+from vlmgym.sandbox.registry import BUILT_IN, PRESETS, WITHOUT_DATA, game_class
 
 
 @pytest.fixture
@@ -38,6 +38,15 @@ def test_built_in_games_by_id_name_and_gymnasium_id() -> None:
         assert f"{found.name}-v{found.version}" == game_id
         assert found is game_class(found.name) is game_class(f"vlmgym/{game_id}")
         assert make_game(game_id).id == game_id
+
+
+@pytest.mark.parametrize(("name", "generated"), WITHOUT_DATA.items())
+def test_names_of_tasks_on_data_without_data(name: str, generated: str) -> None:
+    assert make_game(name, 2, 1, size=96) == make_game(generated, 2, 1, size=96)
+    assert make_game(name, data="rows.csv").name == name
+    assert f"{name}-v0" not in game_ids()
+    with pytest.raises(UsageError, match=rf"^{name}: data=... is required: a .parquet, "):
+        make_game(f"{name}-v0")
 
 
 @pytest.mark.parametrize("game", ["chess", "2048-v99", "os:system"])

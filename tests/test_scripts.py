@@ -95,10 +95,11 @@ def test_command_makes_a_folder_in_logs(tmp_path, run):
 
 
 def test_games_are_listed(run):
-    games, _, presets = run("games").out.partition("\n\n")
+    games, _, others = run("games").out.partition("\n\n")
     assert [line.split()[0] for line in games.splitlines()] == game_ids()
     assert "2048-v0" in game_ids()
-    assert "g1/swap\n  swap: rows=8 columns=8 colours=4 shapes=3\n  from G1, " in presets
+    assert re.search(r"^nlvr2 +scenes-statements, or with --config data=", others, re.MULTILINE)
+    assert "g1/swap\n  swap: rows=8 columns=8 colours=4 shapes=3\n  from G1, " in others
 
 
 # Interrupted and resumed runs -----------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.1-core": "b70bc5f310cad863e9d12dc949ac96f7e09b071b49b6585c0397b0c74dd25b18",
-    "vlmgym-2026.1-full": "37e85ffd340c10b2ec1f2d87eb0065d06cb172bc2a358e6f47e03ea3c4a2f82b",
-    "vlmgym-2026.1-lite": "bd2fe0dc4e2a909ab53d31719657bf8fda9a277bbd4b31fd2c45d7d32bbe818f",
+    "vlmgym-2026.2-core": "0b4488bb64a8c4b315e766e6758d2f5e252b2a897bdb2469e4863e27f2f884fa",
+    "vlmgym-2026.2-full": "a1dba1806691895451081d9213f05ff3fc1bfc0b147e27d270f1cf4ea0b1ff2f",
+    "vlmgym-2026.2-lite": "e46a75638f4f4ae376224f5628940429b1de72b35106907dc835c8a09c93d365",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
@@ -41,7 +41,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def suite(frozen: Path) -> Iterator[str]:
-    with small_suite(frozen, "nlvr2-v0", "swap-v0", episodes=3, max_turns=4) as name:
+    with small_suite(frozen, "scenes-statements-v0", "swap-v0", episodes=3, max_turns=4) as name:
         yield name
 
 
@@ -53,20 +53,20 @@ def play(suite: str, folder: Path, policy: str = "oracle") -> Path:
 @pytest.fixture(scope="module")
 def played(frozen: Path) -> Path:
     """A run of the suite."""
-    with small_suite(frozen, "nlvr2-v0", "swap-v0", episodes=3, max_turns=4) as name:
+    with small_suite(frozen, "scenes-statements-v0", "swap-v0", episodes=3, max_turns=4) as name:
         return play(name, frozen / "played")
 
 
 def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     run = open_run(play(suite, tmp_path / "run"))
     assert run.config.suite == suite
-    assert run.config.game_ids == ("nlvr2-v0", "swap-v0")
+    assert run.config.game_ids == ("scenes-statements-v0", "swap-v0")
     assert (run.config.episodes, run.config.max_turns, run.config.seed) == (3, 4, 2_026_000)
     assert "mean of all games" in capsys.readouterr().out
     summary = run.last_summary().suite
     assert summary.score == summary.games["swap-v0"].normalised == (1.0, 0.0)
     assert summary.games["swap-v0"].score_mean == summary.games["swap-v0"].oracle
-    assert set(summary.skills) == {*Swap.skills, *make_game("nlvr2").skills}
+    assert set(summary.skills) == {*Swap.skills, *make_game("scenes-statements").skills}
     assert verify_results(run, 0).problems == []
 
 
@@ -76,9 +76,9 @@ def test_reports_have_a_profile_of_skills(suite, tmp_path, watched):
     table = watched.visit(tmp_path / "run" / "report.html").get_by_role("region", name="Skills")
     rows = [row.inner_text().split("\t") for row in table.get_by_role("row").all()[1:]]
     assert [(row[0], row[-1]) for row in rows] == [
-        ("perception", "nlvr2-v0, swap-v0"),
+        ("perception", "scenes-statements-v0, swap-v0"),
         ("search", "swap-v0"),
-        ("spatial", "nlvr2-v0"),
+        ("spatial", "scenes-statements-v0"),
     ]
     assert all(float(row[-2].split()[0]) == pytest.approx(1, abs=0.3) for row in rows)
     assert table.get_by_role("img").count() == 3
@@ -95,7 +95,7 @@ def test_an_incomplete_suite_has_no_means_over_games(suite, tmp_path, capsys):
     folder = tmp_path / "run"
     main(["eval", "--suite", suite, *options, "--budget-tokens", "100", "--output-dir", str(folder)])
     summary = open_run(folder).last_summary().suite
-    assert (set(summary.games), set(summary.skills)) == ({"nlvr2-v0"}, {"spatial"})
+    assert (set(summary.games), set(summary.skills)) == ({"scenes-statements-v0"}, {"spatial"})
     assert summary.score is None
     assert "mean of all games" not in capsys.readouterr().out + (folder / "report.html").read_text()
     main(["eval", "--suite", suite, *options, "--resume", str(folder)])
@@ -171,7 +171,7 @@ def test_a_zip_of_a_run_is_verified_and_ranked(suite, tmp_path, capsys):
     capsys.readouterr()
     main(["verify", str(tmp_path / "run.zip"), "--workers", "0"])
     assert capsys.readouterr().out.startswith(
-        "small-1: 1.000 ± 0.000. Scoring verified: 6 episodes (15 turns) of nlvr2"
+        "small-1: 1.000 ± 0.000. Scoring verified: 6 episodes (15 turns) of scenes-statements"
     )
     page = tmp_path / "page.html"
     main(["leaderboard", str(tmp_path / "run.zip"), "--output", str(page), "--workers", "0"])
@@ -252,7 +252,7 @@ def exported(run: Path, out: Path, *options: str) -> Any:
 def test_the_hub_reads_eval_results(suite, tmp_path):
     run = play(suite, tmp_path / "run", "random")
     entries = exported(run, tmp_path / "out", "--dataset", "org/games", "--source-url", "https://example.org/run")
-    assert [entry.task_id for entry in entries] == ["small-1", "nlvr2-v0", "swap-v0"]
+    assert [entry.task_id for entry in entries] == ["small-1", "scenes-statements-v0", "swap-v0"]
     assert entries[0].value == round(open_run(run).last_summary().suite.score[0], 6)
     assert {entry.dataset_id for entry in entries} == {"org/games"}
     assert {entry.source_url for entry in entries} == {"https://example.org/run"}
@@ -284,10 +284,10 @@ def test_invalid_exports_of_results_are_rejected(suite, played, change, options,
 
 
 def test_all_plays_every_game(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("vlmgym.cli.eval.game_ids", lambda: ["2048-v0", "vqa-v0"])
+    monkeypatch.setattr("vlmgym.cli.eval.game_ids", lambda: ["2048-v0", "scenes-questions-v0"])
     options = ["--episodes", "1", "--max-turns", "1", "--videos", "0", "--no-report", "--workers", "0"]
     main(["eval", "--suite", "all", *options, "--output-dir", str(tmp_path / "run")])
-    assert open_run(tmp_path / "run").config.game_ids == ("2048-v0", "vqa-v0")
+    assert open_run(tmp_path / "run").config.game_ids == ("2048-v0", "scenes-questions-v0")
     with pytest.raises(SystemExit):
         main(["eval", "swap", "--suite", "all"])
     assert "--suite names the games" in capsys.readouterr().err

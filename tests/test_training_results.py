@@ -18,7 +18,7 @@ from vlmgym.training.records import FINAL_EPISODES, last_rewards, set_aside, val
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Records of 60 questions, each answered at random in a single turn."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    play = ["eval", "nlvr2", "--policy", "random", "--episodes", "60", "--size", "64", "--workers", "0"]
+    play = ["eval", "scenes-statements", "--policy", "random", "--episodes", "60", "--size", "64", "--workers", "0"]
     main([*play, "--videos", "0", "--no-report", "--output-dir", str(out)])
     return (out / "episodes.jsonl").read_text().splitlines(keepends=True)
 
@@ -38,7 +38,9 @@ def test_validation_has_an_interval(lines: list[str], tmp_path: Path) -> None:
     right = sum(json.loads(line)["score"] for line in lines)
     found = validation_summary(tmp_path, 25)
     assert found == {
-        "episodes": {"nlvr2-v0": {"score": right / 60, "score_ci": wilson(round(right), 60), "episodes": 60}}
+        "episodes": {
+            "scenes-statements-v0": {"score": right / 60, "score_ci": wilson(round(right), 60), "episodes": 60}
+        }
     }
     assert validation_summary(tmp_path, 0) is None
 

@@ -55,7 +55,7 @@ def test_an_honest_run_is_verified(run, capsys):
 
 @pytest.mark.parametrize("curriculum", [True, False])
 def test_other_kinds_of_runs_are_verified(curriculum, tmp_path):
-    games = Curriculum.read(Path("three-games")) if curriculum else ["vqa"]
+    games = Curriculum.read(Path("three-games")) if curriculum else ["scenes-questions"]
     run_evaluation(games, EvalConfig(policy="oracle", output_dir=tmp_path / "run", **OPTIONS))
     assert verify_run(open_run(tmp_path / "run"), 0).problems == []
 

@@ -74,9 +74,9 @@ _OBJECTS = Criterion(
 
 TASKS = (
     Spec(
-        name="vqa",
-        title="Visual question answering",
-        game="vqa",
+        name="scenes-questions",
+        title="Scene questions",
+        game="scenes-questions",
         criterion=_OBJECTS,
         reading=ReadingSpec("object", scene_objects, haze=1.0, aspects=True),
         naive=Naive("sees the question but not the image", _blind),
@@ -84,22 +84,22 @@ TASKS = (
         turns={**WITH_NAIVE, "questions": 1},
         oracle_share=1.0,
         notes="""\
-These are measurements of generated questions. The number of objects is set by the config field `objects`, so the
+The number of objects is set by the config field `objects`, so the
 criterion shows that the field works, not how hard the questions are. The naive player knows 300 questions with their
 answers, and picks the most frequent answer to those with the same first two words. It answers fewer questions correctly
 at higher levels, but the difference is not significant at every step.""",
     ),
     Spec(
-        name="nlvr2",
-        title="NLVR2",
-        game="nlvr2",
+        name="scenes-statements",
+        title="Scene statements",
+        game="scenes-statements",
         criterion=_OBJECTS,
         reading=ReadingSpec("object", scene_objects, haze=1.0, aspects=True),
         facts=_scene_facts,
         turns=ONE_TURN,
         oracle_share=1.0,
         notes="""\
-These are measurements of generated statements. At every level, half of the statements are true, even among those with
+At every level, half of the statements are true, even among those with
 the same wording, so the accuracy of guessing does not separate the levels. The number of objects is set by the config
 field `objects`. This number and the length of the statements show that the config fields work, not how hard the
 statements are.""",

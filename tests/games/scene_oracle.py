@@ -51,7 +51,7 @@ def only(items: Sequence[SceneObject]) -> SceneObject:
 
 
 def answer(question: str, scene: Scene) -> str:
-    """Answer a vqa question."""
+    """Answer a question."""
     if found := re.fullmatch(rf"How many objects are ({WHERE}) the (.+)\?", question):
         mark = only(named(scene, found[2]))
         return str(sum(is_beside(item, found[1], mark) for item in scene))
@@ -117,7 +117,7 @@ def parts(statement: str) -> tuple[str, tuple[str, ...]]:
 
 
 def is_true(statement: str, left: Scene, right: Scene) -> bool:
-    """Return True if an nlvr2 statement is true of two scenes."""
+    """Return True if a statement is true of two scenes."""
     form, clauses = parts(statement)
     if form in ("and", "or"):
         one = is_true(f"{clauses[0]}.", left, right)

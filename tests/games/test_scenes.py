@@ -17,7 +17,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.games.scenes.placement import max_objects, measure_visibility, paint_scene
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, max_objects, measure_visibility, paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     Kind,
@@ -27,7 +27,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     describe_scene,
     object_descriptions,
 )
-from vlmgym.sandbox.games.vqa import VqaConfig
 
 kinds = st.builds(Kind, st.sampled_from(SIZES), st.sampled_from(COLOUR_NAMES), st.sampled_from(SHAPE_NAMES))
 seeds = st.integers(0, 2**32)
@@ -54,7 +53,7 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
 def test_every_object_is_visible_enough_and_in_one_piece(
     chosen: list[Kind], visible: float, crop: float, seed: int
 ) -> None:
-    config = VqaConfig(visible=visible, crop=crop, rotation=30, objects=3)
+    config = SceneConfig(visible=visible, crop=crop, rotation=30, objects=3)
     scene = config.place(chosen, np.random.default_rng(seed))
     assert sorted(item.kind for item in scene) == sorted(chosen)
     assert all(seen.share >= visible and seen.connected for seen in measure_visibility(scene, crop))
@@ -79,11 +78,11 @@ def test_more_objects_than_fit_are_rejected() -> None:
     rejected: list[dict[str, Any]] = [{"visible": 1.0}, {"crop": 0.4, "visible": 0.9}]
     for overrides in rejected:
         with pytest.raises(UsageError, match=r"objects must be at most \d+ .* got 16"):
-            make_game("vqa", objects=16, **overrides)
+            make_game("scenes-questions", objects=16, **overrides)
         most = max_objects(overrides["visible"], overrides.get("crop", 0.0))
-        make_game("vqa", objects=most, **overrides).start(np.random.default_rng(0))
+        make_game("scenes-questions", objects=most, **overrides).start(np.random.default_rng(0))
     for perception, reasoning in product(range(1, 6), repeat=2):
-        make_game("nlvr2", perception, reasoning)
+        make_game("scenes-statements", perception, reasoning)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -91,7 +90,7 @@ def test_visible_shares_match_the_image(seed: int) -> None:
     # The eight objects have different colours: count the pixels of each in an image of another size.
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
-    scene = VqaConfig(visible=0.5, crop=0.0, rotation=30).place(chosen, rng)
+    scene = SceneConfig(visible=0.5, crop=0.0, rotation=30).place(chosen, rng)
     image = paint_scene(scene, 600).astype(int)
     for item, seen_share in zip(scene, (seen.share for seen in measure_visibility(scene))):
         alone = paint_scene((item,), 600).astype(int)

@@ -88,8 +88,8 @@ CASES = {
     "canary": Case("canary", 4, {"frames": 2, "asked": 2, "back": 0, "turns": 3, "size": 64}, (ORACLE,) * 3),
     "canary in a chat": Case("canary", 5, {"chat": True, "history_images": 9, "size": 64}, (ORACLE,) * 6),
     "prefix": Case("qa/tictactoe", 1, {"size": 96, "reward": REWARD}, (ORACLE,)),
-    "correct": Case("nlvr2", 6, SIZE, (ORACLE,)),
-    "unparsable": Case("nlvr2", 7, SIZE, (UNPARSABLE,)),
+    "correct": Case("scenes-statements", 6, SIZE, (ORACLE,)),
+    "unparsable": Case("scenes-statements", 7, SIZE, (UNPARSABLE,)),
     "chat": Case("2048", 3, {"max_turns": 4, "chat": True, "history_images": 9, **SIZE}, (ORACLE, LEFT, "", ORACLE)),
     "chat with fewer images": Case(
         "2048", 3, {"max_turns": 4, "chat": True, "history": 2, "history_images": 1, **SIZE}, (ORACLE, LEFT, "", ORACLE)

@@ -22,7 +22,7 @@ from vlmgym.errors import UsageError
 from vlmgym.integrations.lmms_eval import write_tasks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "export_to_lmms_eval.py"
-GAMES = ["geospot", "nlvr2", "vqa", "caption"]
+GAMES = ["geospot", "scenes-statements", "scenes-questions", "caption"]
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
-    """Requests for the first row of vqa always fail, so this row is excluded from the mean score."""
+    """Requests for the first row of scenes-questions always fail, so this row is excluded from the mean score."""
     rows = make_dataset(GAMES, 2 * len(GAMES), split="validation", size=160)
     by_request = {(row["prompt"][0]["content"], *(image.tobytes() for image in row["images"])): row for row in rows}
     answered: dict[str, list[float]] = {game: [] for game in GAMES}
-    failing = next(row for row in rows if row["game"] == "vqa-v0")
+    failing = next(row for row in rows if row["game"] == "scenes-questions-v0")
 
     def answer(request: Request) -> Answer:
         (text,) = request.texts
@@ -61,12 +61,16 @@ def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
     (written,) = tmp_path.rglob("*results.json")
     results: dict[str, Any] = json.loads(written.read_text())["results"]
     for game, scores in answered.items():
-        reported = results[f"vlmgym_{game}"]
-        assert len(scores) == (1 if game == "vqa" else 2)
+        reported = results[f"vlmgym_{game.replace('-', '_')}"]
+        assert len(scores) == (1 if game == "scenes-questions" else 2)
         assert reported["score,none"] == pytest.approx(np.mean(scores))
-        assert reported["failed,none"] == (0.5 if game == "vqa" else 0.0)
-    assert [results["vlmgym_nlvr2"][f"{each},none"] for each in ("played", "illegal", "unparsable")] == [0.5, 0.0, 0.5]
-    assert np.mean(answered["nlvr2"]) == 0.5
+        assert reported["failed,none"] == (0.5 if game == "scenes-questions" else 0.0)
+    assert [results["vlmgym_scenes_statements"][f"{each},none"] for each in ("played", "illegal", "unparsable")] == [
+        0.5,
+        0.0,
+        0.5,
+    ]
+    assert np.mean(answered["scenes-statements"]) == 0.5
 
 
 def test_versions_of_a_gymnasium_environment_are_separate_tasks(tmp_path: Path) -> None:

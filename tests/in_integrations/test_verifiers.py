@@ -134,9 +134,15 @@ def test_tasks_are_the_rows_of_a_dataset() -> None:
         "states": {"moves": [2, 9], "informative": True},
         "reward": {"unparsable": -1.0},
     }
-    config = {"id": "vlmgym-verifiers", "games": ["2048", "nlvr2"], "episodes": 3, "seed": 4, "split": "validation"}
+    config = {
+        "id": "vlmgym-verifiers",
+        "games": ["2048", "scenes-statements"],
+        "episodes": 3,
+        "seed": 4,
+        "split": "validation",
+    }
     env = vf.load_environment(vf.resolve_env_config({"taskset": {**config, "settings": settings}}))
-    rows = make_dataset(["2048", "nlvr2"], 3, 4, "validation", **settings)
+    rows = make_dataset(["2048", "scenes-statements"], 3, 4, "validation", **settings)
     assert [task.data.snapshot for task in env.taskset.load()] == [row["snapshot"] for row in rows]
 
 

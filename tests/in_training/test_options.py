@@ -60,8 +60,12 @@ def test_only_custom_presets_keep_config_fields_for_other_games(tmp_path: Path) 
         (("--model", "any"), "log2", (0, 40)),
         (("--model", "any", "--curriculum", "three-games"), "sign", (0, 40)),
         (("--model", "any", "--games", "swap"), "raw", (0, 40)),
-        (("--games", "vqa", "caption"), "raw", (0, 0)),
-        (("--games", "vqa", "--settings", "reward.shaping=sign", "--states.moves", "1", "1"), "sign", (1, 1)),
+        (("--games", "scenes-questions", "caption"), "raw", (0, 0)),
+        (
+            ("--games", "scenes-questions", "--settings", "reward.shaping=sign", "--states.moves", "1", "1"),
+            "sign",
+            (1, 1),
+        ),
     ],
 )
 def test_rewards_and_states_of_the_preset_apply_only_to_2048(
@@ -82,7 +86,10 @@ def test_default_preset_depends_on_the_model() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ("--games vqa --states.no-informative --sft.expert greedy", "greedy expert require: use --sft.expert oracle"),
+        (
+            "--games scenes-questions --states.no-informative --sft.expert greedy",
+            "greedy expert require: use --sft.expert oracle",
+        ),
         ("--games shisensho --config tiles=cifar10 data=nowhere", "nowhere"),
         (f"--output-dir {__file__}", "is a file: choose a folder"),
     ],

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# GRPO on vqa, a question about an image. Variables and settings: easyr1.sh.
+# GRPO on questions about a scene, or with DATA, an image. Variables and settings: easyr1.sh.
 exec bash "$(dirname -- "${BASH_SOURCE[0]}")/easyr1.sh" vqa "$@"

@@ -44,7 +44,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.drawing.skins import SkinName
 from vlmgym.sandbox.options import GameNames, GameOptions
-from vlmgym.sandbox.registry import game_class, game_ids, load_games
+from vlmgym.sandbox.registry import WITHOUT_DATA, game_class, game_ids, load_games
 from vlmgym.terminal import make_console, reporting_errors
 
 ConfigT = TypeVar("ConfigT")
@@ -131,9 +131,9 @@ def evaluate_script(
         preset: Config fields set by the script, such as {"tiles": "digits"}; `--config` overrides them.
     """
     with reporting_errors():
-        script_game = game_class(game)
-        about = f"{EvalConfig.__doc__} The config fields of {script_game.name} for --config are "
-        about += f"{list_fields(script_game.Config)}."
+        about = EvalConfig.__doc__ or ""
+        for script_game in map(game_class, filter(None, (game, WITHOUT_DATA.get(game)))):
+            about += f" The config fields of {script_game.name} for --config are {list_fields(script_game.Config)}."
         args = sys.argv[1:] if args is None else args
         config, options = parse_with_policy(
             EvalConfig(), _policy_options(args, custom_policy)(), args, Path(file).name, about

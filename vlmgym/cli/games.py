@@ -9,7 +9,7 @@ from typing import Any
 
 from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig
 from vlmgym.sandbox.options import GameNames
-from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games
+from vlmgym.sandbox.registry import PRESETS, WITHOUT_DATA, about, game_class, load_games
 
 KINDS: Mapping[str | None, str] = {"perception": "perceptual", "reasoning": "reasoning", None: "setting"}
 """Kinds of config fields: fields of each difficulty, and settings, which no difficulty affects."""
@@ -92,7 +92,10 @@ def games(config: GamesConfig) -> None:
     loaded, failed = load_games()
     summaries = {game_id: about(game) for game_id, game in loaded.items()}
     for game_id, summary in sorted({**summaries, **{name: str(error) for name, error in failed.items()}}.items()):
-        print(f"{game_id:<16} {summary}")
+        print(f"{game_id:<20} {summary}")
+    print()
+    for name, generated in WITHOUT_DATA.items():
+        print(f"{name:<20} {generated}, or with --config data=...: {about(game_class(name))}")
     print("\nPublished settings:")
     for name, preset in PRESETS.items():
         print(f"\n{name}\n{preset.describe()}")

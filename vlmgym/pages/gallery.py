@@ -29,8 +29,8 @@ AnyGame = Game[Any, Any]
 CAPTIONS: Mapping[str, Callable[[AnyGame, Any], str]] = {
     "caption": lambda game, state: game.describe(state),
     "geospot": lambda _, state: f"{state.city}, {state.country}",
-    "nlvr2": lambda _, state: state.statement,
-    "vqa": lambda _, state: state.question,
+    "scenes-questions": lambda _, state: state.question,
+    "scenes-statements": lambda _, state: state.statement,
 }
 """Text below an image, such as the question, by game."""
 

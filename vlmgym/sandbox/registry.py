@@ -37,7 +37,6 @@ BUILT_IN = {
     "matrices-v0": "vlmgym.sandbox.games.matrices:Matrices",
     "maze-v0": "vlmgym.sandbox.games.maze:Maze",
     "minesweeper-v0": "vlmgym.sandbox.games.minesweeper:Minesweeper",
-    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
     "nonogram-v0": "vlmgym.sandbox.games.nonogram:Nonogram",
     "packing-v0": "vlmgym.sandbox.games.packing:Packing",
     "pairs-v0": "vlmgym.sandbox.games.pairs:Pairs",
@@ -45,6 +44,8 @@ BUILT_IN = {
     "pegs-v0": "vlmgym.sandbox.games.pegs:Pegs",
     "rotation-v0": "vlmgym.sandbox.games.rotation:Rotation",
     "routes-v0": "vlmgym.sandbox.games.routes:Routes",
+    "scenes-questions-v0": "vlmgym.sandbox.games.scenes.questions:SceneQuestions",
+    "scenes-statements-v0": "vlmgym.sandbox.games.scenes.statements:SceneStatements",
     "shisensho-v0": "vlmgym.sandbox.games.shisensho.game:ShisenSho",
     "sliding-v0": "vlmgym.sandbox.games.sliding:Sliding",
     "snake-v0": "vlmgym.sandbox.games.snake:Snake",
@@ -55,10 +56,18 @@ BUILT_IN = {
     "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.line_duel:TicTacToe",
     "tracking-v0": "vlmgym.sandbox.games.tracking:Tracking",
-    "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
     "wordsearch-v0": "vlmgym.sandbox.games.wordsearch:Wordsearch",
 }
 """Class of each built-in game as `module:Class`, keyed by id. A new game adds one line."""
+
+OWN_DATA_TASKS = {
+    "nlvr2-v0": "vlmgym.sandbox.games.nlvr2:Nlvr2",
+    "vqa-v0": "vlmgym.sandbox.games.vqa:Vqa",
+}
+"""Class of each task that requires `data`, keyed by id; `game_ids` does not list them."""
+
+WITHOUT_DATA = {"nlvr2": "scenes-statements", "vqa": "scenes-questions"}
+"""Game that a name means without `data`."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,7 @@ def register_with_gymnasium() -> None:
     Gymnasium 1.0 dropped plugins. Programs that do not import vlmgym must therefore name it before the id:
     `gymnasium.make("vlmgym:vlmgym/2048-v0")`.
     """
-    for game_id in game_ids():
+    for game_id in _known():
         _register_env(game_id)
 
 
@@ -163,8 +172,11 @@ def _register_env(game_id: str) -> None:
 
 
 def game_ids() -> list[str]:
-    """Return the sorted ids of all built-in, installed and registered games, without importing them."""
-    return sorted({*_sources(), *_registered})
+    """Return the sorted ids of all built-in, installed and registered games, without importing them.
+
+    Tasks that require the user's data are left out.
+    """
+    return sorted(_known() - OWN_DATA_TASKS.keys())
 
 
 def game_class(game: str) -> type[Game[Any, Any]]:
@@ -181,13 +193,13 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         return loaded
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
-        versions = [other for other in game_ids() if _split(other)[0] == name]
+        versions = [other for other in _known() if _split(other)[0] == name]
         name = max(versions, key=lambda other: _split(other)[1], default=name)
     if name in _registered:
         return _registered[name]
     if name not in _sources():
         published = f"; the presets are {', '.join(PRESETS)}" if "/" in name else ""
-        meant = did_you_mean(game, [*(_split(other)[0] for other in game_ids()), *PRESETS])
+        meant = did_you_mean(game, [*(_split(other)[0] for other in _known()), *PRESETS])
         raise UsageError(f"unknown game {game!r}{meant}; the games are {', '.join(game_ids())}{published}")
     try:
         loaded = _load(_sources()[name])
@@ -229,7 +241,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
 
     Args:
         game: Id or name, e.g. `2048-v0` or `2048`; a name in `PRESETS`; `gym:` followed by the
-            id of a Gymnasium environment; or `qa/` followed by a game to ask questions about.
+            id of a Gymnasium environment; or `qa/` followed by a game to ask questions about. Without `data`, the
+            names in `WITHOUT_DATA` mean other games.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         overrides: Config fields that override the levels, e.g. `size=320`.
@@ -246,6 +259,8 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         if (perception, reasoning) != (3, 3):
             raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
+    if "data" not in overrides:
+        game = WITHOUT_DATA.get(game, game)
     cls = game_class(game)
     if (prefixed := _prefixed(game)) is not None:
         _, field, value = prefixed
@@ -292,7 +307,11 @@ def _prefixed(game: str) -> tuple[str, str, str] | None:
 def _sources() -> dict[str, str]:
     """Class locations of built-in and installed games, keyed by id; built-in games take precedence. Slow to read."""
     installed = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN}
+    return {**{name: value for name, value in installed.items() if _ID.fullmatch(name)}, **BUILT_IN, **OWN_DATA_TASKS}
+
+
+def _known() -> set[str]:
+    return {*_sources(), *_registered}
 
 
 def _split(game_id: str) -> tuple[str, int]:

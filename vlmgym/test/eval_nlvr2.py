@@ -1,4 +1,4 @@
-"""Evaluate a policy on NLVR2: `python vlmgym/test/eval_nlvr2.py --help`."""
+"""Evaluate a policy on statements about scenes, or on NLVR2 with data: `python vlmgym/test/eval_nlvr2.py --help`."""
 
 from vlmgym.cli.eval import evaluate_script
 from vlmgym.policies import ImageArray, Prompt, random_response

@@ -1,4 +1,4 @@
-"""Evaluate a policy on VQA: `python vlmgym/test/eval_vqa.py --help`."""
+"""Evaluate a policy on questions about scenes, or on VQA with data: `python vlmgym/test/eval_vqa.py --help`."""
 
 from vlmgym.cli.eval import evaluate_script
 from vlmgym.policies import ImageArray, Prompt, random_response

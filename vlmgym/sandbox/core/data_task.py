@@ -14,8 +14,8 @@ from pydantic import field_validator, model_validator
 
 from vlmgym.errors import IllegalAction, ParseError, StateError, UsageError, short_repr
 from vlmgym.sandbox.answers.base import ActionT
-from vlmgym.sandbox.core.config import LIST, setting
-from vlmgym.sandbox.core.game import OWN_DATA, ImageArray, Infos, Metrics
+from vlmgym.sandbox.core.config import LIST, GameConfig, setting
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, OWN_DATA, ImageArray, Infos, Metrics
 from vlmgym.sandbox.core.response_format import answer_only, parse_response
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
 from vlmgym.sandbox.data.images import letterbox
@@ -63,6 +63,14 @@ class DataTaskConfig(TaskConfig):
         if self.data is None and changed:
             raise ValueError(f"{changed[0]} requires data=...")
         return self
+
+
+class OwnDataConfig(DataTaskConfig):
+    """Config fields of tasks without built-in questions."""
+
+    data: str | None = setting(
+        None, "Required: a .parquet, .csv, .jsonl or .json file, a folder, a URL or a Hub id with your questions."
+    )
 
 
 DATA_SETTINGS = ("data", "split", "columns", "order", "bad_rows", "urls")
@@ -242,3 +250,28 @@ class DataTask(Task[TaskStateT, ActionT]):
     def metrics(self, state: TaskStateT, infos: Infos) -> Metrics:
         """Number of bad rows skipped, for user data. Overrides should include this."""
         return {} if state.row is None else {"bad rows skipped": float(len(state.skipped))}
+
+
+class OwnDataTask(DataTask[TaskStateT, ActionT]):
+    """A task without built-in questions, which requires `data`."""
+
+    Config = OwnDataConfig
+
+    def __init__(self, config: GameConfig | None = None) -> None:
+        super().__init__(config)
+        if self.config.data is None:  # configs without data exist, to compare levels
+            raise UsageError(
+                "data=... is required: a .parquet, .csv, .jsonl or .json file, a folder, a URL or a Hub id"
+            )
+
+    def generate(self, rng: np.random.Generator) -> TaskStateT:
+        """Never called."""
+        raise NotImplementedError
+
+    def paint(self, state: TaskStateT) -> Sequence[ImageArray]:
+        """Never called."""
+        raise NotImplementedError
+
+    def describe(self, state: TaskStateT) -> str:
+        """Images of the user's data have no description."""
+        return NOT_DESCRIBED

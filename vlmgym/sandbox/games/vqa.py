@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
-
-import numpy as np
+from typing import ClassVar, TypeVar
 
 from vlmgym.sandbox.answers.line import Line
-from vlmgym.sandbox.core.config import config_field, setting
+from vlmgym.sandbox.core.config import setting
+from vlmgym.sandbox.core.data_task import OwnDataConfig, OwnDataTask
 from vlmgym.sandbox.core.game import Info, Infos, Metrics
-from vlmgym.sandbox.core.task import TaskState, accuracy
+from vlmgym.sandbox.core.task import Task, TaskState, accuracy
 from vlmgym.sandbox.data.rows import DataRow, is_empty, text_of, texts_of
-from vlmgym.sandbox.games.scenes.placement import SceneConfig
-from vlmgym.sandbox.games.scenes.scene import (
-    ATTRIBUTES,
-    DIRECTIONS,
-    LINE_FORMAT,
-    SIZES,
-    SUPERLATIVES,
-    Scene,
-    SceneObject,
-    Selector,
-    is_in_direction,
-    is_unambiguous,
-    offset,
-    pick,
-    random_disjoint_pair,
-    random_distractors,
-)
-from vlmgym.sandbox.games.scenes.task import SceneTask
+from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES
 
 PROMPT_V1 = """\
 Answer the question about the image.{scene}
@@ -41,25 +23,9 @@ Question: {question}
 Answer with {answers}.
 {form}"""
 
-_SCENE_ANSWERS = "a number, yes, no, or one of the words above"
-_PHOTO_ANSWERS = "a word, a number or a short phrase on one line"
-_SCENE_PERCEPTION = "the objects in the image, " + LINE_FORMAT
-_PHOTO_PERCEPTION = "what the image shows"
-
-
-class VqaConfig(SceneConfig):
-    """Configuration of vqa."""
-
-    relations: bool = config_field(
-        "reasoning", [False, False, True, True, True], "Ask half of the questions about spatial relations."
-    )
-    agreement: int = setting(
-        1, "Number of a row's accepted answers that must match for the full reward; 3 in the VQA benchmark.", ge=1
-    )
-
 
 @dataclass(frozen=True, kw_only=True)
-class VqaState(TaskState):
+class QuestionState(TaskState):
     """A question about an image."""
 
     type: str
@@ -67,30 +33,67 @@ class VqaState(TaskState):
     question: str
     answers: tuple[str, ...]
     """Accepted answers, at least one; for data with several annotators, one per annotator."""
-    scene: Scene | None = None
-    """Objects in the image; None for images from data."""
 
 
-def _guesses(config: VqaConfig) -> tuple[tuple[str, ...], int]:
-    """All possible answers to generated questions, each one word."""
-    numbers = map(str, range(min(config.min_objects, MAX_COUNT) + 1))
-    return ("yes", "no", *numbers, *SIZES, *config.vocabulary.colours, *config.vocabulary.shapes), 1
+QuestionStateT = TypeVar("QuestionStateT", bound=QuestionState)
 
 
-class Vqa(SceneTask[VqaState, str]):
-    """Answer a question about an image with a word or a number.
+class QuestionTask(Task[QuestionStateT, str]):
+    """A task whose answer is a word, a number or a short phrase.
+
+    The property `guesses` of the config lists the answers of the random policy.
+    """
+
+    prompt_template = PROMPT_V1
+    answer = Line("your answer", lambda config: (config.guesses, 1), longest=100)
+
+    def solution(self, state: QuestionStateT) -> str:
+        """The most frequent accepted answer among those that can be given."""
+        return max(state.answers, key=lambda answer: (answer in self.answer.space, agreement(answer, state.answers)))
+
+    def reward(self, state: QuestionStateT, answer: str) -> float:
+        """Return 1 if an answer equals an accepted one, else 0."""
+        return float(agreement(answer, state.answers) > 0)
+
+    def score(self, state: QuestionStateT, action: str) -> tuple[float, Info]:
+        self.answer.check(action)
+        reward = self.reward(state, action)
+        return reward, {"correct": reward, "answers": list(state.answers)}
+
+    def metrics(self, state: QuestionStateT, infos: Infos) -> Metrics:
+        return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
+
+    def explain(self, state: QuestionStateT, action: str) -> str:
+        return f"The answer to the question is {action}."
+
+
+class VqaConfig(OwnDataConfig):
+    """Configuration of vqa."""
+
+    agreement: int = setting(
+        1, "Number of a row's accepted answers that must match for the full reward; 3 in the VQA benchmark.", ge=1
+    )
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        """Answers of the random policy: `yes`, `no`, the numbers below 10, and colours."""
+        return ("yes", "no", *map(str, range(10)), *COLOUR_NAMES)
+
+
+class Vqa(QuestionTask[QuestionState], OwnDataTask[QuestionState, str]):
+    """Answer a question about an image of your data with a word or a number.
 
     Description:
-        Without `data`, the image is a generated scene of overlapping coloured shapes, and the question asks for a
-        count, for an attribute or for the existence of an object. All answers to the same question are equally likely.
+        The images and questions are yours, for example those of TextVQA. Without `data`, the name `vqa` means
+        `scenes-questions`, which generates both.
 
     Observation:
         One RGB image.
 
     Action:
-        One line of text, at most 100 characters. Random actions are `yes`, `no`, a number, a size, a colour or a shape.
-        Answers are compared after normalisation (`vqa.normalise`): case, articles, markup, final punctuation
-        and the spelling of numbers are ignored.
+        One line of text, at most 100 characters. Random actions are `yes`, `no`, a number or a colour. Answers are
+        compared after normalisation (`vqa.normalise`): case, articles, markup, final punctuation and the spelling of
+        numbers are ignored.
 
     Reward:
         1 if the answer equals an accepted answer; 0 otherwise and for an unparsable answer. With `agreement=n`, the
@@ -102,7 +105,7 @@ class Vqa(SceneTask[VqaState, str]):
         reward), also for each type of question.
 
     Arguments:
-        `data`: Your own questions. Columns: `image`, `question`, `answer` or `answers` (one or a list) and optionally
+        `data`: Your questions. Columns: `image`, `question`, `answer` or `answers` (one or a list) and optionally
         `question_type`.
     """
 
@@ -110,9 +113,7 @@ class Vqa(SceneTask[VqaState, str]):
     skills = ("arithmetic", "perception")
     title = "VQA"
     Config = VqaConfig
-    State = VqaState
-    answer = Line("your answer", _guesses, longest=100)
-    prompt_template = PROMPT_V1
+    State = QuestionState
     columns: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("image", "picture", "img", "image_url", "image_path", "file_name"),
         "question": ("question", "query", "text"),
@@ -122,153 +123,29 @@ class Vqa(SceneTask[VqaState, str]):
     optional_fields = frozenset({"type"})
     image_fields = ("image",)
 
-    def generate(self, rng: np.random.Generator) -> VqaState:
-        kind = pick(rng, tuple(QUESTIONS))
-        text, answer, scene = QUESTIONS[kind](rng, self.config)
-        return VqaState(type=kind, question=text, answers=(answer,), scene=scene)
-
-    def scenes(self, state: VqaState) -> tuple[Scene, ...]:
-        return () if state.scene is None else (state.scene,)
-
-    def from_row(self, fields: DataRow) -> VqaState:
+    def from_row(self, fields: DataRow) -> QuestionState:
         items = fields["answer"] if isinstance(fields["answer"], list | tuple) else [fields["answer"]]
         answers = texts_of(
             [item.get("answer", item) if isinstance(item, Mapping) else item for item in items], "answer"
         )
         kind = "" if is_empty(fields.get("type")) else text_of(fields, "type")
-        return VqaState(type=kind, question=text_of(fields, "question"), answers=answers)
+        return QuestionState(type=kind, question=text_of(fields, "question"), answers=answers)
 
-    def solution(self, state: VqaState) -> str:
-        """The most frequent accepted answer among those that can be given."""
-        return max(state.answers, key=lambda answer: (answer in self.answer.space, agreement(answer, state.answers)))
-
-    def full_score(self, state: VqaState) -> float:
+    def full_score(self, state: QuestionState) -> float:
         """1, or less if fewer than `agreement` annotators agree, as in the VQA benchmark."""
-        return max(self._reward(state, answer) for answer in state.answers)
+        return max(self.reward(state, answer) for answer in state.answers)
 
-    def _reward(self, state: VqaState, answer: str) -> float:
+    def reward(self, state: QuestionState, answer: str) -> float:
         needed: int = min(self.config.agreement, len(state.answers))
         return min(1.0, agreement(answer, state.answers) / needed)
 
-    def score(self, state: VqaState, action: str) -> tuple[float, Info]:
-        self.answer.check(action)
-        reward = self._reward(state, action)
-        return reward, {"correct": reward, "answers": list(state.answers)}
-
-    def metrics(self, state: VqaState, infos: Infos) -> Metrics:
-        return {**super().metrics(state, infos), **accuracy(state, infos, state.type)}
-
-    def prompt(self, state: VqaState) -> str:
-        answers, perception = _PHOTO_ANSWERS, _PHOTO_PERCEPTION
-        if state.scene is not None:
-            answers, perception = _SCENE_ANSWERS, _SCENE_PERCEPTION
-        scene = self.scene_rules(state)
-        return self.fill_prompt(perception, scene=scene, question=state.question, answers=answers)
-
-    def explain(self, state: VqaState, action: str) -> str:
-        return f"The answer to the question is {action}."
-
-
-# Generated questions --------------------------------------------------------------------------------------------------
-# First a question is generated, then its answer is sampled uniformly from all possible answers, then a scene is made
-# in which this answer is correct. Hence the question alone says nothing about its answer.
-
-MAX_COUNT = 8
-"""Largest answer to a counting question."""
-
-
-Question = tuple[str, str, Scene]
-"""A question, its only answer, and the scene."""
-
-
-def counting(rng: np.random.Generator, config: VqaConfig) -> Question:
-    """Ask for the number of objects with given attributes, or in a direction from an object."""
-    if config.relations and rng.random() < 0.5:
-        return _counting_in_direction(rng, config)
-    vocabulary, total = config.vocabulary, config.random_count(rng)
-    selector = config.random_selector(rng)
-    answer = int(rng.integers(min(config.min_objects, MAX_COUNT) + 1))
-    kinds = selector.random_kinds(rng, vocabulary, answer)
-    kinds += random_distractors(rng, vocabulary, [selector], total - answer)
-    return f"How many {selector.plural} are there?", str(answer), config.place(kinds, rng)
-
-
-def _counting_in_direction(rng: np.random.Generator, config: VqaConfig) -> Question:
-    vocabulary, total = config.vocabulary, config.random_count(rng)
-    landmark, direction = config.random_selector(rng), pick(rng, DIRECTIONS)
-    answer = int(rng.integers(min(config.min_objects - 1, MAX_COUNT) + 1))
-    kinds = landmark.random_kinds(rng, vocabulary, 1)
-    kinds += random_distractors(rng, vocabulary, [landmark], total - 1)
-
-    def is_placed(objects: Sequence[SceneObject]) -> bool:
-        mark, *others = objects
-        clear = all(is_unambiguous(other, direction, mark) for other in others)
-        return clear and sum(is_in_direction(other, direction, mark) for other in others) == answer
-
-    text = f"How many objects are {direction} the {landmark.singular}?"
-    return text, str(answer), config.place(kinds, rng, is_placed)
-
-
-def attribute(rng: np.random.Generator, config: VqaConfig) -> Question:
-    """Ask for an attribute of an object identified by other attributes and possibly its position."""
-    vocabulary, total = config.vocabulary, config.random_count(rng)
-    attribute = pick(rng, ATTRIBUTES)
-    others = [name for name in ATTRIBUTES if name != attribute]
-    most = min(config.attributes, len(others))
-    selector = Selector.random(rng, vocabulary, int(rng.integers(1, most + 1)), others)
-    answer = pick(rng, vocabulary.values(attribute))
-    if not (config.relations and rng.random() < 0.5):
-        target = selector.random_kinds(rng, vocabulary, 1)[0].replace(**{attribute: answer})
-        kinds = [target, *random_distractors(rng, vocabulary, [selector], total - 1)]
-        return f"What {attribute} is the {selector.singular}?", answer, config.place(kinds, rng)
-    superlative = pick(rng, list(SUPERLATIVES))
-    direction = SUPERLATIVES[superlative]
-    rivals = int(rng.integers(1, min(3, total - 1) + 1))
-    kinds = selector.random_kinds(rng, vocabulary, 1 + rivals)
-    kinds += random_distractors(rng, vocabulary, [selector], total - 1 - rivals)
-    kinds[0] = kinds[0].replace(**{attribute: answer})
-    if all(getattr(kind, attribute) == answer for kind in kinds[1 : 1 + rivals]):
-        different = [value for value in vocabulary.values(attribute) if value != answer]
-        kinds[1] = kinds[1].replace(**{attribute: pick(rng, different)})
-
-    def is_placed(objects: Sequence[SceneObject]) -> bool:
-        return all(is_in_direction(objects[0], direction, rival) for rival in objects[1 : 1 + rivals])
-
-    text = f"What {attribute} is the {superlative} {selector.singular}?"
-    return text, answer, config.place(kinds, rng, is_placed)
-
-
-def existence(rng: np.random.Generator, config: VqaConfig) -> Question:
-    """Ask whether an object with given attributes exists, anywhere or in a direction from another object."""
-    vocabulary, total = config.vocabulary, config.random_count(rng)
-    exists = int(rng.integers(2))
-    answer = "yes" if exists else "no"
-    if not (config.relations and rng.random() < 0.5):
-        selector = config.random_selector(rng)
-        kinds = selector.random_kinds(rng, vocabulary, exists)
-        kinds += random_distractors(rng, vocabulary, [selector], total - exists)
-        return f"Is there {selector.with_article}?", answer, config.place(kinds, rng)
-    selector, landmark = random_disjoint_pair(rng, vocabulary, config.attributes)
-    direction = pick(rng, DIRECTIONS)
-    count = int(rng.integers(1, min(2, total - 1) + 1))
-    kinds = landmark.random_kinds(rng, vocabulary, 1) + selector.random_kinds(rng, vocabulary, count)
-    kinds += random_distractors(rng, vocabulary, [selector, landmark], total - len(kinds))
-
-    def is_placed(objects: Sequence[SceneObject]) -> bool:
-        mark, candidates = objects[0], objects[1 : 1 + count]
-        clear = all(is_unambiguous(item, direction, mark) for item in candidates)
-        return clear and any(offset(item, direction, mark) > 0 for item in candidates) == exists
-
-    text = f"Is there {selector.with_article} {direction} the {landmark.singular}?"
-    return text, answer, config.place(kinds, rng, is_placed)
-
-
-QUESTIONS: dict[str, Callable[[np.random.Generator, VqaConfig], Question]] = {
-    "counting": counting,
-    "attribute": attribute,
-    "existence": existence,
-}
-"""Question generators by type; the type is sampled uniformly."""
+    def prompt(self, state: QuestionState) -> str:
+        return self.fill_prompt(
+            "what the image shows",
+            scene="",
+            question=state.question,
+            answers="a word, a number or a short phrase on one line",
+        )
 
 
 # Comparison of answers ------------------------------------------------------------------------------------------------

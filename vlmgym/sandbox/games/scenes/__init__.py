@@ -1,1 +1,1 @@
-"""Synthetic scenes of coloured shapes, shared by nlvr2 and vqa."""
+"""Tasks about generated scenes of coloured shapes."""

@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from vlmgym.errors import GenerationError
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.data_task import DataTaskConfig
+from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import (
@@ -237,8 +237,8 @@ def _edge_distance(size: Size, visible: float, crop: float) -> int:
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 
 
-class SceneConfig(DataTaskConfig):
-    """Config fields of generated scenes. With `data`, they have no effect."""
+class SceneConfig(TaskConfig):
+    """Config fields of generated scenes."""
 
     theme: ThemeName = config_field("perception", "light", "Background colour.")
     similarity: float = config_field(
@@ -261,7 +261,7 @@ class SceneConfig(DataTaskConfig):
     def _check_room(self: SceneConfigT) -> SceneConfigT:
         """Reject more objects than fit, rather than search for positions in vain."""
         most = max_objects(self.visible, self.crop)
-        if self.data is None and self.objects > most:
+        if self.objects > most:
             raise ValueError(
                 f"objects must be at most {most} with visible={self.visible} and crop={self.crop}, got {self.objects}"
             )

@@ -1,4 +1,4 @@
-"""Base class of questions about generated scenes or the user's images."""
+"""Base class of questions about generated scenes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from vlmgym.sandbox.answers.base import ActionT
-from vlmgym.sandbox.core.data_task import DataTask
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.task import TaskStateT
+from vlmgym.sandbox.core.task import Task, TaskStateT
 from vlmgym.sandbox.games.scenes.placement import paint_scene
 from vlmgym.sandbox.games.scenes.scene import (
     Scene,
@@ -21,12 +20,12 @@ from vlmgym.sandbox.games.scenes.scene import (
 )
 
 
-class SceneTask(DataTask[TaskStateT, ActionT]):
-    """A question about one generated scene, about two, left and right, or about the user's images."""
+class SceneTask(Task[TaskStateT, ActionT]):
+    """A question about one generated scene, or about two, left and right."""
 
     @abstractmethod
     def scenes(self, state: TaskStateT) -> Sequence[Scene]:
-        """Scenes of the images, in order; none if the images are from data."""
+        """Scenes of the images, in order."""
 
     def paint(self, state: TaskStateT) -> list[ImageArray]:
         c = self.config
@@ -34,17 +33,15 @@ class SceneTask(DataTask[TaskStateT, ActionT]):
 
     def describe(self, state: TaskStateT) -> str:
         texts = [describe_scene(scene, self.config.crop) for scene in self.scenes(state)]
-        if len(texts) == 2:
-            return "left:\n{}\nright:\n{}".format(*texts)
-        return texts[0] if texts else NOT_DESCRIBED
+        return texts[0] if len(texts) == 1 else "left:\n{}\nright:\n{}".format(*texts)
 
-    def perceive(self, state: TaskStateT, text: str) -> Perception | None:
-        """Score a description of the scenes with `compare_descriptions`; None for images from data."""
+    def perceive(self, state: TaskStateT, text: str) -> Perception:
+        """Score a description of the scenes with `compare_descriptions`."""
         truths = [object_descriptions(scene, self.config.crop) for scene in self.scenes(state)]
-        if len(truths) == 2:
-            return compare_descriptions([*truths, ()], split_sides(text))
-        return compare_descriptions(truths, [text]) if truths else None
+        if len(truths) == 1:
+            return compare_descriptions(truths, [text])
+        return compare_descriptions([*truths, ()], split_sides(text))
 
-    def scene_rules(self, state: TaskStateT) -> str:
-        """Part of the prompt that explains generated scenes, after a space."""
-        return f" {scene_prompt(self.config.vocabulary)}" if self.scenes(state) else ""
+    def scene_rules(self) -> str:
+        """Part of the prompt that explains scenes, after a space."""
+        return f" {scene_prompt(self.config.vocabulary)}"
