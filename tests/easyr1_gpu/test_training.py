@@ -81,7 +81,7 @@ def test_vllm_samples_from_the_trained_distribution(run: Path) -> None:
 def test_reference_keeps_the_initial_weights(run: Path) -> None:
     first, second = metrics(run)
     assert first["actor/kl_loss"] < 1e-5
-    assert second["actor/kl_loss"] > 10 * second["mismatch/kl"], "vLLM has the trained weights, not the initial ones"
+    assert second["actor/kl_loss"] > 2 * second["mismatch/kl"], "vLLM has the trained weights, not the initial ones"
 
 
 @pytest.mark.parametrize("run", ["ppo"], indirect=True)

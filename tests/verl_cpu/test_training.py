@@ -14,6 +14,7 @@ import pytest
 from tests.in_training.tiny import make_checkpoint
 from vlmgym import Episode
 from vlmgym.errors import UsageError
+from vlmgym.training.config import Kind
 from vlmgym.training.verl.__main__ import check, main, read_config
 from vlmgym.training.verl.dataset import GameDataset
 
@@ -76,12 +77,25 @@ OPTIONS = """
 """
 
 
+MODES: dict[str, tuple[Kind, str]] = {
+    "grpo": ("qwen2_5_vl", ""),
+    "ranks": ("qwen3_vl", "trainer.n_gpus_per_node=2 +ray_kwargs.ray_init.num_gpus=2"),
+}
+"""Model and further options of each mode."""
+
+
+def options_of(folder: Path, mode: str) -> list[str]:
+    kind, more = MODES[mode]
+    (folder / "games.yaml").write_text(SECTION)
+    model = make_checkpoint(folder / "model", kind)
+    given = {option.partition("=")[0] for option in more.split()}
+    options = [option for option in OPTIONS.split() if option.partition("=")[0] not in given]
+    return [str(folder / "games.yaml"), *options, *more.split(), f"actor_rollout_ref.model.path={model}"]
+
+
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("verl")
-    (folder / "games.yaml").write_text(SECTION)
-    model = make_checkpoint(folder / "model", "qwen2_5_vl")
-    return [str(folder / "games.yaml"), *OPTIONS.split(), f"actor_rollout_ref.model.path={model}"]
+    return options_of(tmp_path_factory.mktemp("verl"), "grpo")
 
 
 def train(folder: Path, options: list[str], **variables: str) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
@@ -94,8 +108,9 @@ def train(folder: Path, options: list[str], **variables: str) -> tuple[subproces
     return done, [json.loads(line)["data"] for line in lines]
 
 
-def test_two_steps(tmp_path: Path, options: list[str]) -> None:
-    done, steps = train(tmp_path, options)
+@pytest.mark.parametrize("mode", MODES)
+def test_two_steps(tmp_path: Path, mode: str) -> None:
+    done, steps = train(tmp_path, options_of(tmp_path, mode))
     assert done.returncode == 0, done.stderr
     assert [step["training/global_step"] for step in steps] == [1, 2]
     assert steps[0]["sight/logprob_gap"] > 1e-3
