@@ -47,6 +47,8 @@ def test_names_of_tasks_on_data_without_data(name: str, generated: str) -> None:
     assert f"{name}-v0" not in game_ids()
     with pytest.raises(UsageError, match=rf"^{name}: data=... is required: a .parquet, "):
         make_game(f"{name}-v0")
+    with pytest.raises(UsageError, match=f"^{name}: split requires data=..."):
+        make_game(name, split="test")
 
 
 @pytest.mark.parametrize("game", ["chess", "2048-v99", "os:system"])

@@ -259,7 +259,7 @@ def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides
         if (perception, reasoning) != (3, 3):
             raise UsageError(f"{game} is a preset without difficulty levels: keep them at 3 and override config fields")
         return make_game(preset.game, **{**preset.overrides, **overrides})
-    if "data" not in overrides:
+    if not {"data", "split"} & overrides.keys():
         game = WITHOUT_DATA.get(game, game)
     cls = game_class(game)
     if (prefixed := _prefixed(game)) is not None:
