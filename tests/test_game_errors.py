@@ -140,8 +140,8 @@ def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     first, failed, last = play(game)
     assert [without_times(first), without_times(last)] == [without_times(whole[0]), without_times(whole[2])]
     assert (failed.status, failed.score) == ("error", None)
-    turns = {"start": 0, "metrics": 5, "metric": 5, "ended": 1, "to_json": 1}.get(fault, 2)
-    turn = "" if fault in ("start", "metrics", "metric") else f", turn {2 if fault == 'ended' else 3}"
+    turns = {"start": 0, "metrics": 5, "metric": 5, "check_state": 5, "ended": 1, "to_json": 1}.get(fault, 2)
+    turn = "" if fault in ("start", "metrics", "metric", "check_state") else f", turn {2 if fault == 'ended' else 3}"
     assert failed.end_reason.startswith(f"fragile-v0, seed 1{turn}: ")
     if fault in METHODS:
         assert f"RuntimeError: broken {fault} ({__file__}, line " in failed.end_reason

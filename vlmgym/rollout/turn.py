@@ -298,8 +298,9 @@ def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> 
             return [], LiveEpisode(setup, seed).state()
     state = live.state()
     try:
-        with game_errors(setup.game.id, seed, state.snapshot.turn + 1):
-            return live.turns, LiveEpisode(setup, state.snapshot, live.past).state()
+        live.setup = setup
+        live.observation = live._observe(setup.settings.max_turns)
+        return live.turns, live.state()
     except GameError as error:
         return live.turns, state.failed(error)
 
