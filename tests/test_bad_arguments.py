@@ -38,6 +38,7 @@ def rejection(call: Callable[[], object]) -> str:
 MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: make_vec("2048", 0), "num_envs must be"),
     (lambda: make_vec("2048", 1, 0, autoreset_mode="Never"), "autoreset_mode must be"),
+    (lambda: make_vec("geospot", 2, action_masks=True), "geospot has no action masks"),
     (lambda: vlmgym.Episode("2048", max_turns=0), "max_turns must be an integer of at least 1, got 0"),
     (lambda: vlmgym.Episode.restore("{}"), "not a snapshot of an episode: game: field required"),
     (lambda: vlmgym.make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),

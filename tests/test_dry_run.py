@@ -82,7 +82,9 @@ def gpt_4o(width: int, height: int) -> int:
     ("model", "tokens", "prompts", "episodes"),
     [
         ("gpt-4o", gpt_4o, {"chat": True, "history_images": 1}, 3),
-        ("Qwen/Qwen3-VL-4B-Instruct", lambda w, h: (w // 32) * (h // 32), {}, 22),  # 640 is a multiple of 32
+        pytest.param(  # 640 is a multiple of 32
+            *("Qwen/Qwen3-VL-4B-Instruct", lambda w, h: (w // 32) * (h // 32), {}, 22), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompts, episodes):

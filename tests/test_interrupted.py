@@ -84,10 +84,15 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
 @pytest.mark.parametrize(
     ("arguments", "place", "workers"),
     [
-        (["--size", "64", "--max-turns", "30", "--episodes", "60"], "episodes.jsonl", 0),
-        (["--size", "320", "--max-turns", "40", "--episodes", "8"], "videos/2048_", 2),
+        pytest.param(["--size", "64", "--max-turns", "30", "--episodes", "60"], "episodes.jsonl", 0, id="records"),
+        pytest.param(
+            ["--size", "320", "--max-turns", "40", "--episodes", "8"],
+            "videos/2048_",
+            2,
+            id="videos",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["records", "videos"],
 )
 def test_full_disk_is_reported_in_one_sentence(
     arguments: list[str], place: str, workers: int, small_disk: tuple[Path, list[str]]

@@ -24,7 +24,6 @@ from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, sample_sta
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, RewardRecord, StatementsRecord, TurnRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
-from vlmgym.sandbox.core.prompt import blank
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
 from vlmgym.training.advantages import gae, normalise_groups
 from vlmgym.training.algorithm import Trajectory
@@ -41,7 +40,6 @@ from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
 from vlmgym.training.signal import describe_signal, group_metrics
 from vlmgym.training.states import (
-    EpisodeRollout,
     MultiTurnConfig,
     check_validation_size,
     expert_response,
@@ -196,28 +194,6 @@ def test_episodes_of_a_group_share_state_and_randomness() -> None:
     assert one.turns == two.turns
     assert EpisodeRecord.model_validate_json(one.model_dump_json()) == one
     assert 1 <= len(one.turns) <= 3
-
-
-def test_truncated_episodes_bootstrap_from_the_next_prompt() -> None:
-    picks = picks_of(make_game("2048", **SMALL), 3)
-
-    def played(max_turns: int) -> list[EpisodeRollout]:
-        play = MultiTurnConfig(max_turns=max_turns, history=2, history_images=1)
-        episodes = list(start_rollouts(picks, 0, 1, play, StateConfig(moves=(0, 9)), SIGN, transform=blank))
-        for episode in episodes:
-            for move in ("up", "left"):
-                episode.respond(Reply(f"<answer>{move}</answer>"))
-        return episodes
-
-    for cut, running in zip(played(2), played(9)):
-        assert cut.truncated
-        assert not running.done
-        assert not running.truncated
-        state = cut.observation_after_limit()
-        assert (state.prompt, state.end) == (running.observation.prompt, None)
-        assert "left" in state.prompt
-        assert len(state.images) == len(running.observation.images) == 2
-        assert all((image == 128).all() for image in state.images)
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

@@ -261,6 +261,11 @@ def test_game_that_cannot_start_closes_the_environments(make_envs, workers):
     assert envs.closed
     with pytest.raises(UsageError, match="closed"):
         envs.step([0] * 3)
+    envs = make_envs(Ungeneratable(Config2048(size=64)), 3, workers, max_episode_steps=1)
+    envs.reset(seed=good[:3])
+    with pytest.raises(GameError, match="no board was found"):
+        [envs.step([0] * 3) for _ in range(100)]
+    assert envs.closed
 
 
 def test_interrupt_closes_the_environments(make_envs):
@@ -359,9 +364,3 @@ def test_action_masks_are_the_legal_actions(game: str, mode: str, num_workers: i
         actions = np.stack(np.unravel_index(chosen, shape), axis=1).squeeze()
         *_, infos = envs.step(actions)
         assert set(infos["outcome"]) <= {"played", None}
-
-
-@pytest.mark.parametrize("game", ["geospot", "scenes-questions"])
-def test_action_masks_need_listed_actions(game: str, make_envs: Any) -> None:
-    with pytest.raises(UsageError, match=f"{game} has no action masks"):
-        make_envs(game, 2, action_masks=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,12 +29,13 @@ from vlmgym.training.easyr1.batch import (
     mismatch_metrics,
     pad_and_shuffle,
     real_rows,
+    response_batch,
     response_ids,
     rows_multiple,
     turn_batch,
     without_failed,
 )
-from vlmgym.training.easyr1.episodes import PromptStream, RolloutWorker
+from vlmgym.training.easyr1.episodes import ENGINE_STEPS, EnginePool, PromptStream, RolloutWorker
 from vlmgym.training.easyr1.settings import Section
 from vlmgym.training.easyr1.trainer import compute_metrics
 
@@ -48,21 +50,47 @@ RIGHT = "<perception></perception><think></think><answer>{}</answer>"
 def generated_of(requests: list[Any], times: int, responses: list[str], tokenizer: Any, length: int = 60) -> DataProto:
     """Build the output of a rollout from these responses, each followed by an end token."""
     rows = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in responses]
-    ids = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
-    prompts = torch.stack([one.features["input_ids"] for one in requests]).repeat_interleave(times, 0)
-    known = torch.stack([one.features["attention_mask"] for one in requests]).repeat_interleave(times, 0)
-    return DataProto.from_dict(
-        tensors={
-            "prompts": prompts,
-            "responses": ids,
-            "input_ids": torch.cat([prompts, ids], 1),
-            "attention_mask": torch.cat([known, mask], 1),
-            "response_mask": mask,
-            "position_ids": torch.zeros(len(ids), 4, prompts.shape[1] + length, dtype=torch.int64),
-            ROLLOUT_LOG_PROBS: torch.zeros(ids.shape),
-        }
-    )
+    sampled = iter([(row, [0.0] * len(row)) for row in rows])
+    complete = [(request, [*itertools.islice(sampled, times)]) for request in requests]
+    return response_batch(complete, length, tokenizer.pad_token_id, [tokenizer.eos_token_id])
+
+
+class Engines:
+    """Four workers of vLLM, two per engine; in each turn, another of three episodes has a response of 500 tokens."""
+
+    world_size = 4
+
+    def __init__(self) -> None:
+        self.left: list[dict[str, int]] = [{} for _ in range(self.world_size)]
+        self.turns: Counter[str] = Counter()
+        self.steps = 0
+
+    def generate(self, calls: list[Any]) -> list[Any]:
+        """Take the steps, and return the complete responses of each worker."""
+        assert [calls[0], calls[2]] == [calls[1], calls[3]]
+        for left, (prompts, _, _) in zip(self.left, calls):
+            for key, _, _ in prompts:
+                episode = key.split()[0]
+                left[key] = 500 if self.turns[episode] == int(episode) else 20
+        self.turns.update(key.split()[0] for prompts, _, _ in calls[::2] for key, _, _ in prompts)
+        taken = min(calls[0][1], max(tokens for left in self.left for tokens in left.values()))
+        self.steps += taken
+        outputs = [[(key, [([1], [0.0])]) for key, tokens in left.items() if tokens <= taken] for left in self.left]
+        self.left = [{key: n - taken for key, n in left.items() if n > taken} for left in self.left]
+        return outputs
+
+
+def test_a_long_response_delays_no_other_episode(qwen3: Path) -> None:
+    worker, group, played = worker_of(qwen3), Engines(), Counter[int]()
+    engines, requests = EnginePool(group, 2), worker.start(picks_of(0, 1, 2), 1)
+    while requests or engines:
+        complete = engines.generate(requests, 1, {})
+        ids = response_ids([request for request, _ in complete], 1)
+        results = worker.play([(episode, Reply("<answer>up</answer>")) for episode in ids])
+        played.update(result.prompt_id for result in results)
+        requests = [result.next for result in results if result.next is not None]
+    assert played == {0: 3, 1: 3, 2: 3}
+    assert group.steps <= 500 + 2 * 20 + 3 * ENGINE_STEPS, "together, the turns would take 3 x 500 steps"
 
 
 def picks_of(*prompt_ids: int) -> list[tuple[int, Pick]]:

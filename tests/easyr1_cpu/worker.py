@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -9,7 +10,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from tensordict import TensorDict
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoModelForTokenClassification, GenerationConfig
 from verl.models.monkey_patch import apply_ulysses_patch
@@ -23,7 +23,7 @@ from verl.workers.actor.dp_actor import DataParallelPPOActor
 from verl.workers.critic.dp_critic import DataParallelPPOCritic
 from verl.workers.fsdp_workers import FSDPWorker
 
-from vlmgym.training.easyr1.batch import ROLLOUT_LOG_PROBS
+from vlmgym.training.easyr1.episodes import Sampled
 from vlmgym.training.easyr1.worker import PatchedWorker, register_critics
 
 PROMPT = ("input_ids", "attention_mask", "position_ids")
@@ -49,6 +49,7 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
             dist.init_process_group("gloo", rank=self.rank, world_size=self.world_size)
         self.config, self.role = config, role
         self._cache: dict[str, Any] = {}
+        self._left: list[tuple[str, list[Sampled]]] = []
         for part in (config.actor, config.critic):  # as in FSDPWorker._init_dist_mesh
             rows = part.global_batch_size * config.rollout.n
             part.global_batch_size_per_device = rows // self.world_size
@@ -91,24 +92,29 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def release_rollout_engine(self) -> None: ...
 
-    @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
+    @register(dispatch_mode=Dispatch.DP_COMPUTE)
+    def generate(self, call: tuple[Any, ...]) -> list[tuple[str, list[Sampled]]]:
+        """Generate responses to all prompts, but return only half of those that are left, as if others were longer."""
+        prompts, _, sampling = call
+        if prompts:
+            rows = [features for _, features, responses in prompts for _ in range(responses)]
+            sampled = iter(self._generate(rows, sampling.get("temperature", self.config.rollout.temperature)))
+            self._left += [(key, [*islice(sampled, responses)]) for key, _, responses in prompts]
+        half = -(-len(self._left) // 2)
+        complete, self._left = self._left[:half], self._left[half:]
+        return complete
+
     @torch.no_grad()
-    def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """Generate like vLLMRollout, but recompute the whole sequence for each token."""
-        meta, rollout = prompts.meta_info, self.config.rollout
-        n, temperature = meta["n"], meta.get("temperature", rollout.temperature)
-        inputs = {key: prompts.batch[key].repeat_interleave(n, dim=0) for key in PROMPT}
-        shown = np.repeat(prompts.non_tensor_batch["multi_modal_data"], n, axis=0)
-        images = [
-            process_image(image, meta["min_pixels"], meta["max_pixels"]) for each in shown for image in each["images"]
-        ]
+    def _generate(self, rows: list[dict[str, Any]], temperature: float) -> list[Sampled]:
+        """Sample a response to each prompt, recomputing the whole sequence for each token."""
+        tokens, mask, places = (torch.stack([features[key] for features in rows]) for key in PROMPT)
+        images = [process_image(image, None, None) for each in rows for image in each["multi_modal_data"]["images"]]
         seen = dict(self.processor.image_processor(images=images, return_tensors="pt"))
-        tokens, mask, places = inputs["input_ids"], inputs["attention_mask"], inputs["position_ids"]
         sampled, chosen = list[torch.Tensor](), list[torch.Tensor]()
         done = torch.zeros(len(tokens), dtype=torch.bool)
         end = torch.tensor(self.end if isinstance(self.end, list) else [self.end])
         self.module.eval()
-        while len(sampled) < rollout.response_length and not done.all():
+        while len(sampled) < self.config.rollout.response_length and not done.all():
             logits = self.module(
                 input_ids=tokens, attention_mask=mask, position_ids=places.transpose(0, 1), use_cache=False, **seen
             ).logits[:, -1]
@@ -124,20 +130,9 @@ class CpuWorker(CpuProcess, PatchedWorker, Images):
             done |= torch.isin(drawn, end)
             tokens, mask = torch.cat([tokens, drawn[:, None]], 1), torch.cat([mask, torch.ones_like(drawn)[:, None]], 1)
             places = torch.cat([places, places[..., -1:] + 1], -1)
-        length = rollout.response_length
-        responses = VF.pad_sequence_to_length(torch.stack(sampled, 1), length, self.tokenizer.pad_token_id)
-        response_mask = VF.get_response_mask(responses, end.tolist(), inputs["attention_mask"].dtype)
-        later = inputs["position_ids"][..., -1:] + torch.arange(1, length + 1)
-        batch = {
-            "prompts": inputs["input_ids"],
-            "responses": responses,
-            "input_ids": torch.cat([inputs["input_ids"], responses], 1),
-            "attention_mask": torch.cat([inputs["attention_mask"], response_mask], 1),
-            "response_mask": response_mask,
-            "position_ids": torch.cat([inputs["position_ids"], later], -1),
-            ROLLOUT_LOG_PROBS: VF.pad_sequence_to_length(torch.stack(chosen, 1), length, 0.0),
-        }
-        return DataProto(TensorDict(batch, batch_size=len(responses)), {"multi_modal_data": shown}, meta)
+        responses, log_probs = torch.stack(sampled, 1), torch.stack(chosen, 1)
+        lengths = VF.get_response_mask(responses, end.tolist()).sum(1).tolist()
+        return [(row[:n].tolist(), logs[:n].tolist()) for row, logs, n in zip(responses, log_probs, lengths)]
 
     @register(dispatch_mode=Dispatch.DP_COMPUTE_PROTO)
     def compute_log_probs(self, data: DataProto) -> DataProto:

@@ -11,8 +11,10 @@ from tests.easyr1_gpu.cpu import install
 install()
 
 from tests.easyr1_cpu.fit import main  # noqa: E402
+from vlmgym.training.easyr1 import episodes  # noqa: E402
 from vlmgym.training.easyr1.worker import VlmgymWorker  # noqa: E402
 
 if __name__ == "__main__":
+    episodes.ENGINE_STEPS = 3  # responses have up to 8 tokens, so that episodes are at different turns
     request = json.loads(Path(sys.argv[1]).read_text())
     main(request["models"], request["runs"], VlmgymWorker, "tests.easyr1_gpu.cpu.install")

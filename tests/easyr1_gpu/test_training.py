@@ -26,7 +26,10 @@ GPUS = os.environ.get("VLMGYM_TEST_GPUS")
 MODES: dict[str, tuple[str, ...]] = {
     "grpo": ("worker.rollout.tensor_parallel_size=2",),
     "lora": ("worker.actor.model.lora.rank=8",),
-    "episodes": ("vlmgym.play.max_turns=2", "vlmgym.rollout_workers=1", "vlmgym.importance_cap=2"),
+    "episodes": (
+        *("worker.rollout.tensor_parallel_size=2", "vlmgym.play.max_turns=2", "vlmgym.rollout_workers=1"),
+        "vlmgym.importance_cap=2",
+    ),
     "ppo": ("worker.rollout.n=1",),
 }
 """Further settings of each mode."""

@@ -16,8 +16,9 @@ VLLM_NAMES = {
     "vllm.lora.utils": ("get_adapter_absolute_path",),
     "vllm.lora.worker_manager": ("LRUCacheWorkerLoRAManager",),
     "vllm.distributed": ("parallel_state",),
+    "vllm.sampling_params": ("RequestOutputKind",),
 }
-"""Names that EasyR1 imports from vLLM. Without them, not even its configuration can be imported."""
+"""Names that EasyR1 and worker.py import from vLLM. Without them, not even EasyR1's configuration can be imported."""
 
 
 class _Missing:

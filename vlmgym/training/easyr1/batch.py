@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from verl.protocol import DataProto
 from verl.trainer.config import DataConfig
+from verl.utils import torch_functional as VF
 from verl.utils.dataset import RLHFDataset, collate_fn
 from verl.utils.tokenizer import get_processor, get_tokenizer
 from verl.workers.config import ModelConfig, WorkerConfig
@@ -23,7 +24,7 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.training.advantages import Floats, discounted_returns, gae, normalise_groups, whiten
-from vlmgym.training.easyr1.episodes import EpisodeId, Request, StepResult
+from vlmgym.training.easyr1.episodes import EpisodeId, Request, Sampled, StepResult
 from vlmgym.training.easyr1.settings import BROKEN, check_model
 
 FEATURES = ("input_ids", "attention_mask", "position_ids", "raw_prompt_ids", "multi_modal_data")
@@ -105,7 +106,7 @@ GENERATED = (
 
 
 def prompt_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto:
-    """Build a batch of prompts for `generate_sequences`; `meta` has image limits and sampling parameters."""
+    """Build a batch of prompts; `meta` has image limits."""
     return DataProto.from_single_dict(collate_fn([request.features for request in requests]), meta_info=meta)
 
 
@@ -124,6 +125,31 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
         tensors={**tensors, "responses": ones, "response_mask": ones},
         non_tensors={"uid": uids, "multi_modal_data": batch.non_tensor_batch["multi_modal_data"]},
         meta_info=meta,
+    )
+
+
+def response_batch(
+    requests: Sequence[tuple[Request, Sequence[Sampled]]], length: int, pad: int, end_tokens: Sequence[int]
+) -> DataProto:
+    """Build the rows of requests with their responses, padded to `length` tokens, as EasyR1's `vLLMRollout` does."""
+    rows = [request.features for request, responses in requests for _ in responses]
+    sampled = [response for _, responses in requests for response in responses]
+    prompts, mask, positions = (
+        torch.stack([features[key] for features in rows]) for key in ("input_ids", "attention_mask", "position_ids")
+    )
+    responses = VF.pad_2d_list_to_length([tokens for tokens, _ in sampled], pad, max_length=length)
+    response_mask = VF.get_response_mask(responses, [*end_tokens], mask.dtype)
+    later = positions[..., -1:] + torch.arange(1, length + 1)
+    return DataProto.from_dict(
+        tensors={
+            "prompts": prompts,
+            "responses": responses,
+            "input_ids": torch.cat([prompts, responses], -1),
+            "attention_mask": torch.cat([mask, response_mask], -1),
+            "response_mask": response_mask,
+            "position_ids": torch.cat([positions, later], -1),
+            ROLLOUT_LOG_PROBS: VF.pad_2d_list_to_length([logprobs for _, logprobs in sampled], 0.0, max_length=length),
+        }
     )
 
 

@@ -106,6 +106,50 @@ class EpisodeResult:
         return self.record.status == "error"
 
 
+Sampled = tuple[list[int], list[float]]
+"""A response: its tokens, and their log-probabilities."""
+ENGINE_STEPS = 32
+"""Steps that vLLM takes, one token of each response, before it returns the responses that are complete."""
+
+
+class EnginePool:
+    """vLLM's engines, which generate the responses of many episodes that do not wait for each other.
+
+    All engines take a few steps; the episodes whose responses are then complete go on. A long response therefore delays
+    no other episode.
+    """
+
+    def __init__(self, group: Any, tensor_parallel_size: int) -> None:
+        """`group` is EasyR1's group of workers, of which `tensor_parallel_size` successive ones share an engine."""
+        self._group, self._parallel = group, tensor_parallel_size
+        self._waiting: list[dict[str, Request]] = [{} for _ in range(group.world_size // tensor_parallel_size)]
+
+    def __bool__(self) -> bool:
+        """True while responses are incomplete."""
+        return any(self._waiting)
+
+    def generate(
+        self, requests: Sequence[Request], group_size: int, sampling: Mapping[str, Any]
+    ) -> list[tuple[Request, list[Sampled]]]:
+        """Add requests, take `ENGINE_STEPS`, and return the requests whose responses are complete, with these.
+
+        Requests without `sample_idx` get `group_size` responses. `sampling` overrides sampling parameters.
+        """
+        shares: list[list[Any]] = [[] for _ in self._waiting]
+        for request in requests:
+            engine = min(range(len(shares)), key=lambda engine: len(self._waiting[engine]))
+            key = f"{request.prompt_id} {request.sample_idx}"
+            self._waiting[engine][key] = request
+            shares[engine].append((key, request.features, group_size if request.sample_idx is None else 1))
+        calls = [(share, ENGINE_STEPS, sampling) for share in shares for _ in range(self._parallel)]
+        outputs = self._group.generate(calls)[:: self._parallel]  # all workers of an engine return the same
+        return [
+            (waiting.pop(key), responses)
+            for waiting, output in zip(self._waiting, outputs, strict=True)
+            for key, responses in output
+        ]
+
+
 class RolloutWorker:
     """Plays a share of the episodes."""
 

@@ -44,8 +44,8 @@ from vlmgym.training.easyr1.batch import (
     load_processors,
     mismatch_metrics,
     pad_and_shuffle,
-    prompt_batch,
     real_rows,
+    response_batch,
     response_ids,
     responses_within,
     rows_multiple,
@@ -54,6 +54,7 @@ from vlmgym.training.easyr1.batch import (
 )
 from vlmgym.training.easyr1.config import GROUPED, RunConfig, check_cpus, trained_record
 from vlmgym.training.easyr1.episodes import (
+    EnginePool,
     EpisodeId,
     EpisodeResult,
     PromptStream,
@@ -269,22 +270,24 @@ class VlmgymTrainer(RayPPOTrainer):
     def _play(
         self, requests: list[Request], group_size: int, sampling: dict[str, Any]
     ) -> Iterator[tuple[list[Request], DataProto, list[StepResult]]]:
-        """Play all episodes to the end; yield the requests, responses and results of each turn.
+        """Play all episodes to the end; yield requests, responses and results of turns as they are played.
 
         `sampling` overrides training's sampling parameters.
         """
-        while requests:
-            responses = group_size if requests[0].sample_idx is None else 1
-            generated = self._generate(requests, responses, sampling)
+        rollout = self.config.worker.rollout
+        engines = EnginePool(self.actor_rollout_ref_wg, rollout.tensor_parallel_size)
+        while requests or engines:
+            complete = engines.generate(requests, group_size, sampling)
+            requests = []
+            if not complete:
+                continue
+            answered = [request for request, _ in complete]
+            length, pad = rollout.response_length, self.tokenizer.pad_token_id
+            generated = response_batch(complete, length, pad, self.end_tokens)
             replies = decode_replies(generated, self.tokenizer, self.end_tokens)
-            results = self.workers.play(list(zip(response_ids(requests, group_size), replies)))
-            yield requests, generated, results
+            results = self.workers.play(list(zip(response_ids(answered, group_size), replies)))
+            yield answered, generated, results
             requests = [result.next for result in results if result.next is not None]
-
-    def _generate(self, requests: Sequence[Request], responses: int, sampling: dict[str, Any]) -> DataProto:
-        prompts = prompt_batch(requests, {**self._image_limits(), "n": responses, **sampling})
-        padded, added = pad_dataproto_to_divisor(prompts, self.actor_rollout_ref_wg.world_size)
-        return unpad_dataproto(self.actor_rollout_ref_wg.generate_sequences(padded), added * responses)
 
     def _image_limits(self) -> dict[str, Any]:
         data = self.config.data

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
-from verl.protocol import DataProto
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils.dataset import process_image
 from verl.workers import fsdp_workers
 from verl.workers.fsdp_workers import FSDPWorker
 from verl.workers.rollout import vllm_rollout_spmd
 from verl.workers.rollout.vllm_rollout_spmd import vLLMRollout
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind
 
-from vlmgym.training.easyr1.batch import ROLLOUT_LOG_PROBS
+from vlmgym.training.easyr1.episodes import Sampled
 from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 
@@ -80,30 +82,48 @@ class PatchedWorker:
 
 
 class VlmgymRollout(vLLMRollout):
-    """vLLM that also returns the log-probabilities of sampled tokens, and samples each response differently."""
+    """vLLM that generates step by step with log-probabilities, and samples each response differently."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # vllm_rollout_spmd.py uses rollout.seed for every request, so equal prompts would get equal responses.
         self.sampling_params.seed = None
         self.sampling_params.logprobs = 0  # of sampled tokens alone
-        generate = self.inference_engine.generate
+        self.sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
 
-        def keeping(*args: Any, **options: Any) -> Any:
-            self.completions = generate(*args, **options)
-            return self.completions
+    def generate(
+        self, prompts: Sequence[tuple[str, dict[str, Any], int]], steps: int, sampling: Mapping[str, Any]
+    ) -> list[tuple[str, list[Sampled]]]:
+        """Add prompts to vLLM's, take up to `steps` steps, and return the responses that are then complete.
 
-        self.inference_engine.generate = keeping
+        Workers that share an engine get the same prompts and take the same steps, as tensor parallelism requires.
 
-    def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """Add the log-probabilities, padded with zeros."""
-        generated = super().generate_sequences(prompts)
-        log_probs = torch.zeros(generated.batch["responses"].shape)
-        for row, output in enumerate(output for completion in self.completions for output in completion.outputs):
-            sampled = [tokens[token].logprob for token, tokens in zip(output.token_ids, output.logprobs)]
-            log_probs[row, : len(sampled)] = torch.tensor(sampled)
-        generated.batch[ROLLOUT_LOG_PROBS] = log_probs
-        return generated
+        Args:
+            prompts: Key, features from `PromptEncoder` and number of responses of each prompt.
+            steps: Maximum number of engine steps.
+            sampling: Sampling parameters that override those of training.
+        """
+        engine = self.inference_engine.llm_engine
+        adapters = engine.list_loras() if self.lora_kwargs else ()  # one, which is loaded already
+        adapter = next((LoRARequest(str(number), number, "none") for number in adapters), None)
+        for key, features, responses in prompts:
+            params = self.sampling_params.clone()
+            for name, value in {**sampling, "n": responses}.items():
+                setattr(params, name, value)
+            prompt: dict[str, Any] = {"prompt_token_ids": list(features["raw_prompt_ids"])}
+            if images := features["multi_modal_data"]["images"]:
+                prompt["multi_modal_data"] = {"image": [process_image(image, None, None) for image in images]}
+            engine.add_request(key, prompt, params, lora_request=adapter)
+        complete = []
+        for _ in range(steps):
+            if not engine.has_unfinished_requests():
+                break
+            complete += [output for output in engine.step() if output.finished]
+        return [(output.request_id, [*map(_sampled, output.outputs)]) for output in complete]
+
+
+def _sampled(output: Any) -> Sampled:
+    return [*output.token_ids], [logprobs[token].logprob for token, logprobs in zip(output.token_ids, output.logprobs)]
 
 
 class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
@@ -123,3 +143,9 @@ class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
         super().init_model()
         if self._has_critic:
             self.critic.config = self.config.critic
+
+    @register(dispatch_mode=Dispatch.DP_COMPUTE)
+    def generate(self, call: tuple[Any, ...]) -> list[tuple[str, list[Sampled]]]:
+        """Generate responses; `call` has the arguments of `VlmgymRollout.generate`."""
+        complete: list[tuple[str, list[Sampled]]] = self.rollout.generate(*call)
+        return complete
