@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
@@ -189,6 +190,21 @@ def test_settings_of_the_policy_loss_reach_easyr1(qwen3: Path) -> None:
 
 
 # The worker -----------------------------------------------------------------------------------------------------------
+
+
+def test_adapters_of_a_layer_are_those_of_the_model(qwen3: Path) -> None:
+    """EasyR1 collects adapters layer by layer, and renames the layers itself."""
+    model = AutoModelForImageTextToText.from_pretrained(qwen3)
+    model = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", exclude_modules=".*visual.*"))
+    whole = get_peft_model_state_dict(model)
+    layers = [name for name, _ in model.named_modules() if name.rsplit("layers.", 1)[-1].isdigit()]
+    collected = {
+        f"{layer}.{name}": weight
+        for layer in layers
+        for name, weight in worker.adapter_weights(model, model.get_submodule(layer).state_dict()).items()
+    }
+    assert collected.keys() == whole.keys()
+    assert all(torch.equal(collected[name], whole[name]) for name in whole)
 
 
 def test_critic_shares_weights_and_starts_at_zero(checkpoint: Path) -> None:

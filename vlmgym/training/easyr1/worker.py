@@ -8,16 +8,19 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils.checkpoint import fsdp_checkpoint_manager
 from verl.utils.dataset import process_image
 from verl.workers import fsdp_workers
 from verl.workers.fsdp_workers import FSDPWorker
 from verl.workers.rollout import vllm_rollout_spmd
 from verl.workers.rollout.vllm_rollout_spmd import vLLMRollout
+from verl.workers.sharding_manager import fsdp_vllm
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
@@ -61,6 +64,15 @@ def critic_class(kind: str, name: str) -> type[Any]:
 
     Critic.__name__ = Critic.__qualname__ = f"{name}ForTokenClassification"
     return Critic
+
+
+def adapter_weights(model: nn.Module, state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of LoRA's default adapter, named as in PEFT's files.
+
+    PEFT's own function, since 0.21, returns none for a layer or a model that FSDP has wrapped, because it looks for the
+    names of the modules of `model`.
+    """
+    return {name.replace(".default.", "."): weight for name, weight in state_dict.items() if ".lora_" in name}
 
 
 class ArgumentlessWorker(Worker):
@@ -135,10 +147,12 @@ class VlmgymWorker(ArgumentlessWorker, PatchedWorker, FSDPWorker):
 
         Patches: fsdp_workers.py finds no critic class for Qwen-VL, gives critics the configuration of the whole worker,
         and creates the rollout. vllm_rollout_spmd.py does not set `logprobs_mode`, so that log-probabilities would not
-        be those of the distribution, with temperature and top_p, from which tokens are sampled.
+        be those of the distribution, with temperature and top_p, from which tokens are sampled. fsdp_vllm.py and
+        fsdp_checkpoint_manager.py would send and save adapters without weights, see `adapter_weights`.
         """
         register_critics()
         fsdp_workers.vLLMRollout = VlmgymRollout
+        fsdp_vllm.get_peft_model_state_dict = fsdp_checkpoint_manager.get_peft_model_state_dict = adapter_weights
         vllm_rollout_spmd.LLM = partial(vllm_rollout_spmd.LLM, logprobs_mode="processed_logprobs")
         super().init_model()
         if self._has_critic:
