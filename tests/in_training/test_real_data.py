@@ -187,7 +187,7 @@ def test_documented_commands(model: Path, hub: Hub, checkout: Path, section: str
         assert [one for one in problems if not re.search(MACHINE, one)] == []
 
 
-@pytest.mark.parametrize("game", ["vqa", "caption"])
+@pytest.mark.parametrize("game", ["scenes-questions", "caption"])
 def test_documented_recipes(model: Path, tmp_path: Path, game: str) -> None:
     (recipe,) = re.findall(rf"vlmgym train (--games {game} (?!.*data=).*)", RECIPES)
     main([*QUICK, *shlex.split(recipe), "--model", str(model), "--output-dir", str(tmp_path / "run")])
