@@ -263,7 +263,7 @@ def run_evaluation(
         played = [config.make_game(game) if isinstance(game, str) else game for game in games]
     if config.all_rows:
         config = dataclasses.replace(config, episodes=rows_of(played), all_rows=False)
-    made = all_games(played)
+    game_list = all_games(played)
     if config.dry_run:
         _print_dry_run(played, config, options)
         return None
@@ -277,14 +277,14 @@ def run_evaluation(
             raise UsageError(f"{option} needs a model that {model}, and no --curriculum")
         for skin in get_args(SkinName) if config.skins else ():
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
-        root = config.resume or config.output_dir or _free(_name(made, policy))
+        root = config.resume or config.output_dir or _free(_name(game_list, policy))
         _play_again(root, played, config, options, custom_policy, suite)
         return None
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
-    for game in made:
+    for game in game_list:
         with suppress(GameError):  # an episode may fail; the game's data must open before the folder is created
             Episode(game, config.seed)
-    folder = _folder(config, default_folder, made, policy)
+    folder = _folder(config, default_folder, game_list, policy)
     console, progress_console = make_console(), make_console(stderr=True)
     with evaluate_run(folder, played, policy, config, progress_console, suite=suite) as done:
         run, summary = done.run, done.summary

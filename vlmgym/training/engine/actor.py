@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -372,33 +372,30 @@ def roll_out(
     seconds_scoring = 0.0
     while running := [number for number, episode in enumerate(episodes) if not episode.done]:
         for first in range(0, len(running), config.batch_size):
-            encoded: dict[int, EncodedPrompt] = {}
-            truths: dict[int, list[int] | None] = {}
-            for_teacher: dict[int, EncodedPrompt] = {}
+            unanswered: dict[int, TrainSample] = {}  # samples without responses, by observation
             for number in running[first : first + config.batch_size]:
                 episode = episodes[number]
                 observation = episode.observation
                 try:
-                    if id(observation) not in encoded:  # episodes of a group start with the same one
-                        if teacher is not None:
-                            for_teacher[id(observation)] = teacher.encode(episode)
+                    if id(observation) not in unanswered:  # episodes of a group start with the same one
+                        teacher_prompt = None if teacher is None else teacher.encode(episode)
                         with episode.episode.game_errors():
-                            truths[id(observation)] = actor.encoder.truth(episode.setup.game, episode.episode.state)
-                        encoded[id(observation)] = actor.encoder.encode(observation.messages, observation.images)
+                            truth = actor.encoder.truth(episode.setup.game, episode.episode.state)
+                        prompt = actor.encoder.encode(observation.messages, observation.images)
+                        sample = TrainSample(prompt, [], truth, teacher_prompt=teacher_prompt)
+                        unanswered[id(observation)] = sample
                 except EpisodeError as error:
                     episode.fail(error)
             batch = [number for number in running[first : first + config.batch_size] if not episodes[number].failed]
             if not batch:
                 continue
-            prompts, index = deduplicate([encoded[id(episodes[number].observation)] for number in batch])
+            prompts, index = deduplicate([unanswered[id(episodes[number].observation)].prompt for number in batch])
             seeds = [token_seed(seed, episodes[number]) for number in batch]
             responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
                 prompt, episode = prompts[prompt_index], episodes[number]
-                shown = id(episode.observation)
-                sample = TrainSample(prompt, response, truth=truths[shown], teacher_prompt=for_teacher.get(shown))
-                samples[number].append(sample)
+                samples[number].append(replace(unanswered[id(episode.observation)], response=response))
                 try:
                     episode.respond(actor.reply(prompt, response))
                 except EpisodeError as error:
