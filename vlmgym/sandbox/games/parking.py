@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
@@ -19,12 +20,14 @@ from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
-from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
+from vlmgym.sandbox.core.search import Plan, Planner
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
 
 Offsets = tuple[int, ...]
+UInt64: TypeAlias = npt.NDArray[np.uint64]
+Indices: TypeAlias = npt.NDArray[np.intp]
 Move = tuple[int, int]
 """Vehicle number and direction: 0 up, 1 right, 2 down, 3 left."""
 
@@ -151,15 +154,14 @@ class Parking(BoardGame[ParkingState, Move]):
 
     def legal_actions(self, state: ParkingState) -> tuple[Move, ...]:
         lot = self._lot(state)
-        return () if lot.solved(state.offsets) else tuple([move for move, _ in lot.moves(lot.node(state.offsets))])
+        return () if lot.solved(state.offsets) else lot.moves(state.offsets)
 
     def step(self, state: ParkingState, action: Move, rng: np.random.Generator) -> Step[ParkingState]:
         self.answer.check(action)
-        lot, (number, direction) = self._lot(state), action
-        if action not in dict(lot.moves(lot.node(state.offsets))):
+        lot = self._lot(state)
+        if action not in lot.moves(state.offsets):
             raise IllegalAction(f"vehicle {self._why_not(state, action)}")
-        after = state.offsets[number] + (1 if direction in FORWARDS else -1)
-        offsets = (*state.offsets[:number], after, *state.offsets[number + 1 :])
+        offsets = moved(state.offsets, action)
         return Step(ParkingState(state.vehicles, offsets, state.variation_seed), float(lot.solved(offsets)))
 
     def ended(self, state: ParkingState) -> str | None:
@@ -168,7 +170,7 @@ class Parking(BoardGame[ParkingState, Move]):
     def best_action(self, state: ParkingState) -> Move | None:
         """First move of a shortest solution; None if solved, unsolvable, or the search exceeds 100,000 states."""
         planner = _planner(self.config.rows, self.config.columns, state.vehicles)
-        return planner.move(self._lot(state).node(state.offsets))
+        return planner.move(state.offsets)
 
     def metrics(self, state: ParkingState, infos: Infos) -> Metrics:
         left = self.config.columns - state.vehicles[0].length - state.offsets[0]
@@ -237,7 +239,7 @@ def _lot(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Lot:
 
 
 @lru_cache(maxsize=64)
-def _planner(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Planner[int, Move]:
+def _planner(rows: int, columns: int, vehicles: tuple[Vehicle, ...]) -> Planner[Offsets, Move]:
     return Planner(_lot(rows, columns, vehicles).solve)
 
 
@@ -262,6 +264,8 @@ EVERY = 8
 """Number of attempted moves between the states of a lot that are compared."""
 MOST_NODES = 100_000
 """Limit on the number of states in the search for a solution; see `shortest_path`."""
+BITS, MAX_SIDE, ALL_CELLS = 3, 8, 2**64 - 1
+"""Bits of an offset, longest side of a lot, and the set of all cells of the largest lot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,42 +307,85 @@ class Lot:
             taken |= masks[offset]
         return taken
 
-    def node(self, offsets: Offsets) -> int:
-        """State of the search: the occupied cells, and above them a bit for the offset of each vehicle."""
-        return self.occupied(offsets) | sum(map(self._place_bit, range(len(offsets)), offsets))
-
-    def moves(self, node: int) -> Iterator[tuple[Move, int]]:
-        """Yield each legal move with the node that it leads to."""
-        for places, options in self._options:
-            for move, entered, changed in options[node & places]:
-                if not entered & node:
-                    yield move, node ^ changed
-
-    def _place_bit(self, vehicle: int, offset: int) -> int:
-        return 1 << self.rows * self.columns + vehicle * max(self.rows, self.columns) + offset
+    def moves(self, offsets: Offsets) -> tuple[Move, ...]:
+        """Return the legal moves."""
+        taken = np.uint64(self.occupied(offsets))
+        return tuple(move for move, entered in zip(self._moves, self._entered) if not entered[offsets[move[0]]] & taken)
 
     @cached_property
-    def _options(self) -> list[tuple[int, dict[int, list[tuple[Move, int, int]]]]]:
-        """Bits of the offsets of each vehicle, and its moves at each, with the cell entered and all changed bits."""
-        options: list[tuple[int, dict[int, list[tuple[Move, int, int]]]]] = []
-        for number, (vehicle, masks) in enumerate(zip(self.vehicles, self.masks)):
-            places = [self._place_bit(number, offset) for offset in range(len(masks))]
-            moves: dict[int, list[tuple[Move, int, int]]] = {place: [] for place in places}
-            for offset, direction in product(range(len(masks)), (3, 1) if vehicle.horizontal else (0, 2)):
-                to = offset + (1 if direction in FORWARDS else -1)
-                if 0 <= to < len(masks):
-                    entered, changed = (
-                        masks[to] & ~masks[offset],
-                        masks[to] ^ masks[offset] ^ places[to] ^ places[offset],
-                    )
-                    moves[places[offset]].append(((number, direction), entered, changed))
-            options.append((sum(places), moves))
-        return options
+    def _moves(self) -> list[Move]:
+        """Each vehicle's two moves, back and forth."""
+        directions = [(3, 1) if vehicle.horizontal else (0, 2) for vehicle in self.vehicles]
+        return [(number, direction) for number, pair in enumerate(directions) for direction in pair]
 
-    def solve(self, node: int) -> Plan[int, Move] | None:
-        """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`."""
-        goal = self._place_bit(0, self.columns - self.vehicles[0].length)
-        return shortest_path(node, self.moves, lambda node: bool(node & goal), MOST_NODES)
+    @cached_property
+    def _entered(self) -> UInt64:
+        """Set of cells that each move enters from each offset, all cells if it leaves the lot; shape (moves, 8)."""
+        return self._table(lambda before, after: after & ~before, ALL_CELLS)
+
+    @cached_property
+    def _changed(self) -> UInt64:
+        """Set of cells that each move enters or leaves from each offset; shape (moves, 8)."""
+        return self._table(lambda before, after: after ^ before, 0)
+
+    def _table(self, cells: Callable[[int, int], int], outside: int) -> UInt64:
+        table = np.full((len(self._moves), MAX_SIDE), outside, np.uint64)
+        for row, (number, direction) in zip(table, self._moves):
+            for offset, (near, far) in enumerate(pairwise(self.masks[number])):
+                if direction in FORWARDS:
+                    row[offset] = cells(near, far)
+                else:
+                    row[offset + 1] = cells(far, near)
+        return table
+
+    def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
+        """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`.
+
+        The search is breadth-first as `shortest_path`, and finds the same path, but a layer of nodes at a time, each a
+        number of three bits for the offset of each vehicle. As every move can be taken back, a layer can only repeat
+        nodes of the layer before the last.
+        """
+        if self.solved(offsets):
+            return ()
+        goal = self.columns - self.vehicles[0].length
+        shifts = np.array([BITS * number for number, _ in self._moves], np.uint64)
+        signs = np.array([1 if direction in FORWARDS else -1 for _, direction in self._moves])
+        steps = (signs << shifts.astype(np.int64)).view(np.uint64)
+        nodes = np.array([sum(offset << BITS * number for number, offset in enumerate(offsets))], np.uint64)
+        taken, earlier = np.array([self.occupied(offsets)], np.uint64), np.zeros(0, np.uint64)
+        layers: list[tuple[Indices, Indices]] = []
+        count = 1
+        while len(nodes) and count <= MOST_NODES:
+            at = (nodes[:, None] >> shifts & np.uint64(MAX_SIDE - 1)).astype(np.intp)
+            parents, moves = np.nonzero(self._entered[np.arange(len(shifts)), at] & taken[:, None] == 0)
+            found = nodes[parents] + steps[moves]
+            new = np.flatnonzero(~np.isin(found, earlier))
+            new = new[np.sort(np.unique(found[new], return_index=True)[1])]  # the first move to each node
+            parents, moves, earlier = parents[new], moves[new], nodes
+            layers.append((parents, moves))
+            nodes, taken = found[new], taken[parents] ^ self._changed[moves, at[parents, moves]]
+            count += len(nodes)
+            if (solved := np.flatnonzero(nodes & np.uint64(MAX_SIDE - 1) == goal)).size:
+                return self._path(offsets, layers, int(solved[0]))
+        return None
+
+    def _path(self, offsets: Offsets, layers: list[tuple[Indices, Indices]], node: int) -> Plan[Offsets, Move]:
+        """Return the path to a node of the last layer; a layer has the parents of its nodes and the moves to them."""
+        path: list[Move] = []
+        for parents, moves in reversed(layers):
+            path.append(self._moves[moves[node]])
+            node = int(parents[node])
+        plan = []
+        for move in reversed(path):
+            plan.append((offsets, move))
+            offsets = moved(offsets, move)
+        return plan
+
+
+def moved(offsets: Offsets, move: Move) -> Offsets:
+    """Return the offsets after a move."""
+    number, direction = move
+    return (*offsets[:number], offsets[number] + (1 if direction in FORWARDS else -1), *offsets[number + 1 :])
 
 
 def make_lot(rows: int, columns: int, vehicles: int, lots: int, rng: np.random.Generator) -> tuple[Lot, Offsets]:
