@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vlmgym.runs.record import TurnRecord
 from vlmgym.terminal import make_console, parse_options, reporting_errors
-from vlmgym.training.advantages import Floats, discounted_returns, explained_variance, gae
+from vlmgym.training.algorithm import Floats, discounted_returns, explained_variance, gae
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, roll_out
 from vlmgym.training.engine.encoding import TrainSample

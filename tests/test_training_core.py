@@ -25,8 +25,7 @@ from vlmgym.runs.record import EpisodeRecord, PolicyRecord, RewardRecord, Statem
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
-from vlmgym.training.advantages import gae, normalise_groups
-from vlmgym.training.algorithm import Trajectory
+from vlmgym.training.algorithm import Trajectory, gae, normalise_groups
 from vlmgym.training.config import (
     EvaluationConfig,
     ModelConfig,

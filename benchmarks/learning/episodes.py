@@ -26,7 +26,7 @@ from vlmgym.errors import UsageError
 from vlmgym.pages.training import read_curve
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console, parse_options, reporting_errors
-from vlmgym.training.advantages import Floats
+from vlmgym.training.algorithm import Floats
 from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval

@@ -30,14 +30,12 @@ from tests.in_training.gradients import (
 )
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve
 from tests.in_training.tiny import TOLERANCE, make_actor, make_checkpoint, make_engine, make_samples
-from vlmgym.training.advantages import discounted_returns
-from vlmgym.training.algorithm import Algorithm, Batch, DivergedError, Trajectory
+from vlmgym.training.algorithm import Algorithm, Batch, DivergedError, Trajectory, discounted_returns, kl_estimate
 from vlmgym.training.config import Kind, TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor, LogProbs
 from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.engine import MIN_FILL, MIN_FILL_SHARED, micro_batches, padded
 from vlmgym.training.engine.families import EncodedPrompt
-from vlmgym.training.loss import kl_estimate
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Sft, fine_tune

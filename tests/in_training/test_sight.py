@@ -13,7 +13,7 @@ from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import read_config
 from vlmgym.training.engine.qwen_vl import QwenVL
 from vlmgym.training.run import TrainingRun
-from vlmgym.training.sight import image_swaps
+from vlmgym.training.signal import image_swaps
 from vlmgym.training.train import run_training
 
 Run = Callable[[str], Path]

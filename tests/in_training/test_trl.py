@@ -23,7 +23,7 @@ from vlmgym.errors import UsageError
 from vlmgym.integrations.trl import GameEnvironment, check_sight, episode_limits
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import Kind
-from vlmgym.training.sight import SIGHT_INTERVAL
+from vlmgym.training.signal import SIGHT_INTERVAL
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_with_trl.py"

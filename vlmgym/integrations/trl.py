@@ -12,7 +12,7 @@ from vlmgym import Episode, Row, Scored, score
 from vlmgym.errors import EpisodeEnded, UsageError
 from vlmgym.integrations import restore_row
 from vlmgym.training.algorithm import TrainingError
-from vlmgym.training.sight import SIGHT_INTERVAL, sight_metrics
+from vlmgym.training.signal import SIGHT_INTERVAL, sight_metrics
 
 INSTRUCTIONS = (
     "\n\nPlay turn by turn: give each response by calling the tool `respond`. It returns the next turn. "

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import EpisodeError, InfrastructureError, UsageError, VlmgymError
-from vlmgym.interrupts import defer_interrupts
 from vlmgym.policies import ModelPolicy, Policy, StatePolicy
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.schedule import CurriculumSchedule, FixedSchedule, Job
@@ -30,6 +29,7 @@ from vlmgym.rollout.turn import (
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, Status, TurnRecord, now
 from vlmgym.sandbox.core.data_task import DataTask
 from vlmgym.sandbox.core.game import Game
+from vlmgym.terminal import defer_interrupts
 from vlmgym.workers.process import WorkerPool
 
 Games = Sequence[Game[Any, Any]] | Curriculum

@@ -22,9 +22,17 @@ from tyro.conf import Fixed
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.prompt import ObservationType
-from vlmgym.training.advantages import Floats, discounted_returns, normalise_groups
-from vlmgym.training.algorithm import Algorithm, Batch, Teacher, Trajectory
-from vlmgym.training.loss import clip_fraction, policy_loss
+from vlmgym.training.algorithm import (
+    Algorithm,
+    Batch,
+    Floats,
+    Teacher,
+    Trajectory,
+    clip_fraction,
+    discounted_returns,
+    normalise_groups,
+    policy_loss,
+)
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,19 @@ from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from tyro.conf import Fixed
 
-from vlmgym.training.advantages import Floats, explained_variance, gae, whiten
-from vlmgym.training.algorithm import Algorithm, Batch, Fraction, Trajectory
-from vlmgym.training.loss import clip_fraction, policy_loss, value_loss
+from vlmgym.training.algorithm import (
+    Algorithm,
+    Batch,
+    Floats,
+    Fraction,
+    Trajectory,
+    clip_fraction,
+    explained_variance,
+    gae,
+    policy_loss,
+    value_loss,
+    whiten,
+)
 
 if TYPE_CHECKING:
     import torch

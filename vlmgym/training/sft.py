@@ -13,12 +13,12 @@ from tyro.conf import Fixed
 
 from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.errors import UsageError, VlmgymError
-from vlmgym.interrupts import check_interrupts
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import sample_state
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
+from vlmgym.terminal import check_interrupts
 from vlmgym.training.algorithm import Batch, Fraction, Options, TrainingError, cosine_rate
 from vlmgym.training.states import SFT_STREAM, START_ERRORS, Expert, expert_action, expert_response, start_rollouts
 

@@ -21,11 +21,10 @@ from rich.console import Console
 
 from vlmgym.curriculum.schedule import describe
 from vlmgym.evaluation.live_log import begin_wandb, check_loggers
-from vlmgym.interrupts import check_interrupts
 from vlmgym.pages.training import read_curve
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.runs.files import output_folder, replace_file, replace_folder
-from vlmgym.terminal import make_console
+from vlmgym.terminal import check_interrupts, make_console
 from vlmgym.training.algorithm import DivergedError, TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import Curves, SftProgress, StepProgress, draw_comparison

@@ -24,7 +24,7 @@ from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord, TurnRecord
-from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory
+from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory, kl_estimate
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
 from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor
@@ -33,12 +33,10 @@ from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.engine import Engine
 from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.loss import kl_estimate
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
-from vlmgym.training.sight import SIGHT_INTERVAL, image_swaps, sight_metrics
-from vlmgym.training.signal import COSINE_INTERVAL, group_metrics
+from vlmgym.training.signal import COSINE_INTERVAL, SIGHT_INTERVAL, group_metrics, image_swaps, sight_metrics
 from vlmgym.training.states import EpisodeRollout, advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
 
@@ -212,7 +210,7 @@ class Trainer:
                 sample.ref_logprobs = ref_logprobs
 
     def sight_gaps(self, samples: Sequence[TrainSample]) -> list[float]:
-        """Return how much some log-probabilities change with the images of other prompts; see sight.py.
+        """Return how much some log-probabilities change with the images of other prompts; see signal.py.
 
         All processes compute the same.
         """

@@ -23,7 +23,7 @@ from vlmgym.policies.checkpoint import SpecialTokens, error_text
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
 from vlmgym.sandbox.drawing.encode import encode_png
-from vlmgym.training.advantages import Floats, discounted_returns, gae, normalise_groups, whiten
+from vlmgym.training.algorithm import Floats, discounted_returns, gae, normalise_groups, whiten
 from vlmgym.training.easyr1.episodes import EpisodeId, Request, Sampled, StepResult
 from vlmgym.training.easyr1.settings import BROKEN, check_model
 

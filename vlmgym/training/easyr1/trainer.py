@@ -71,8 +71,7 @@ from vlmgym.training.records import (
     write_result,
     write_rollout_records,
 )
-from vlmgym.training.sight import SIGHT_INTERVAL, image_swaps, sight_metrics
-from vlmgym.training.signal import describe_signal, group_metrics
+from vlmgym.training.signal import SIGHT_INTERVAL, describe_signal, group_metrics, image_swaps, sight_metrics
 from vlmgym.training.states import advance
 
 
@@ -204,7 +203,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return {episode_id: value for (episode_id, _), value in zip(self.bootstrap_requests, values)}
 
     def check_sight(self, batch: DataProto) -> None:
-        """Check every few steps that log-probabilities depend on the images; see sight.py.
+        """Check every few steps that log-probabilities depend on the images; see signal.py.
 
         Called while advantages are computed, as `bootstrap_values` is, and so after the log-probabilities of the step.
         """

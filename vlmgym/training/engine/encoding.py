@@ -16,7 +16,7 @@ from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import ChatTemplate, SpecialTokens, error_text
 from vlmgym.sandbox.core.game import NOT_DESCRIBED, Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, chat_messages
-from vlmgym.training.advantages import Floats
+from vlmgym.training.algorithm import Floats
 from vlmgym.training.engine.families import EncodedPrompt, Family
 from vlmgym.training.engine.qwen_vl import QwenVL
 from vlmgym.training.engine.weights import PROCESSOR_FILES

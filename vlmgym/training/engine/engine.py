@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from vlmgym.training.advantages import Floats
-from vlmgym.training.algorithm import Batch, DivergedError
+from vlmgym.training.algorithm import Batch, DivergedError, Floats
 from vlmgym.training.config import RolloutConfig
 from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, deduplicate, roll_out
 from vlmgym.training.engine.encoding import TrainSample

@@ -12,7 +12,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import response_from_nested
 
 from vlmgym.training.algorithm import TrainingError
-from vlmgym.training.sight import MAX_RESPONSES, SIGHT_INTERVAL, sight_metrics
+from vlmgym.training.signal import MAX_RESPONSES, SIGHT_INTERVAL, sight_metrics
 
 FIELDS = ("input_ids", "position_ids", "loss_mask", "response_mask", "multi_modal_inputs")
 
